@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "host/dispatch/thread_pool.hpp"
+#include "host/dispatch/warnings.hpp"
+#include "tessera/context.hpp"
+#include "tessera/view.hpp"
+
+namespace tessera {
+
+/// The device half of a Context. This room knows no OpenCL: host/opencl derives from it.
+class DeviceRuntime {
+ public:
+  virtual ~DeviceRuntime() = default;
+  virtual const DeviceInfo& info() const noexcept = 0;
+  virtual cl_context native_context() const noexcept = 0;
+  virtual cl_device_id native_device() const noexcept = 0;
+  virtual cl_command_queue native_queue() const noexcept = 0;
+  virtual void trim() = 0;
+  virtual std::int64_t pooled_bytes() const noexcept = 0;
+
+  // Checks at the door; `argument` names the view, queue or event in the message.
+  /// Error foreign_context when the memory belongs to another context, invalid_argument when the
+  /// view reaches beyond it.
+  virtual void check_memory(const View& view, const char* argument) const = 0;
+  virtual void check_queue(cl_command_queue queue) const = 0;
+  virtual void check_events(std::span<const cl_event> events) const = 0;
+
+  // For implementations that run on the host. Blocking. A null queue means the context's.
+  virtual void wait_for(std::span<const cl_event> events) = 0;
+  virtual void* map(cl_command_queue queue, cl_mem memory, std::int64_t byte_offset,
+                    std::int64_t bytes, bool write) = 0;
+  virtual void unmap(cl_command_queue queue, cl_mem memory, void* pointer) = 0;
+};
+
+/// What copies of one Context share.
+class ContextState {
+ public:
+  ContextState(const ContextOptions& options, std::shared_ptr<DeviceRuntime> device)
+      : warnings(options.warning_handler), threads(options.threads), device(std::move(device)) {}
+
+  dispatch::WarningLog warnings;
+  dispatch::ThreadPool threads;
+  /// nullptr: host only.
+  const std::shared_ptr<DeviceRuntime> device;
+};
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "host/dispatch/context_state.hpp"
+
+namespace tessera::dispatch {
+
+/// Lets an implementation that runs on the host read and write any view: device memory is mapped
+/// for the lifetime of this object, host memory passes through.
+class HostViews {
+ public:
+  HostViews(ContextState& state, cl_command_queue queue) : state_(state), queue_(queue) {}
+  ~HostViews();  ///< unmaps what `finish` has not; never throws
+  HostViews(const HostViews&) = delete;
+  HostViews& operator=(const HostViews&) = delete;
+
+  /// The same view over host memory. An empty view stays empty.
+  View read(const View& view);
+  MutableView write(const MutableView& view);
+  /// Unmaps everything, so that the device sees what was written; throws what failed.
+  void finish();
+
+ private:
+  struct Mapping {
+    cl_mem memory;
+    void* pointer;
+  };
+  ContextState& state_;
+  cl_command_queue queue_;
+  std::vector<Mapping> mappings_;
+};
+
+/// Bytes from element 0 to the end of the last element a view can reach; 0 for an empty one.
+std::int64_t footprint_bytes(const View& view);
+
+}  // namespace tessera::dispatch

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/dispatch/table.hpp"
+#include "host/opencl/program_cache.hpp"
+#include "host/opencl/runtime.hpp"
+#include "tessera/view.hpp"
+
+namespace tessera::opencl {
+
+/// Memory a kernel may use: a buffer, the offset of element 0 in elements, and strides in elements.
+/// As a kernel argument it sets two: the buffer and the offset (a long). An empty Binding sets a
+/// null buffer and 0.
+struct Binding {
+  cl_mem memory = nullptr;
+  std::int64_t offset = 0;
+  DType dtype = DType::f32;
+  Dims extents{};
+  Dims strides{};
+  bool writes_caller = false;  ///< launching with it touches a caller's output
+};
+
+/// Scratch of one call, in f32 words; as an argument it is a Binding.
+using Scratch = Binding;
+
+/// Work sizes of a launch; `local` all 0: the driver's choice.
+struct Range {
+  std::array<std::size_t, 3> global{1, 1, 1};
+  std::array<std::size_t, 3> local{0, 0, 0};
+};
+
+/// How a call uses queue, events and lent scratch; taken from ExecutionOptions.
+struct CallOptions {
+  cl_command_queue queue = nullptr;
+  std::vector<cl_event> wait_for{};
+  MutableView workspace{};
+};
+
+/// One call in flight: commands in order on the caller's queue (in-order or not), with everything
+/// they need kept alive until they have run.
+class Call {
+ public:
+  Call(std::shared_ptr<ContextState> state, Runtime& runtime, const CallOptions& options,
+       dispatch::Attempt& attempt);
+  ~Call();  ///< an unfinished call waits for what it enqueued, without throwing
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  Runtime& runtime() noexcept;
+
+  /// Makes a view readable by kernels. Device memory as it is; host memory is wrapped where the
+  /// device shares it, else copied to the device densely (then the strides differ). A view whose
+  /// reach exceeds the maximum allocation is copied densely; a dense copy beyond it is Error
+  /// out_of_memory (split first). `argument` is for messages.
+  Binding read(const View& view, const char* argument);
+  /// Makes a view writable by kernels. With `keep` kernels also read what is there (accumulate), or
+  /// do not write every element.
+  Binding write(const MutableView& view, const char* argument, bool keep);
+  /// True when the view, bound as it is, stays within the maximum allocation.
+  bool fits(const View& view) const;
+
+  /// Scratch of at least `words` f32 words, 64-byte aligned, from the lent block or the pool.
+  /// Each region is at most the maximum allocation (else Error out_of_memory).
+  Scratch scratch(std::int64_t words, const char* purpose);
+  std::int64_t scratch_bytes() const noexcept;  ///< so far
+
+  /// Hands scratch to the next phase of the same call once earlier commands are done with it.
+  /// (Commands run in order, so this is only bookkeeping.)
+  void release_staging();
+
+  /// Enqueues a kernel. Args: Binding (two arguments), std::int32_t, std::int64_t, float.
+  template <class... Args>
+  void launch(const Specialisation& specialisation, const char* entry, const Range& range,
+              const Args&... args) {
+    auto lease = kernel(specialisation, entry);
+    cl_uint index = 0;
+    bool touches = false;
+    (set_argument(*lease, index, args, touches), ...);
+    enqueue(std::move(lease), range, touches);
+  }
+  /// Reads scratch into memory that lives as long as the completion; valid after it.
+  void read_back(const Scratch& from, std::int64_t words, std::shared_ptr<std::vector<float>> to);
+  /// Runs after the commands, when somebody waits: throws what the outputs say is wrong.
+  void check_on_completion(std::function<void()> check);
+
+  /// Copies staged outputs back and hands over what is in flight. Blocks when any view was host
+  /// memory. The Call is empty afterwards.
+  std::unique_ptr<Completion::State> finish();
+
+ private:
+  ProgramCache::Lease kernel(const Specialisation& specialisation, const char* entry);
+  void set_argument(const cl::Kernel& kernel, cl_uint& index, const Binding& value, bool& touches);
+  void set_argument(const cl::Kernel& kernel, cl_uint& index, std::int32_t value, bool& touches);
+  void set_argument(const cl::Kernel& kernel, cl_uint& index, std::int64_t value, bool& touches);
+  void set_argument(const cl::Kernel& kernel, cl_uint& index, float value, bool& touches);
+  void enqueue(ProgramCache::Lease kernel, const Range& range, bool touches);
+
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera::opencl

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CL/opencl.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/dispatch/context_state.hpp"
+
+namespace tessera::opencl {
+
+/// What the engines and the memory model ask of a device, read once.
+struct DeviceFacts {
+  bool is_cpu = false;
+  bool is_gpu = false;
+  /// Host pointers are used in place (CPU devices). False: host memory is staged.
+  bool zero_copy = false;
+  std::int64_t compute_units = 1;
+  std::int64_t global_memory_bytes = 0;
+  std::int64_t max_allocation_bytes = 0;
+  std::int64_t local_memory_bytes = 0;
+  std::int64_t max_work_group_size = 1;
+  std::int64_t cache_bytes = 0;          ///< CL_DEVICE_GLOBAL_MEM_CACHE_SIZE
+  std::int64_t native_float_vector = 1;  ///< CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT
+  std::string extensions{};
+};
+
+class ProgramCache;   // program_cache.hpp
+class WorkspacePool;  // workspace_pool.hpp
+
+/// An OpenCL context, device and queue, with compiled programs and pooled memory; shared by every
+/// call on one Context. Thread-safe.
+class Runtime final : public DeviceRuntime {
+ public:
+  /// The device that `options.device`, else TESSERA_DEVICE, else the default order selects.
+  /// nullptr: nothing was asked for and there is none, or no driver. Throws Error device_not_found.
+  static std::shared_ptr<Runtime> open(const ContextOptions& options);
+  /// The caller's handles, retained; `queue` nullptr: a queue is made.
+  static std::shared_ptr<Runtime> wrap(cl_context context, cl_device_id device,
+                                       cl_command_queue queue);
+  ~Runtime() override;
+
+  const DeviceInfo& info() const noexcept override;
+  cl_context native_context() const noexcept override;
+  cl_device_id native_device() const noexcept override;
+  cl_command_queue native_queue() const noexcept override;
+  void trim() override;
+  std::int64_t pooled_bytes() const noexcept override;
+  void check_memory(const View& view, const char* argument) const override;
+  void check_queue(cl_command_queue queue) const override;
+  void check_events(std::span<const cl_event> events) const override;
+  void wait_for(std::span<const cl_event> events) override;
+  void* map(cl_command_queue queue, cl_mem memory, std::int64_t byte_offset, std::int64_t bytes,
+            bool write) override;
+  void unmap(cl_command_queue queue, cl_mem memory, void* pointer) override;
+
+  const DeviceFacts& facts() const noexcept;
+  const cl::Context& context() const noexcept;
+  const cl::Device& device() const noexcept;
+  const cl::CommandQueue& queue() const noexcept;
+  ProgramCache& programs() noexcept;
+  WorkspacePool& pool() noexcept;
+
+ private:
+  Runtime();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The runtime behind a context, or nullptr when it is host only.
+Runtime* runtime_of(ContextState& state) noexcept;
+
+}  // namespace tessera::opencl

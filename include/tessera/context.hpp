@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/error.hpp"
+
+// The C handles alone, declared as CL/cl.h declares them, so that this header needs no OpenCL.
+extern "C" {
+typedef struct _cl_context* cl_context;
+typedef struct _cl_device_id* cl_device_id;
+typedef struct _cl_command_queue* cl_command_queue;
+typedef struct _cl_mem* cl_mem;
+typedef struct _cl_event* cl_event;
+}
+
+namespace tessera {
+
+/// What an OpenCL driver says of a device.
+struct DeviceInfo {
+  std::string platform{};           ///< platform name
+  std::string name{};               ///< device name
+  std::string vendor{};             ///< device vendor
+  std::string driver{};             ///< driver version
+  std::string version{};            ///< device version, "OpenCL 3.0 ..."
+  std::string type{};               ///< "gpu", "accelerator", "cpu" or "custom"
+  int platform_index = 0;           ///< `p` of the selector "p:d"
+  int device_index = 0;             ///< `d` of the selector "p:d"
+  std::int64_t compute_units = 0;
+  std::int64_t global_memory_bytes = 0;
+  std::int64_t max_allocation_bytes = 0;
+  std::int64_t local_memory_bytes = 0;
+  std::int64_t max_work_group_size = 0;
+  bool shares_host_memory = false;  ///< host pointers are used without a copy
+};
+
+/// Receives one line of text per distinct warning, on the calling thread and outside locks.
+using WarningHandler = std::function<void(const std::string& message)>;
+
+/// How to make a Context.
+struct ContextOptions {
+  /// Text found in a platform or device name (case-insensitive), or "p:d". Empty: the environment
+  /// variable TESSERA_DEVICE, else the first GPU, else accelerator, else CPU. A text that matches
+  /// nothing is `Error device_not_found`, which lists what is there; with neither text nor device
+  /// the context is host only.
+  std::string device{};
+  /// Threads for work on the host, the caller's included; 0: one per hardware thread.
+  int threads = 0;
+  /// Makes a context without any device even where one exists.
+  bool host_only = false;
+  /// Empty: a line to stderr, once per distinct message.
+  WarningHandler warning_handler{};
+};
+
+class ContextState;
+
+/// A device (or none), its compiled programs and pooled workspaces, and a pool of host threads.
+///
+/// Copies share the state. One Context may be used from several threads at once. Nothing touches a
+/// driver before a Context exists.
+class TESSERA_API Context {
+ public:
+  Context();
+  explicit Context(const ContextOptions& options);
+  /// Works on the caller's context and device; both are retained.
+  /// Throws `Error foreign_context` when the device does not belong to the context.
+  Context(cl_context context, cl_device_id device, const ContextOptions& options = {});
+  /// Works on the caller's queue (in-order or out-of-order), its context and device.
+  static Context from_queue(cl_command_queue queue, const ContextOptions& options = {});
+
+  Context(const Context&);
+  Context(Context&&) noexcept;
+  Context& operator=(const Context&);
+  Context& operator=(Context&&) noexcept;
+  ~Context();
+
+  bool has_device() const noexcept;
+  /// The device's description; a host-only context has an empty name.
+  const DeviceInfo& device_info() const noexcept;
+  /// The handles in use, for callers who enqueue commands of their own; nullptr when host only.
+  cl_context native_context() const noexcept;
+  cl_device_id native_device() const noexcept;
+  cl_command_queue native_queue() const noexcept;
+
+  /// Host threads, the caller's included.
+  int threads() const noexcept;
+
+  /// Frees pooled workspaces that no call uses at the moment.
+  void trim();
+  /// Bytes of device memory that the pool holds at the moment, in use or not.
+  std::int64_t pooled_bytes() const noexcept;
+
+  /// The library's own state behind this context.
+  ContextState& state() const noexcept { return *state_; }
+
+ private:
+  explicit Context(std::shared_ptr<ContextState> state);
+  std::shared_ptr<ContextState> state_;
+};
+
+/// Every OpenCL device that the installed drivers report, in the order of their indices. Empty
+/// without OpenCL. Never throws for a missing driver.
+TESSERA_API std::vector<DeviceInfo> devices();
+
+}  // namespace tessera

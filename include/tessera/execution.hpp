@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/context.hpp"
+#include "tessera/view.hpp"
+
+namespace tessera {
+
+/// The pass of an operator that a request asks for.
+enum class Pass { forward, backward, value_and_grad, forward_partial };
+
+/// "forward", "backward", "value_and_grad" or "forward_partial".
+TESSERA_API const char* to_string(Pass pass) noexcept;
+
+/// How per-token losses become the loss.
+enum class Reduction { mean, sum, none };
+
+/// "mean", "sum" or "none".
+TESSERA_API const char* to_string(Reduction reduction) noexcept;
+
+/// Names of implementations in order of preference. Empty: the default order, `opencl`, `eigen`.
+///
+/// One name: a request it cannot serve is an error. Several, or none: each refusal is a warning and
+/// the next is tried. An unknown name anywhere in the list is an error.
+class ImplementationList {
+ public:
+  ImplementationList() = default;
+  ImplementationList(const char* name) : names_{name} {}
+  ImplementationList(std::string name) : names_{std::move(name)} {}
+  ImplementationList(std::initializer_list<std::string> names) : names_(names) {}
+  ImplementationList(std::vector<std::string> names) : names_(std::move(names)) {}
+  const std::vector<std::string>& names() const noexcept { return names_; }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+/// How a call runs; nothing here changes a result beyond rounding. `BlockSizes` is the operator's.
+template <class BlockSizes>
+struct ExecutionOptions {
+  ImplementationList implementation{};
+  /// Block sizes to use; illegal ones for the implementation that runs are an error with the rule.
+  std::optional<BlockSizes> block_sizes{};
+  /// The older way to give `v_block_size` alone; an error when `block_sizes` disagrees.
+  std::optional<std::int64_t> block_size{};
+  /// Upper bound on scratch memory; nothing: the larger of 64 MiB and 256 rows of f32 logits on
+  /// CPUs and the host, 1/16 of device memory on GPUs. Too small a value is an error that names
+  /// the minimum.
+  std::optional<std::size_t> workspace_bytes{};
+  /// A block lent for scratch, of any type, at least as large as `plan` says; not touched after
+  /// completion. Empty: the context's pool.
+  MutableView workspace{};
+  /// Queue for this call; nullptr: the context's.
+  cl_command_queue queue = nullptr;
+  /// Events that must complete before the first command reads or writes anything.
+  std::vector<cl_event> wait_for{};
+};
+
+/// Where the block sizes of a call came from, in order of precedence.
+enum class BlockSource {
+  caller,        ///< ExecutionOptions::block_sizes
+  tuned_file,    ///< the user's tuned file
+  tuned_table,   ///< the table built into the library
+  device_class,  ///< that table's entry for the class of device
+  heuristic,     ///< the memory model
+  fallback,      ///< BlockSizes::get_default()
+};
+
+/// The enumerator's own name.
+TESSERA_API const char* to_string(BlockSource source) noexcept;
+
+/// A named integer of a report: one block size or one of an engine's knobs.
+struct NamedValue {
+  std::string name{};
+  std::int64_t value = 0;
+  friend bool operator==(const NamedValue&, const NamedValue&) = default;
+};
+
+/// An implementation that did not serve a request, and why.
+struct Refusal {
+  std::string implementation{};
+  std::string reason{};
+};
+
+/// What ran, with which blocks, and why.
+struct Dispatch {
+  std::string implementation{};           ///< with its family: "opencl.cpu", "eigen"
+  std::string schedule{};                 ///< which way the passes were nested, one word
+  std::string device{};                   ///< device name, or "host"
+  std::string driver{};                   ///< driver version, or ""
+  std::vector<NamedValue> block_sizes{};  ///< b_block_size, h_block_size, ...
+  std::vector<NamedValue> knobs{};        ///< the engine's own: register tile, slices, ...
+  BlockSource block_source = BlockSource::fallback;
+  std::vector<Refusal> refused{};         ///< in the order they were tried
+  std::vector<std::string> warnings{};    ///< what this call warned about
+  std::int64_t workspace_bytes = 0;       ///< scratch memory of the call
+  std::int64_t staged_bytes = 0;          ///< copies of caller arrays made for the device
+};
+
+/// One line: implementation, device, schedule, blocks and their source.
+TESSERA_API std::string to_string(const Dispatch& dispatch);
+
+/// A call in flight. Move-only.
+///
+/// Dropping one waits, never throws, and hands an error that nobody has seen to the context's
+/// warning handler.
+class TESSERA_API Completion {
+ public:
+  class State;
+
+  Completion();
+  explicit Completion(std::unique_ptr<State> state);
+  Completion(Completion&&) noexcept;
+  Completion& operator=(Completion&&) noexcept;
+  ~Completion();
+
+  /// Blocks until the outputs are written; throws what failed (again on a second call).
+  void wait();
+  /// The event of the last command, for wait lists; owned by the Completion (retain it to keep
+  /// it). nullptr when everything had finished before the call returned.
+  cl_event event() const noexcept;
+  const Dispatch& dispatch() const noexcept;
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+/// What a call would use, answered in advance by `plan`, which also compiles what the call needs.
+struct Plan {
+  std::int64_t workspace_bytes = 0;          ///< what the call will use
+  std::int64_t minimum_workspace_bytes = 0;  ///< the least that a call of this shape accepts
+  Dispatch dispatch{};
+};
+
+/// What one implementation says to one request.
+struct ImplementationInfo {
+  std::string name{};         ///< "opencl.cpu"
+  std::string description{};  ///< one line
+  bool by_default = false;    ///< part of the default order
+};
+
+}  // namespace tessera
