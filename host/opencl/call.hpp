@@ -70,8 +70,9 @@ class Call {
   Scratch scratch(std::int64_t words, const char* purpose);
   std::int64_t scratch_bytes() const noexcept;  ///< so far
 
-  /// Hands scratch to the next phase of the same call once earlier commands are done with it.
-  /// (Commands run in order, so this is only bookkeeping.)
+  /// For calls that walk a large array piece by piece: copies staged outputs bound so far back to
+  /// the caller and frees all staging buffers; Bindings made by staging become invalid. Blocks when
+  /// there is staging, does nothing for wrapped host memory and device memory.
   void release_staging();
 
   /// Enqueues a kernel. Args: Binding (two arguments), std::int32_t, std::int64_t, float.
