@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# What a user of an installed tessera sees: headers, library, programs, find_package and pkg-config.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/tessera" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.hpp")
+install(TARGETS tessera EXPORT tessera-targets
+        RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT tessera-targets NAMESPACE tessera:: FILE tessera-targets.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
+
+configure_package_config_file(
+  "${CMAKE_CURRENT_LIST_DIR}/tessera-config.cmake.in" "${PROJECT_BINARY_DIR}/tessera-config.cmake"
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
+# Before 1.0 a minor version may break; the SOVERSION says the same.
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/tessera-config-version.cmake"
+                                 VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/tessera-config.cmake"
+              "${PROJECT_BINARY_DIR}/tessera-config-version.cmake"
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
+
+# Whoever links libtessera.so needs nothing more; the static archive brings its own needs along.
+set(TESSERA_PC_PRIVATE_LIBS "-lstdc++ -lm -pthread")
+set(TESSERA_PC_PRIVATE_REQUIRES "")
+if(TESSERA_OPENCL)
+  set(TESSERA_PC_PRIVATE_REQUIRES "OpenCL")
+endif()
+configure_file("${CMAKE_CURRENT_LIST_DIR}/tessera.pc.in" "${PROJECT_BINARY_DIR}/tessera.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/tessera.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+foreach(program IN ITEMS tessera-info tessera-score tessera-bench)
+  if(TARGET ${program})
+    set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endforeach()
