@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/oracle/oracle.hpp"
+
+#include <Eigen/Core>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+namespace tessera::oracle {
+namespace {
+
+using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using MatrixMap = Eigen::Map<Matrix>;
+using ConstMatrixMap = Eigen::Map<const Matrix>;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+void require_size(std::size_t actual, std::int64_t expected, const char* name) {
+  if (actual != index(expected)) {
+    throw std::invalid_argument(std::string("oracle: ") + name + " has " + std::to_string(actual) +
+                                " elements, expected " + std::to_string(expected));
+  }
+}
+
+void require_optional(std::size_t actual, std::int64_t expected, const char* name) {
+  if (actual != 0) require_size(actual, expected, name);
+}
+
+void check(const Problem& p) {
+  if (p.softmax()) {
+    require_size(p.logits.size(), p.b * p.v, "logits");
+  } else {
+    require_size(p.x.size(), p.b * p.h, "x");
+    require_size(p.w.size(), p.h * p.v, "w");
+    require_optional(p.bias.size(), p.v, "bias");
+  }
+  require_size(p.labels.size(), p.b, "labels");
+  require_optional(p.weight.size(), p.b, "weight");
+  require_optional(p.class_weight.size(), p.v_total(), "class_weight");
+  require_optional(p.dloss.size(), p.options.reduction == Reduction::none ? p.b : 1, "dloss");
+  require_optional(p.dlse.size(), p.b, "dlse");
+  require_optional(p.max.size(), p.b, "max");
+  require_size(p.sum.size(), static_cast<std::int64_t>(p.max.size()), "sum");
+}
+
+bool is_ignored(const Problem& p, std::int64_t row) {
+  return p.labels[index(row)] == p.options.ignore_index;
+}
+
+/// Neither ignored nor a word of the vocabulary.
+bool is_bad(const Problem& p, std::int64_t row) {
+  const std::int64_t label = p.labels[index(row)];
+  return !is_ignored(p, row) && (label < 0 || label >= p.v_total());
+}
+
+bool counts(const Problem& p, std::int64_t row) { return !is_ignored(p, row) && !is_bad(p, row); }
+
+double weight_of(const Problem& p, std::int64_t row) {
+  return p.weight.empty() ? 1.0 : p.weight[index(row)];
+}
+
+/// Class weight of a global column.
+double class_weight_of(const Problem& p, std::int64_t column) {
+  return p.class_weight.empty() ? 1.0 : p.class_weight[index(column)];
+}
+
+/// A term of coefficient 0 is absent, so that 0 * Inf is 0.
+double term(double coefficient, double value) {
+  return coefficient == 0.0 ? 0.0 : coefficient * value;
+}
+
+/// x with the rows left out that `keep` rejects (zeros instead): whatever they hold is not read.
+template <class Keep>
+Matrix rows_of_x(const Problem& p, Keep keep) {
+  Matrix x = Matrix::Zero(p.b, p.h);
+  for (std::int64_t row = 0; row < p.b; ++row) {
+    if (!keep(row)) continue;
+    for (std::int64_t k = 0; k < p.h; ++k) x(row, k) = p.x[index(row * p.h + k)];
+  }
+  return x;
+}
+
+/// z = x . w + bias, or the given logits: [b, v] before scale and cap; 0 in ignored rows.
+std::vector<double> raw_logits(const Problem& p) {
+  std::vector<double> z(index(p.b * p.v), 0.0);
+  MatrixMap z_map(z.data(), p.b, p.v);
+  if (p.softmax()) {
+    z_map = ConstMatrixMap(p.logits.data(), p.b, p.v);
+  } else {
+    const Matrix x = rows_of_x(p, [&](std::int64_t row) { return !is_ignored(p, row); });
+    if (p.h > 0) z_map = x * ConstMatrixMap(p.w.data(), p.h, p.v);
+    if (!p.bias.empty()) z_map.rowwise() += ConstMatrixMap(p.bias.data(), 1, p.v).row(0);
+  }
+  for (std::int64_t row = 0; row < p.b; ++row) {
+    if (is_ignored(p, row)) z_map.row(row).setZero();
+  }
+  return z;
+}
+
+/// cap * tanh(scale * z / cap), or scale * z without a cap.
+double final_logit(const LossOptions& options, double z) {
+  const double scaled = options.logit_scale * z;
+  const double cap = options.logit_soft_cap;
+  return cap == 0.0 ? scaled : cap * std::tanh(scaled / cap);
+}
+
+/// d final_logit / dz.
+double final_logit_slope(const LossOptions& options, double z) {
+  const double scale = options.logit_scale;
+  const double cap = options.logit_soft_cap;
+  if (cap == 0.0) return scale;
+  const double t = std::tanh(scale * z / cap);
+  return scale * (1.0 - t * t);
+}
+
+/// exp(logit - max); 0 for a masked word even where max is -Inf too.
+double shifted_exp(double logit, double max) {
+  return logit == -infinity ? 0.0 : std::exp(logit - max);
+}
+
+struct Statistics {
+  double max = -infinity;  ///< NaN when any logit is
+  double sum = 0.0;
+  double lse() const { return max == -infinity ? -infinity : max + std::log(sum); }
+  /// lse - logit, without the cancellation of forming lse first.
+  double distance(double logit) const { return (max - logit) + std::log(sum); }
+  /// p of the softmax; NaN for a row that has none.
+  double probability(double logit) const {
+    if (std::isnan(max) || max == -infinity) return nan_value;
+    return shifted_exp(logit, max) / sum;
+  }
+};
+
+Statistics statistics_of(const double* logits, std::int64_t v) {
+  Statistics s;
+  for (std::int64_t j = 0; j < v; ++j) {
+    // A NaN logit fails the comparison and is taken; a NaN maximum is kept.
+    if (!std::isnan(s.max) && !(s.max >= logits[j])) s.max = logits[j];
+  }
+  for (std::int64_t j = 0; j < v; ++j) s.sum += shifted_exp(logits[j], s.max);
+  return s;
+}
+
+/// Column of the largest logit as f32, lowest on ties; a NaN loses to everything but a NaN.
+std::int64_t argmax_of(const double* logits, std::int64_t v) {
+  std::int64_t best = 0;
+  for (std::int64_t j = 1; j < v; ++j) {
+    const auto value = static_cast<float>(logits[j]);
+    const auto best_value = static_cast<float>(logits[best]);
+    if (value > best_value || (std::isnan(best_value) && !std::isnan(value))) best = j;
+  }
+  return best;
+}
+
+/// sum of weight_b * c_y over the counted rows.
+double mean_denominator(const Problem& p) {
+  double denominator = 0.0;
+  for (std::int64_t row = 0; row < p.b; ++row) {
+    if (counts(p, row)) {
+      denominator += weight_of(p, row) * class_weight_of(p, p.labels[index(row)]);
+    }
+  }
+  return denominator;
+}
+
+/// The weighted loss of one row of a whole problem, nll and z-term.
+double row_loss(const Problem& p, std::int64_t row, const double* logits, const Statistics& s) {
+  // Bad: there is no label to speak of. All -Inf: 0 / 0.
+  if (is_bad(p, row) || s.max == -infinity) return nan_value;
+  const double eps = p.options.label_smoothing;
+  const std::int64_t label = p.labels[index(row)];
+  double nll = term((1.0 - eps) * class_weight_of(p, label), s.distance(logits[label]));
+  if (eps != 0.0) {
+    double smooth = 0.0;
+    for (std::int64_t j = 0; j < p.v; ++j) {
+      smooth += term(class_weight_of(p, j), s.distance(logits[j]));
+    }
+    nll += eps / static_cast<double>(p.v) * smooth;
+  }
+  const double lse = s.lse();
+  return weight_of(p, row) * (nll + p.options.logsumexp_weight * lse * lse);
+}
+
+/// From the per-row losses (0 in ignored rows) to the loss.
+std::vector<double> reduce(const Problem& p, const std::vector<double>& row_losses) {
+  if (p.options.reduction == Reduction::none) return row_losses;
+  double total = 0.0;
+  bool any_bad = false;
+  for (std::int64_t row = 0; row < p.b; ++row) {
+    total += row_losses[index(row)];
+    any_bad = any_bad || is_bad(p, row);
+  }
+  if (any_bad) return {nan_value};
+  if (p.options.reduction == Reduction::sum) return {total};
+  const double denominator = mean_denominator(p);
+  return {denominator == 0.0 ? 0.0 : total / denominator};
+}
+
+void size_rows(Values& values, const Problem& p) {
+  const std::size_t b = index(p.b);
+  for (auto* field :
+       {&values.lse, &values.class_logit, &values.class_sum, &values.sum, &values.exp_logit}) {
+    field->assign(b, 0.0);
+  }
+  for (auto* field : {&values.max, &values.label_logit, &values.argmax_value}) {
+    field->assign(b, -infinity);
+  }
+  values.argmax.assign(b, -1);
+  if (!p.whole()) return;
+  for (auto* field : {&values.label_logprob, &values.entropy, &values.z_loss}) {
+    field->assign(b, 0.0);
+  }
+}
+
+/// The fields of tessera::Partial, over this call's columns.
+void partial_row(Values& values, const Problem& p, std::int64_t row, const double* logits,
+                 const Statistics& s) {
+  const std::size_t i = index(row);
+  values.max[i] = s.max;
+  values.sum[i] = s.sum;
+  values.lse[i] = s.lse();
+  for (std::int64_t j = 0; j < p.v; ++j) {
+    const double c = class_weight_of(p, p.options.vocab_offset + j);
+    const double shifted = logits[j] == -infinity ? -infinity : logits[j] - s.max;
+    values.class_sum[i] += c;
+    values.class_logit[i] += term(c, shifted);
+    values.exp_logit[i] += term(shifted_exp(logits[j], s.max), shifted);
+  }
+  if (p.v > 0) {
+    const std::int64_t best = argmax_of(logits, p.v);
+    values.argmax[i] = p.options.vocab_offset + best;
+    values.argmax_value[i] = logits[best];
+  }
+  const std::int64_t local = p.labels[i] - p.options.vocab_offset;
+  if (!is_bad(p, row) && local >= 0 && local < p.v) values.label_logit[i] = logits[local];
+}
+
+}  // namespace
+
+Values forward(const Problem& p) {
+  check(p);
+  Values values;
+  values.logits = raw_logits(p);
+  size_rows(values, p);
+  std::vector<double> row_losses(index(p.b), 0.0);
+  for (std::int64_t row = 0; row < p.b; ++row) {
+    if (is_ignored(p, row)) continue;
+    double* logits = values.logits.data() + row * p.v;
+    for (std::int64_t j = 0; j < p.v; ++j) logits[j] = final_logit(p.options, logits[j]);
+    const Statistics s = statistics_of(logits, p.v);
+    partial_row(values, p, row, logits, s);
+    if (!p.whole()) continue;
+
+    const std::size_t i = index(row);
+    row_losses[i] = row_loss(p, row, logits, s);
+    values.label_logprob[i] = is_bad(p, row) ? nan_value : -s.distance(logits[p.labels[i]]);
+    // H = -sum p log p with log p = (logit - max) - log(sum).
+    values.entropy[i] = std::log(s.sum) - values.exp_logit[i] / s.sum;
+    const double lse = s.lse();
+    values.z_loss[i] = weight_of(p, row) * p.options.logsumexp_weight * lse * lse;
+  }
+  if (p.whole()) values.loss = reduce(p, row_losses);
+  return values;
+}
+
+Gradients backward(const Problem& p) {
+  check(p);
+  const double eps = p.options.label_smoothing;
+  const double v_total = static_cast<double>(p.v_total());
+  const double denominator = mean_denominator(p);
+  double class_total = 0.0;
+  for (std::int64_t j = 0; j < p.v_total(); ++j) class_total += class_weight_of(p, j);
+
+  Gradients gradients;
+  gradients.dz = raw_logits(p);  // overwritten row by row with the gradient with respect to it
+  std::vector<double> logits(index(p.v));
+  for (std::int64_t row = 0; row < p.b; ++row) {
+    double* z = gradients.dz.data() + row * p.v;
+    if (!counts(p, row)) {
+      for (std::int64_t j = 0; j < p.v; ++j) z[j] = 0.0;
+      continue;
+    }
+    for (std::int64_t j = 0; j < p.v; ++j) logits[index(j)] = final_logit(p.options, z[j]);
+    const std::size_t i = index(row);
+    const Statistics s =
+        p.max.empty() ? statistics_of(logits.data(), p.v) : Statistics{p.max[i], p.sum[i]};
+
+    double dloss = 1.0;
+    if (!p.dloss.empty()) dloss = p.dloss[p.options.reduction == Reduction::none ? i : 0];
+    if (p.options.reduction == Reduction::mean) {
+      dloss = denominator == 0.0 ? 0.0 : dloss / denominator;
+    }
+    const double dlse = p.dlse.empty() ? 0.0 : p.dlse[i];
+    const double from_loss = weight_of(p, row) * dloss;
+    const double c_label = class_weight_of(p, p.labels[i]);
+    const double a = (1.0 - eps) * c_label + eps / v_total * class_total;
+    const double two_lambda_lse = 2.0 * p.options.logsumexp_weight * s.lse();
+    for (std::int64_t j = 0; j < p.v; ++j) {
+      const std::int64_t column = p.options.vocab_offset + j;
+      const double probability = s.probability(logits[index(j)]);
+      double g = (a + two_lambda_lse) * probability - eps * class_weight_of(p, column) / v_total;
+      if (column == p.labels[i]) g -= (1.0 - eps) * c_label;
+      g = from_loss * g + dlse * probability;
+      z[j] = g * final_logit_slope(p.options, z[j]);
+    }
+  }
+
+  const ConstMatrixMap dz(gradients.dz.data(), p.b, p.v);
+  if (p.softmax()) {
+    gradients.grad_logits = gradients.dz;
+    for (std::int64_t row = 0; row < p.b; ++row) {
+      if (!is_bad(p, row)) continue;
+      for (std::int64_t j = 0; j < p.v; ++j)
+        gradients.grad_logits[index(row * p.v + j)] = nan_value;
+    }
+    return gradients;
+  }
+  gradients.grad_x.assign(index(p.b * p.h), 0.0);
+  gradients.grad_w.assign(index(p.h * p.v), 0.0);
+  gradients.grad_bias.assign(index(p.v), 0.0);
+  MatrixMap grad_x(gradients.grad_x.data(), p.b, p.h);
+  if (p.h > 0 && p.b > 0 && p.v > 0) {
+    grad_x = dz * ConstMatrixMap(p.w.data(), p.h, p.v).transpose();
+    MatrixMap(gradients.grad_w.data(), p.h, p.v) =
+        rows_of_x(p, [&](std::int64_t row) { return counts(p, row); }).transpose() * dz;
+  }
+  for (std::int64_t row = 0; row < p.b; ++row) {
+    // Set, not computed: 0 * w is NaN where w is not finite.
+    if (is_ignored(p, row)) grad_x.row(row).setZero();
+    if (is_bad(p, row)) grad_x.row(row).setConstant(nan_value);
+    for (std::int64_t j = 0; j < p.v; ++j) gradients.grad_bias[index(j)] += dz(row, j);
+  }
+  return gradients;
+}
+
+}  // namespace tessera::oracle

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/loss.hpp"
+
+/// The judge: the loss as a textbook writes it, in double, with the logits materialised and the
+/// gradients written out by hand. It knows the option structs and Eigen, and nothing it judges.
+///
+/// Where the maths leaves a choice, this is the choice:
+/// - a term whose coefficient is exactly 0 is absent, even where the other factor is infinite: a
+///   masked word (-Inf logit) of class weight 0 does not spoil the smoothing;
+/// - everything else is IEEE: a per-token weight of 0 times an infinite loss is NaN;
+/// - a row of nothing but -Inf has lse -Inf, loss, entropy and label_logprob NaN, and, like any row
+///   whose loss is NaN, a NaN gradient;
+/// - a row whose label is out of range has loss, label_logprob and its grad_x (or grad_logits) row
+///   NaN, and its lse, entropy, z_loss and argmax as usual. It adds nothing to grad_w, grad_bias or
+///   the mean's denominator, and makes the loss of a mean or a sum NaN; the other rows' gradients
+///   are what they would be without it;
+/// - the denominator of the mean is summed in row order; exactly 0 gives loss 0 and no gradient
+///   from the loss;
+/// - an ignored row is never read. Its statistics are those of no columns at all: max -Inf, sum 0;
+/// - argmax compares logits rounded to f32, the lowest index winning.
+namespace tessera::oracle {
+
+struct Problem {
+  std::int64_t b = 0, h = 0, v = 0;  ///< rows, hidden, columns of this call (a shard's)
+  std::vector<double> x, w;          ///< [b, h] and [h, v], row-major; not read by the softmax
+  std::vector<double> logits;        ///< [b, v] before scale and cap: softmax_cross_entropy
+  std::vector<std::int64_t> labels;  ///< [b], global
+  std::vector<double> bias;          ///< [v] or empty; not read by the softmax
+  std::vector<double> weight;        ///< [b] or empty: 1
+  std::vector<double> class_weight;  ///< [columns of the whole vocabulary] or empty: 1
+  std::vector<double> dloss;         ///< empty: 1; one element (mean, sum) or b (none)
+  std::vector<double> dlse;          ///< [b] or empty: 0
+  std::vector<double> max, sum;      ///< [b] merged statistics for `backward`; empty: own
+  LossOptions options{};             ///< a shard sets vocab_offset and vocab_size_total
+
+  /// True: the logits are given, and x, w and bias are not read. A softmax problem without rows
+  /// says so by h = -1.
+  bool softmax() const { return !logits.empty() || h < 0; }
+  /// Columns of the whole vocabulary.
+  std::int64_t v_total() const {
+    return options.vocab_size_total > 0 ? options.vocab_size_total : v;
+  }
+  /// True: these columns are the whole vocabulary.
+  bool whole() const { return options.vocab_offset == 0 && v == v_total(); }
+};
+
+struct Values {
+  // The ordinary outputs; empty for a problem that is not whole.
+  std::vector<double> loss;           ///< 1, or b without reduction
+  std::vector<double> label_logprob;  ///< [b]
+  std::vector<double> entropy;        ///< [b]
+  std::vector<double> z_loss;         ///< [b]
+  // Of this call's columns, [b] each.
+  std::vector<double> lse, max, sum;
+  std::vector<std::int64_t> argmax;  ///< global; -1 for ignored rows
+  // The other fields of tessera::Partial, [b] each.
+  std::vector<double> label_logit, class_logit, class_sum, argmax_value, exp_logit;
+  /// [b, v]: the final logits after scale, bias and cap; 0 in ignored rows.
+  std::vector<double> logits;
+};
+
+struct Gradients {
+  std::vector<double> grad_x;       ///< [b, h]
+  std::vector<double> grad_w;       ///< [h, v]
+  std::vector<double> grad_bias;    ///< [v], whether or not a bias was given
+  std::vector<double> grad_logits;  ///< [b, v], softmax: with respect to the given logits
+  /// [b, v], linear: with respect to x . w + bias; 0 in rows that add nothing to grad_w.
+  std::vector<double> dz;
+};
+
+/// Throws std::invalid_argument naming the member whose size does not fit the extents.
+Values forward(const Problem& problem);
+/// Gradients of sum(dloss * loss) + sum(dlse * lse). Throws as `forward` does.
+Gradients backward(const Problem& problem);
+
+}  // namespace tessera::oracle
