@@ -39,8 +39,8 @@ class DeviceRuntime {
 /// What copies of one Context share.
 class ContextState {
  public:
-  ContextState(const ContextOptions& options, std::shared_ptr<DeviceRuntime> device)
-      : warnings(options.warning_handler), threads(options.threads), device(std::move(device)) {}
+  ContextState(const ContextOptions& options, std::shared_ptr<DeviceRuntime> runtime)
+      : warnings(options.warning_handler), threads(options.threads), device(std::move(runtime)) {}
 
   dispatch::WarningLog warnings;
   dispatch::ThreadPool threads;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "host/dispatch/context_state.hpp"
@@ -16,6 +17,10 @@ class HostViews {
   HostViews(const HostViews&) = delete;
   HostViews& operator=(const HostViews&) = delete;
 
+  /// Maps device ranges of several views up front, merging those that overlap where one is written
+  /// (in-place gradients, interleaved outputs), which OpenCL does not allow to be mapped apart.
+  /// `read` and `write` then find them. Only needed where views may share memory.
+  void reserve(std::span<const View* const> reads, std::span<const MutableView* const> writes);
   /// The same view over host memory. An empty view stays empty.
   View read(const View& view);
   MutableView write(const MutableView& view);
@@ -26,7 +31,12 @@ class HostViews {
   struct Mapping {
     cl_mem memory;
     void* pointer;
+    std::int64_t begin;  ///< bytes into the memory
+    std::int64_t end;
+    bool write;
   };
+  void* map(cl_mem memory, std::int64_t begin, std::int64_t end, bool write);
+
   ContextState& state_;
   cl_command_queue queue_;
   std::vector<Mapping> mappings_;

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/context.hpp"
+
+#include "host/context/open_device.hpp"
+#include "host/dispatch/context_state.hpp"
+
+namespace tessera {
+
+namespace {
+
+/// Far above any machine; a larger number is a bug in the caller that would exhaust the system.
+constexpr int max_threads = 4096;
+
+const ContextOptions& checked(const ContextOptions& options) {
+  if (options.threads < 0 || options.threads > max_threads) {
+    throw Error(ErrorCode::invalid_argument,
+                "ContextOptions::threads is " + std::to_string(options.threads) +
+                    "; give 0 for one per hardware thread, or 1 to " + std::to_string(max_threads));
+  }
+  if (options.host_only && !options.device.empty()) {
+    throw Error(ErrorCode::invalid_argument, "ContextOptions::device is \"" + options.device +
+                                                 "\" but host_only is set; give one of the two");
+  }
+  return options;
+}
+
+/// A caller's handles already are the choice, so that the options may not hold another.
+const ContextOptions& checked_for_handles(const ContextOptions& options) {
+  if (options.host_only || !options.device.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                "ContextOptions::device and host_only have no meaning beside OpenCL handles; leave "
+                "them empty");
+  }
+  return checked(options);
+}
+
+}  // namespace
+
+Context::Context() : Context(ContextOptions{}) {}
+
+Context::Context(const ContextOptions& options)
+    : state_(std::make_shared<ContextState>(
+          checked(options), options.host_only ? nullptr : context::open_device(options))) {}
+
+Context::Context(cl_context context, cl_device_id device, const ContextOptions& options) {
+  checked_for_handles(options);
+  if (context == nullptr || device == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(context == nullptr ? "context" : "device") +
+                    " is null; give the cl_context and one of its devices");
+  }
+  state_ = std::make_shared<ContextState>(options, context::wrap_device(context, device, nullptr));
+}
+
+Context Context::from_queue(cl_command_queue queue, const ContextOptions& options) {
+  checked_for_handles(options);
+  if (queue == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "queue is null; give a cl_command_queue");
+  }
+  return Context(
+      std::make_shared<ContextState>(options, context::wrap_device(nullptr, nullptr, queue)));
+}
+
+Context::Context(std::shared_ptr<ContextState> state) : state_(std::move(state)) {}
+Context::Context(const Context&) = default;
+Context::Context(Context&&) noexcept = default;
+Context& Context::operator=(const Context&) = default;
+Context& Context::operator=(Context&&) noexcept = default;
+Context::~Context() = default;
+
+bool Context::has_device() const noexcept { return state_->device != nullptr; }
+
+const DeviceInfo& Context::device_info() const noexcept {
+  static const DeviceInfo none;
+  return state_->device ? state_->device->info() : none;
+}
+
+cl_context Context::native_context() const noexcept {
+  return state_->device ? state_->device->native_context() : nullptr;
+}
+
+cl_device_id Context::native_device() const noexcept {
+  return state_->device ? state_->device->native_device() : nullptr;
+}
+
+cl_command_queue Context::native_queue() const noexcept {
+  return state_->device ? state_->device->native_queue() : nullptr;
+}
+
+int Context::threads() const noexcept { return state_->threads.size(); }
+
+void Context::trim() {
+  if (state_->device) state_->device->trim();
+}
+
+std::int64_t Context::pooled_bytes() const noexcept {
+  return state_->device ? state_->device->pooled_bytes() : 0;
+}
+
+}  // namespace tessera

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/context/open_device.hpp"
+#include "host/opencl/runtime.hpp"
+
+namespace tessera::context {
+
+std::shared_ptr<DeviceRuntime> open_device(const ContextOptions& options) {
+  return opencl::Runtime::open(options);
+}
+
+std::shared_ptr<DeviceRuntime> wrap_device(cl_context context, cl_device_id device,
+                                           cl_command_queue queue) {
+  return opencl::Runtime::wrap(context, device, queue);
+}
+
+}  // namespace tessera::context

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/dispatch/completion.hpp"
+
+#include "host/dispatch/context_state.hpp"
+
+namespace tessera {
+
+namespace {
+
+void wait_for(Completion::State& state) {
+  if (!state.waited) {
+    state.waited = true;
+    try {
+      state.wait_once();
+    } catch (...) {
+      state.failure = std::current_exception();
+    }
+  }
+  if (state.failure) std::rethrow_exception(state.failure);
+}
+
+/// Ends a call that nobody waited for.
+void drop(std::unique_ptr<Completion::State>& state) noexcept {
+  if (!state || state->waited) return;
+  try {
+    wait_for(*state);
+  } catch (const std::exception& error) {
+    if (!state->context) return;
+    try {
+      state->context->warnings.warn("tessera: " + state->dispatch.implementation +
+                                    " failed after its Completion was dropped: " + error.what());
+    } catch (...) {
+      // No memory for the message.
+    }
+  } catch (...) {
+  }
+}
+
+}  // namespace
+
+Completion::Completion() = default;
+Completion::Completion(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Completion::Completion(Completion&&) noexcept = default;
+
+Completion& Completion::operator=(Completion&& other) noexcept {
+  if (this != &other) {
+    drop(state_);
+    state_ = std::move(other.state_);
+  }
+  return *this;
+}
+
+Completion::~Completion() { drop(state_); }
+
+void Completion::wait() {
+  if (state_) wait_for(*state_);
+}
+
+cl_event Completion::event() const noexcept { return state_ ? state_->event() : nullptr; }
+
+const Dispatch& Completion::dispatch() const noexcept {
+  static const Dispatch nothing;
+  return state_ ? state_->dispatch : nothing;
+}
+
+}  // namespace tessera
