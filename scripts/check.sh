@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The long checks. usage: scripts/check.sh [section...]   (default: all, in the order below)
+# Each section runs in a shell of its own; the summary at the end says which passed.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+sections=(long host_only package asan tsan intel)
+
+section_long() {
+  configure_and_build release
+  ctest --preset release --parallel "$jobs" --label-regex long
+}
+
+section_host_only() {
+  configure_and_build host-only
+  if ldd build/host-only/lib/libtessera.so | grep -i opencl; then
+    echo "the host-only library links OpenCL" >&2
+    return 1
+  fi
+  ctest --preset host-only --parallel "$jobs" --label-exclude long --no-tests=error
+}
+
+section_package() {
+  tests/package/run.sh
+}
+
+section_asan() {
+  configure_and_build asan
+  ASAN_OPTIONS="detect_stack_use_after_return=1:strict_init_order=1" \
+    LSAN_OPTIONS="suppressions=$root/tests/sanitizers/lsan.supp:print_suppressions=0" \
+    UBSAN_OPTIONS="print_stacktrace=1:suppressions=$root/tests/sanitizers/ubsan.supp" \
+    ctest --preset asan --parallel "$jobs" --label-exclude "long|unsanitized" --no-tests=error
+}
+
+section_tsan() {
+  configure_and_build tsan
+  TSAN_OPTIONS="suppressions=$root/tests/sanitizers/tsan.supp:second_deadlock_stack=1" \
+    ctest --preset tsan --parallel "$jobs" --label-exclude "long|unsanitized" --no-tests=error
+}
+
+# Intel's OpenCL runtime for CPUs, from PyPI into build/tools: another vendor's compiler and limits.
+install_intel_runtime() {
+  local folder="$root/build/tools/intel"
+  if [ ! -e "$folder/vendors/intel.icd" ]; then
+    rm -rf "$folder"
+    python3 -m venv "$folder/venv"
+    quietly "$folder/venv/bin/pip" install --quiet intel-opencl-rt intel-cmplr-lib-rt tbb || return 1
+    # The wheel brings an ICD loader of its own, which would stand before Debian's.
+    rm -f "$folder"/venv/lib/libOpenCL.so*
+    mkdir -p "$folder/vendors"
+    echo "$folder/venv/lib/libintelocl.so" >"$folder/vendors/intel.icd"
+  fi
+}
+
+section_intel() {
+  if ! install_intel_runtime; then
+    echo "Intel's runtime cannot be installed here (pip failed, see above): not checked"
+    return 77
+  fi
+  configure_and_build release
+  export OCL_ICD_VENDORS="$root/build/tools/intel/vendors"
+  export LD_LIBRARY_PATH="$root/build/tools/intel/venv/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+  build/release/bin/tessera-info
+  ctest --preset release --parallel "$jobs" --label-exclude "long|pocl" --no-tests=error
+}
+
+scripts/setup.sh check
+if [ "$#" -gt 0 ]; then
+  for section in "$@"; do
+    declare -F "section_$section" >/dev/null ||
+      fail "unknown section '$section'; known: ${sections[*]}"
+  done
+  sections=("$@")
+fi
+
+summary=()
+failed=0
+for section in "${sections[@]}"; do
+  say "$section"
+  start=$SECONDS
+  status=0
+  # A child shell: `set -e` would be off inside a function that is part of a condition.
+  (
+    set -e
+    "section_$section"
+  ) &
+  wait $! || status=$?
+  case "$status" in
+    0) result=passed ;;
+    77) result="not run" ;;
+    *)
+      result=FAILED
+      failed=$((failed + 1))
+      ;;
+  esac
+  summary+=("$(printf '%-12s %-8s %s' "$section" "$result" "$(seconds_of $((SECONDS - start)))")")
+done
+
+say "summary of scripts/check.sh"
+printf '%s\n' "${summary[@]}"
+[ "$failed" -eq 0 ]

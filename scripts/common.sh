@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by the other scripts: where the tree is, and how to install what is missing.
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+jobs="$(nproc)"
+cd "$root"
+
+say() { printf '== %s\n' "$*"; }
+fail() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+# Runs a command quietly; shows what it printed only when it fails.
+quietly() {
+  local log status=0
+  log="$(mktemp)"
+  "$@" >"$log" 2>&1 </dev/null || status=$?
+  if [ "$status" -ne 0 ]; then
+    cat "$log" >&2
+    printf 'error: %s (exit code %s)\n' "$*" "$status" >&2
+  fi
+  rm -f "$log"
+  return "$status"
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    # Without a terminal nobody can type a password, so a sudo that needs one should say so at once.
+    if [ -t 0 ]; then sudo "$@"; else sudo -n "$@"; fi
+  else
+    fail "installing packages needs root or sudo: $*"
+  fi
+}
+
+missing_packages() {
+  local package
+  for package in "$@"; do
+    dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
+      printf '%s ' "$package"
+  done
+}
+
+# Installs the Debian packages of the list that are not there yet; touches nothing when all are.
+install_packages() {
+  local missing attempt
+  command -v dpkg-query >/dev/null || fail "this is no Debian system; install the equivalents of: $*"
+  missing="$(missing_packages "$@")"
+  [ -n "$missing" ] || return 0
+  say "installing: $missing"
+  for attempt in 1 2 3; do
+    # shellcheck disable=SC2086 # a list of words
+    if quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q &&
+      quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y \
+        --no-install-recommends -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 $missing; then
+      return 0
+    fi
+    say "attempt $attempt failed"
+    sleep $((attempt * 5))
+  done
+  fail "could not install: $missing"
+}
+
+# The packages, by what needs them.
+packages_build=(g++ cmake ninja-build git pkg-config libeigen3-dev libfmt-dev
+  ocl-icd-opencl-dev opencl-clhpp-headers pocl-opencl-icd libcli11-dev nlohmann-json3-dev
+  libbenchmark-dev libgtest-dev)
+packages_demo=(bible-kjv fortunes python3 python3-matplotlib)
+packages_test=(python3 python3-numpy clang)
+packages_check=(python3-venv oclgrind)
+
+configure_and_build() {
+  local preset="$1"
+  shift
+  say "building preset $preset"
+  quietly cmake --preset "$preset" "$@" || return 1
+  # Compiler errors are worth seeing; the list of compiled files is not.
+  quietly cmake --build --preset "$preset" --parallel "$jobs"
+}
+
+seconds_of() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs the Debian packages that are missing, as root or with sudo.
+# usage: scripts/setup.sh [build|demo|test|check|all]...   (default: all)
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+wanted=()
+for group in "${@:-all}"; do
+  case "$group" in
+    build) wanted+=("${packages_build[@]}") ;;
+    demo) wanted+=("${packages_build[@]}" "${packages_demo[@]}") ;;
+    test) wanted+=("${packages_build[@]}" "${packages_test[@]}") ;;
+    check) wanted+=("${packages_build[@]}" "${packages_test[@]}" "${packages_check[@]}") ;;
+    all) wanted+=("${packages_build[@]}" "${packages_demo[@]}" "${packages_test[@]}"
+      "${packages_check[@]}") ;;
+    *) fail "unknown group '$group'; known: build demo test check all" ;;
+  esac
+done
+install_packages "${wanted[@]}"

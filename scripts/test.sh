@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Sets up, builds the release preset and runs its test suite; ctest's summary comes last.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+start=$SECONDS
+scripts/setup.sh test
+configure_and_build release
+say "set up and built in $(seconds_of $((SECONDS - start)))"
+# Tests labelled `long` belong to scripts/check.sh.
+ctest --preset release --parallel "$jobs" --label-exclude long --no-tests=error --progress
