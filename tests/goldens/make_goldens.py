@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the goldens: small problems with what PyTorch's float64 autograd says of them.
+
+    pip install torch numpy
+    python tests/goldens/make_goldens.py            # rewrites tests/goldens/<case>/
+
+Each case is a folder of .npy files and an options.json. Inputs are float32 (and so exactly
+representable for every implementation), labels int64, results float64 (argmax int64). Options are
+rounded to float32 first, because that is the type of the fields of LossOptions.
+
+The goldens are committed, so that the tests need no PyTorch; run this again only to add a case.
+"""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+HERE = pathlib.Path(__file__).resolve().parent
+IGNORED = -100
+
+
+def f32(value):
+    return float(np.float32(value))
+
+
+def inputs(seed, b, h, v, *, softmax=False, bias=False, weight=False, class_weight=False,
+           ignored=(), dloss=None, dlse=False, spread=1.0):
+    """Random inputs with one dominating column per call, as float32."""
+    r = np.random.default_rng(seed)
+    data = {"labels": r.integers(0, v, b)}
+    for row in ignored:
+        data["labels"][row] = IGNORED
+    if softmax:
+        data["logits"] = spread * 2 * r.standard_normal((b, v))
+        data["logits"][:, v // 3] += 3
+    else:
+        data["x"] = spread * r.standard_normal((b, h))
+        data["w"] = r.standard_normal((h, v)) * 2 / np.sqrt(max(h, 1))
+        data["w"][:, v // 3] *= 2
+    if bias:
+        data["bias"] = r.standard_normal(v)
+    if weight:
+        data["weight"] = r.uniform(-0.5, 2, b)
+        data["weight"][b // 2] = 0
+    if class_weight:
+        data["class_weight"] = r.uniform(0.2, 3, v)
+        data["class_weight"][v // 2] = 0
+    if dloss == "rows":
+        data["dloss"] = r.standard_normal(b)
+    elif dloss is not None:
+        data["dloss"] = np.array(dloss)
+    if dlse:
+        data["dlse"] = r.standard_normal(b)
+    return {k: a if a.dtype == np.int64 else a.astype(np.float32) for k, a in data.items()}
+
+
+def run(data, options):
+    """PyTorch's answer: a dict of float64 arrays."""
+    o = {"logsumexp_weight": 0.0, "logit_scale": 1.0, "logit_soft_cap": 0.0,
+         "label_smoothing": 0.0, "reduction": "mean", **options}
+    t = {k: torch.tensor(a, dtype=torch.float64 if a.dtype == np.float32 else None)
+         for k, a in data.items()}
+    leaves = [k for k in ("x", "w", "bias", "logits") if k in t]
+    for name in leaves:
+        t[name].requires_grad_()
+    labels = t["labels"]
+    counted = labels != IGNORED
+    if "logits" in t:
+        z = t["logits"]
+    else:
+        z = t["x"] @ t["w"] + t.get("bias", 0.0)
+    logits = o["logit_scale"] * z
+    if o["logit_soft_cap"]:
+        logits = o["logit_soft_cap"] * torch.tanh(logits / o["logit_soft_cap"])
+    lse = torch.where(counted, torch.logsumexp(logits, -1), 0.0)
+    nll = F.cross_entropy(logits, labels, weight=t.get("class_weight"), ignore_index=IGNORED,
+                          label_smoothing=o["label_smoothing"], reduction="none")
+    weight = t.get("weight", torch.ones(labels.shape, dtype=torch.float64))
+    z_loss = weight * o["logsumexp_weight"] * lse ** 2
+    rows = torch.where(counted, weight * nll + z_loss, 0.0)
+    if o["reduction"] == "mean":
+        c = t.get("class_weight", torch.ones(logits.shape[-1], dtype=torch.float64))
+        safe = torch.where(counted, labels, 0)
+        loss = rows.sum() / (weight * c[safe])[counted].sum()
+        if "weight" not in t and not o["logsumexp_weight"]:
+            # Where PyTorch has a mean of its own, it is this one.
+            own = F.cross_entropy(logits, labels, weight=t.get("class_weight"),
+                                  ignore_index=IGNORED, label_smoothing=o["label_smoothing"])
+            torch.testing.assert_close(loss, own, rtol=1e-13, atol=0)
+    else:
+        loss = rows.sum() if o["reduction"] == "sum" else rows
+    objective = (loss * t.get("dloss", 1.0)).sum()
+    if "dlse" in t:
+        objective = objective + torch.where(counted, t["dlse"] * lse, 0.0).sum()
+    objective.backward()
+
+    log_p = torch.log_softmax(logits, -1)
+    picked = log_p.gather(-1, torch.where(counted, labels, 0)[:, None])[:, 0]
+    out = {
+        "loss": loss,
+        "lse": lse,
+        "label_logprob": torch.where(counted, picked, 0.0),
+        "entropy": torch.where(counted, torch.special.entr(log_p.exp()).sum(-1), 0.0),
+        "z_loss": z_loss,
+        "argmax": torch.where(counted, logits.argmax(-1), -1),
+    }
+    out.update({"grad_" + name: t[name].grad for name in leaves})
+    return {k: a.detach().numpy() for k, a in out.items()}
+
+
+ALL = {"logsumexp_weight": 0.1, "logit_scale": 0.8, "logit_soft_cap": 4.0, "label_smoothing": 0.15}
+EVERY = {"bias": True, "weight": True, "class_weight": True, "ignored": (1, 4), "dlse": True}
+MASK = np.array([2, 3, 9, 10, 11])  # words that a -Inf bias removes
+
+
+def cases():
+    yield "mean", inputs(1, 7, 5, 11), {}
+    yield "sum", inputs(2, 7, 5, 11, dloss=0.7), {"reduction": "sum"}
+    yield "none", inputs(3, 7, 5, 11, dloss="rows", dlse=True), {"reduction": "none"}
+    yield "bias", inputs(4, 6, 4, 13, bias=True), {}
+    yield "scale_cap", inputs(5, 6, 4, 13, spread=3), {"logit_scale": 0.5, "logit_soft_cap": 2.0}
+    yield "z_loss", inputs(6, 6, 4, 13, dloss=1.3), {"logsumexp_weight": 0.25}
+    yield "smoothing", inputs(7, 6, 4, 13), {"label_smoothing": 0.3}
+    yield "class_weight", inputs(8, 6, 4, 13, class_weight=True), {}
+    yield ("smoothing_class_weight", inputs(9, 6, 4, 13, class_weight=True, dloss="rows"),
+           {"label_smoothing": 0.3, "reduction": "none"})
+    yield "weight", inputs(10, 8, 4, 9, weight=True), {"logsumexp_weight": 0.05}
+    yield "ignored", inputs(11, 8, 4, 9, ignored=(0, 3, 7), dlse=True), {}
+    yield "everything_mean", inputs(12, 9, 6, 17, dloss=-1.5, **EVERY), ALL
+    yield "everything_sum", inputs(13, 9, 6, 17, **EVERY), {**ALL, "reduction": "sum"}
+    yield ("everything_none", inputs(14, 9, 6, 17, dloss="rows", **EVERY),
+           {**ALL, "reduction": "none"})
+    masked = inputs(15, 6, 4, 16, bias=True, dlse=True)
+    masked["bias"][MASK] = -np.inf
+    masked["labels"] = np.array([0, 1, 4, 15, 8, 7])
+    yield "masked_bias", masked, {"logsumexp_weight": 0.1}
+    yield "large_logits", inputs(16, 5, 6, 12, spread=4000), {"logsumexp_weight": 1e-4}
+    yield "one_word", inputs(17, 3, 2, 1), {"logsumexp_weight": 0.5}
+    yield "wide", inputs(18, 33, 19, 257, **{**EVERY, "dlse": False}), ALL
+    yield "softmax_mean", inputs(19, 7, 0, 19, softmax=True), {}
+    yield ("softmax_everything", inputs(20, 9, 0, 21, softmax=True, weight=True,
+                                        class_weight=True, ignored=(2,), dloss="rows", dlse=True),
+           {**ALL, "reduction": "none"})
+
+
+def main():
+    for name, data, options in cases():
+        options = {k: v if isinstance(v, str) else f32(v) for k, v in options.items()}
+        folder = HERE / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for key, array in {**data, **run(data, options)}.items():
+            np.save(folder / f"{key}.npy", np.asarray(array, order="C"))
+        (folder / "options.json").write_text(json.dumps(options, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
