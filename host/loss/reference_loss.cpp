@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/loss/reference_loss.hpp"
+
+#include <bit>
+#include <cmath>
+
+#include "host/loss/rows.hpp"
+
+namespace tessera::loss {
+namespace {
+
+/// Reports the first label that only the run itself could see to be wrong.
+class LabelFailure : public Completion::State {
+ public:
+  explicit LabelFailure(std::string message) : message_(std::move(message)) {}
+  void wait_once() override { throw Error(ErrorCode::label_out_of_range, message_); }
+
+ private:
+  std::string message_;
+};
+
+/// `max` rounded to f32, and the sums moved so that they are relative to the rounded one: else exp
+/// would turn the rounding of a large maximum into a relative error of the sum.
+struct RoundedStatistics {
+  float max;
+  double sum, class_logit, exp_logit;
+
+  RoundedStatistics(const oracle::Values& values, std::size_t row)
+      : max(static_cast<float>(values.max[row])) {
+    const bool finite = std::isfinite(values.max[row]) && std::isfinite(max);
+    const double moved = finite ? values.max[row] - static_cast<double>(max) : 0.0;
+    sum = values.sum[row] * std::exp(moved);
+    class_logit = values.class_logit[row] + values.class_sum[row] * moved;
+    exp_logit = (values.exp_logit[row] + values.sum[row] * moved) * std::exp(moved);
+  }
+};
+
+void write_vector(const MutableView& target, const std::vector<double>& values,
+                  dispatch::HostViews& views) {
+  if (!target) return;
+  const MutableView view = views.write(target);
+  const RowOffsets offsets(view, view.rank());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    store_f32(view.host_data(), view.dtype(), offsets(static_cast<std::int64_t>(i)),
+              static_cast<float>(values[i]));
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> reference_refusal(const LossRequest& request) {
+  // In double, because the product itself may not fit an integer.
+  if (static_cast<double>(request.b) * static_cast<double>(request.v) >
+      static_cast<double>(reference_max_logits)) {
+    return "it materialises the logits in double, and B * V = " + std::to_string(request.b) +
+           " * " + std::to_string(request.v) + " is beyond its limit of 2^26; use eigen";
+  }
+  const bool whole = request.options.vocab_offset == 0 && request.v == request.v_total;
+  const bool merged = request.pass == Pass::forward_partial || request.pass == Pass::backward;
+  if (!whole && !merged) {
+    return std::string(to_string(request.pass)) +
+           " needs the whole vocabulary; on a shard use forward_partial, combine and backward";
+  }
+  return std::nullopt;
+}
+
+void check_reference_workspace(std::optional<std::size_t> workspace_bytes,
+                               const MutableView& workspace, std::int64_t needed) {
+  const auto check = [&](const char* name, std::int64_t bytes) {
+    if (bytes >= needed) return;
+    throw Error(ErrorCode::workspace_too_small,
+                std::string(name) + " is " + std::to_string(bytes) +
+                    " bytes, and reference, which materialises everything in double, needs " +
+                    std::to_string(needed) + "; raise it, or use another implementation");
+  };
+  if (workspace_bytes) {
+    // Clamped: a bound beyond 2^63 is no bound.
+    constexpr std::size_t largest = INT64_MAX;
+    check("workspace_bytes", static_cast<std::int64_t>(std::min(*workspace_bytes, largest)));
+  }
+  if (workspace) {
+    check("workspace", workspace.size() * static_cast<std::int64_t>(size_of(workspace.dtype())));
+  }
+}
+
+std::vector<double> read_matrix(const View& view, std::int64_t rows, std::int64_t columns,
+                                const oracle::Problem* problem) {
+  std::vector<double> values(static_cast<std::size_t>(rows * columns), 0.0);
+  const RowOffsets offsets(view, view.rank() - 1);
+  const std::int64_t stride = view.strides().back();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    if (problem && problem->labels[static_cast<std::size_t>(row)] == problem->options.ignore_index)
+      continue;
+    const std::int64_t begin = offsets(row);
+    for (std::int64_t j = 0; j < columns; ++j) {
+      values[static_cast<std::size_t>(row * columns + j)] =
+          load_f32(view.host_data(), view.dtype(), begin + j * stride);
+    }
+  }
+  return values;
+}
+
+std::vector<double> read_vector(const View& view, std::int64_t count) {
+  if (!view) return {};
+  std::vector<double> values(static_cast<std::size_t>(count));
+  const RowOffsets offsets(view, view.rank());
+  for (std::int64_t i = 0; i < count; ++i) {
+    values[static_cast<std::size_t>(i)] = load_f32(view.host_data(), view.dtype(), offsets(i));
+  }
+  return values;
+}
+
+oracle::Problem reference_problem(const LossRequest& request, dispatch::HostViews& views) {
+  oracle::Problem problem;
+  problem.b = request.b;
+  problem.v = request.v;
+  problem.options = request.options;
+  problem.options.vocab_size_total = request.v_total;
+  const View labels = views.read(request.labels);
+  const RowOffsets offsets(labels, labels.rank());
+  problem.labels.resize(static_cast<std::size_t>(request.b));
+  for (std::int64_t row = 0; row < request.b; ++row) {
+    problem.labels[static_cast<std::size_t>(row)] =
+        load_int(labels.host_data(), labels.dtype(), offsets(row));
+  }
+  problem.weight = read_vector(views.read(request.weight), request.b);
+  problem.class_weight = read_vector(views.read(request.class_weight), request.v_total);
+  if (!request.wants_gradients()) return problem;
+
+  const bool none = request.options.reduction == Reduction::none;
+  problem.dloss = read_vector(views.read(request.dloss), none ? request.b : 1);
+  problem.dlse = read_vector(views.read(request.dlse), request.b);
+  if (request.pass != Pass::backward) return problem;
+  if (request.statistics) {
+    const auto saved = read_matrix(views.read(request.statistics), request.b, 2);
+    for (std::size_t i = 0; i < saved.size(); i += 2) {
+      problem.max.push_back(saved[i]);
+      problem.sum.push_back(saved[i + 1]);
+    }
+  } else if (request.lse) {
+    // exp(logit - lse) is p: lse is a maximum whose sum is 1.
+    problem.max = read_vector(views.read(request.lse), request.b);
+    problem.sum.assign(problem.max.size(), 1.0);
+  }
+  return problem;
+}
+
+void write_values(const LossRequest& request, const oracle::Values& values,
+                  dispatch::HostViews& views) {
+  const Outputs& outputs = request.outputs;
+  write_vector(outputs.loss, values.loss, views);
+  write_vector(outputs.lse, values.lse, views);
+  write_vector(outputs.label_logprob, values.label_logprob, views);
+  write_vector(outputs.entropy, values.entropy, views);
+  write_vector(outputs.z_loss, values.z_loss, views);
+  const std::size_t rows = values.max.size();
+  if (outputs.argmax) {
+    const MutableView view = views.write(outputs.argmax);
+    const RowOffsets offsets(view, view.rank());
+    auto* data = static_cast<std::int32_t*>(view.host_data());
+    for (std::size_t i = 0; i < rows; ++i) {
+      data[offsets(static_cast<std::int64_t>(i))] = static_cast<std::int32_t>(values.argmax[i]);
+    }
+  }
+  if (outputs.statistics) {
+    const MutableView view = views.write(outputs.statistics);
+    const RowOffsets offsets(view, view.rank() - 1);
+    auto* data = static_cast<float*>(view.host_data());
+    for (std::size_t i = 0; i < rows; ++i) {
+      const RoundedStatistics rounded(values, i);
+      const std::int64_t begin = offsets(static_cast<std::int64_t>(i));
+      data[begin] = rounded.max;
+      data[begin + view.strides().back()] = static_cast<float>(rounded.sum);
+    }
+  }
+  if (request.partial) {
+    const MutableView view = views.write(request.partial);
+    const RowOffsets offsets(view, view.rank() - 1);
+    auto* data = static_cast<float*>(view.host_data());
+    for (std::size_t i = 0; i < rows; ++i) {
+      const RoundedStatistics rounded(values, i);
+      // The order of the fields of tessera::Partial.
+      const float words[] = {rounded.max,
+                             static_cast<float>(rounded.sum),
+                             static_cast<float>(values.label_logit[i]),
+                             static_cast<float>(rounded.class_logit),
+                             static_cast<float>(values.class_sum[i]),
+                             static_cast<float>(values.argmax_value[i]),
+                             std::bit_cast<float>(static_cast<std::int32_t>(values.argmax[i])),
+                             static_cast<float>(rounded.exp_logit)};
+      std::int64_t at = offsets(static_cast<std::int64_t>(i));
+      for (float word : words) {
+        data[at] = word;
+        at += view.strides().back();
+      }
+    }
+  }
+}
+
+void write_matrix(const MutableView& view, const std::vector<double>& values, std::int64_t rows,
+                  std::int64_t columns, bool accumulate) {
+  const RowOffsets offsets(view, view.rank() - 1);
+  const std::int64_t stride = view.strides().back();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t begin = offsets(row);
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const std::int64_t at = begin + j * stride;
+      auto value = static_cast<float>(values[static_cast<std::size_t>(row * columns + j)]);
+      if (accumulate) value += load_f32(view.host_data(), view.dtype(), at);
+      store_f32(view.host_data(), view.dtype(), at, value);
+    }
+  }
+}
+
+std::unique_ptr<Completion::State> reference_completion(const oracle::Problem& problem) {
+  for (std::size_t row = 0; row < problem.labels.size(); ++row) {
+    const std::int64_t label = problem.labels[row];
+    if (label == problem.options.ignore_index || (label >= 0 && label < problem.v_total())) {
+      continue;
+    }
+    return std::make_unique<LabelFailure>(
+        "labels: row " + std::to_string(row) + " is " + std::to_string(label) +
+        ", neither in [0, " + std::to_string(problem.v_total()) + ") nor ignore_index " +
+        std::to_string(problem.options.ignore_index) +
+        "; its loss and gradient are NaN, the other rows are complete");
+  }
+  return std::make_unique<Completion::State>();
+}
+
+}  // namespace tessera::loss

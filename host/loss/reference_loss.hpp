@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host/dispatch/completion.hpp"
+#include "host/dispatch/host_views.hpp"
+#include "host/loss/request.hpp"
+#include "reference/oracle/oracle.hpp"
+
+/// What the `reference` implementations of the loss operators share: the way between views and the
+/// oracle's vectors of double.
+namespace tessera::loss {
+
+/// The largest b * v that the reference takes: 2^26 logits are 512 MiB in double, of which it holds
+/// up to four.
+inline constexpr std::int64_t reference_max_logits = std::int64_t{1} << 26;
+
+/// Why the reference does not take this loss; nothing: it does.
+std::optional<std::string> reference_refusal(const LossRequest& request);
+
+/// Throws Error workspace_too_small when the caller's bound, `workspace_bytes` or the size of the
+/// lent `workspace`, is below `needed` bytes. The reference allocates for itself: a lent block is
+/// checked, not used.
+void check_reference_workspace(std::optional<std::size_t> workspace_bytes,
+                               const MutableView& workspace, std::int64_t needed);
+
+/// The loss half of a problem, with everything but x, w, bias or logits.
+oracle::Problem reference_problem(const LossRequest& request, dispatch::HostViews& views);
+
+/// A host view [axes..., columns], as [rows, columns]. Rows that `problem` ignores stay 0, unread;
+/// without a problem every row is read.
+std::vector<double> read_matrix(const View& view, std::int64_t rows, std::int64_t columns,
+                                const oracle::Problem* problem = nullptr);
+/// A host view [axes...] of `count` elements in row-major order; empty when it is not given.
+std::vector<double> read_vector(const View& view, std::int64_t count);
+
+/// Writes the outputs that are given, the partial rows included, each rounded once.
+void write_values(const LossRequest& request, const oracle::Values& values,
+                  dispatch::HostViews& views);
+/// Writes [rows, columns] to a host view [axes..., columns], or adds it in f32.
+void write_matrix(const MutableView& view, const std::vector<double>& values, std::int64_t rows,
+                  std::int64_t columns, bool accumulate);
+
+/// A finished call; waiting for it throws when a device label was out of range.
+std::unique_ptr<Completion::State> reference_completion(const oracle::Problem& problem);
+
+}  // namespace tessera::loss
