@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Enforces the direction of includes between the rooms, what the two references link, and the length
+of files. usage: architecture_test.py SOURCE_DIR [--oracle OBJECT... --streaming OBJECT...]"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+MAX_LINES = 400  # a file a reader can hold in mind (docs/design.md)
+OPERATORS = ("linear_cross_entropy", "softmax_cross_entropy")
+
+# Which rooms each room may see besides itself; the arrows of docs/design.md, written out.
+BELOW = {
+    "include": set(),
+    "host/dispatch": {"include"},
+    "host/loss": {"include", "host/dispatch"},
+    "tuning/lookup": {"include"},
+    "host/opencl": {"include", "host/dispatch", "host/loss"},
+    "host/context": {"include", "host/dispatch", "host/opencl"},
+    "host/engines": {"include", "host/dispatch", "host/loss", "host/opencl", "tuning/lookup"},
+    "reference/oracle": {"include"},
+    "reference/streaming": {"include", "host/dispatch", "host/loss"},
+    "programs": {"include"},
+    "examples": {"include"},
+}
+_OPERATOR = {"include", "host/dispatch", "host/loss", "host/opencl", "host/engines",
+             "tuning/lookup", "reference/oracle", "reference/streaming"}
+for _name in OPERATORS:
+    BELOW[f"host/{_name}"] = _OPERATOR
+_ALL = set(BELOW)
+BELOW["bench"] = _ALL - {"programs", "examples"}
+BELOW["tuning"] = _ALL - {"programs", "examples"}
+BELOW["tests"] = _ALL | {"bench"}
+
+# The public headers that hold nothing but views, options and results: all the oracle may know.
+OPTION_HEADERS = {"view.hpp", "dtype.hpp", "error.hpp", "loss.hpp", "execution.hpp", "context.hpp",
+                  "version.hpp"}
+OPENCL_ROOMS = {"host/opencl", "host/engines", "tests", "bench"}
+
+
+def room_of(path):
+    """The room a file of the tree belongs to, or None."""
+    best = None
+    for room in BELOW:
+        if path.startswith(room + "/") and (best is None or len(room) > len(best)):
+            best = room
+    return best
+
+
+def may_use_opencl(path):
+    """Files that are compiled only where OpenCL is."""
+    return room_of(path) in OPENCL_ROOMS or pathlib.PurePosixPath(path).name.startswith("opencl")
+
+
+def check_include(path, name, quoted):
+    """What is wrong with `path` including `name`, or None."""
+    room = room_of(path)
+    if name.startswith("CL/"):
+        return None if may_use_opencl(path) else "includes OpenCL's headers"
+    if name.startswith("Eigen/") and room == "include" and not path.endswith("/eigen.hpp"):
+        return "a public header other than eigen.hpp includes Eigen"
+    if name.startswith("tessera/"):
+        header = name.split("/", 1)[1]
+        if room == "reference/oracle" and header not in OPTION_HEADERS:
+            return f"the oracle may see views, options and results only, not {name}"
+        return None
+    if not quoted:
+        return None
+    target = room_of(name)
+    if target is None or target == room:  # beside the file, or in its own room
+        return None
+    if target not in BELOW[room]:
+        return f"{room} may not see {target}"
+    if target in ("host/opencl", "host/engines") and not may_use_opencl(path):
+        return f"is compiled without OpenCL too and may not see {target}"
+    return None
+
+
+def check_kernel_include(path, name):
+    """Kernels: common <- engines <- operators."""
+    rank = {"common": 0, "engines": 1}
+    own = path.split("/")[1]
+    target = name.split("/")[0]
+    if rank.get(target, 2) > rank.get(own, 2):
+        return f"cl_kernels/{own} may not see cl_kernels/{target}"
+    if rank.get(own, 2) == 2 and rank.get(target, 2) == 2 and own != target:
+        return f"one operator's kernels may not see another's: {target}"
+    return None
+
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def check_tree(root):
+    problems = []
+    folders = sorted({room.split("/")[0] for room in BELOW} | {"cl_kernels", "scripts"})
+    files = 0
+    for folder in folders:
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix not in (".cpp", ".hpp", ".cl", ".py"):
+                continue
+            files += 1
+            path = file.relative_to(root).as_posix()
+            text = file.read_text(encoding="utf-8")
+            lines = text.count("\n")
+            if lines > MAX_LINES:
+                problems.append(f"{path}: {lines} lines, the limit is {MAX_LINES}; split it")
+            if "SPDX-License-Identifier: Apache-2.0" not in text[:200]:
+                problems.append(f"{path}: no SPDX-License-Identifier in its first lines")
+            for match in INCLUDE.finditer(text):
+                name, quoted = match.group(2), match.group(1) == '"'
+                if file.suffix == ".cl":
+                    problem = check_kernel_include(path, name)
+                else:
+                    problem = check_include(path, name, quoted) if room_of(path) else None
+                if problem:
+                    problems.append(f"{path}: {problem}")
+    if files < 20:
+        problems.append(f"only {files} sources below {root}: is this the source tree?")
+    return problems
+
+
+def undefined_symbols(objects):
+    """What the objects need from elsewhere in tessera, demangled."""
+    def nm(kind):
+        out = subprocess.run(["nm", "-C", kind, *objects], check=True, capture_output=True,
+                             text=True).stdout
+        return {" ".join(line.split()[1:] if kind == "--undefined-only" else line.split()[2:])
+                for line in out.splitlines() if len(line.split()) > 1}
+    return {s for s in nm("--undefined-only") - nm("--defined-only") if "tessera::" in s}
+
+
+# Error is caught by type across the library; the rest of what lies below all rooms is its names.
+FREE = re.compile(r"^(vtable for |typeinfo for )?tessera::(Error\b|to_string\(|View|Dims)")
+
+
+def check_links(oracle, streaming):
+    problems = []
+    for symbol in undefined_symbols(oracle):
+        if not FREE.match(symbol):
+            problems.append(f"the oracle links {symbol}")
+    for symbol in undefined_symbols(streaming):
+        if "tessera::oracle" in symbol:
+            problems.append(f"the streaming reference links the oracle: {symbol}")
+    return problems
+
+
+def check_rules():
+    """The rules must reject what they are there for."""
+    forbidden = [
+        ("include/tessera/view.hpp", "host/dispatch/table.hpp", True),
+        ("include/tessera/context.hpp", "CL/cl.h", False),
+        ("include/tessera/loss.hpp", "Eigen/Core", False),
+        ("host/dispatch/table.hpp", "host/opencl/runtime.hpp", True),
+        ("host/dispatch/table.cpp", "CL/opencl.hpp", False),
+        ("host/opencl/call.hpp", "host/engines/engine.hpp", True),
+        ("host/engines/simt/engine.cpp", "host/linear_cross_entropy/request.hpp", True),
+        ("host/linear_cross_entropy/eigen.cpp", "host/opencl/call.hpp", True),
+        ("host/linear_cross_entropy/opencl.cpp", "host/softmax_cross_entropy/request.hpp", True),
+        ("reference/oracle/oracle.cpp", "host/loss/rows.hpp", True),
+        ("reference/oracle/oracle.cpp", "tessera/linear_cross_entropy.hpp", True),
+        ("reference/streaming/forward.cpp", "reference/oracle/oracle.hpp", True),
+        ("programs/tessera_score.cpp", "host/loss/rows.hpp", True),
+        ("examples/train_text/model.cpp", "host/loss/rows.hpp", True),
+        ("bench/bench.cpp", "tests/support/golden.hpp", True),
+    ]
+    allowed = [
+        ("host/linear_cross_entropy/opencl_forward.cpp", "host/engines/engine.hpp", True),
+        ("host/linear_cross_entropy/reference.cpp", "reference/oracle/oracle.hpp", True),
+        ("host/context/opencl_context.cpp", "host/opencl/runtime.hpp", True),
+        ("include/tessera/eigen.hpp", "Eigen/Core", False),
+        ("reference/oracle/oracle.hpp", "tessera/loss.hpp", True),
+    ]
+    problems = [f"the rules let {p} include {n}" for p, n, q in forbidden
+                if not check_include(p, n, q)]
+    problems += [f"the rules forbid {p} to include {n}" for p, n, q in allowed
+                 if check_include(p, n, q)]
+    if not check_kernel_include("cl_kernels/common/types.cl", "engines/simt/tile.cl"):
+        problems.append("the rules let common kernels include an engine")
+    return problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("source", type=pathlib.Path)
+    parser.add_argument("--oracle", nargs="*", default=[])
+    parser.add_argument("--streaming", nargs="*", default=[])
+    arguments = parser.parse_args()
+    problems = check_rules() + check_tree(arguments.source)
+    if arguments.oracle:
+        problems += check_links(arguments.oracle, arguments.streaming)
+    for problem in problems:
+        print(problem)
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
