@@ -2,6 +2,8 @@
 # The goldens are data of the repository; their options are JSON.
 find_package(nlohmann_json REQUIRED)
 target_link_libraries(tessera_test_support_objects PUBLIC nlohmann_json::nlohmann_json)
-tessera_test(oracle_goldens_test oracle_goldens_test.cpp)
-target_compile_definitions(oracle_goldens_test PRIVATE
-                           TESSERA_GOLDENS="${CMAKE_CURRENT_SOURCE_DIR}/goldens")
+foreach(name oracle_goldens_test reference_test)
+  tessera_test(${name} ${name}.cpp)
+  target_compile_definitions(${name} PRIVATE
+                             TESSERA_GOLDENS="${CMAKE_CURRENT_SOURCE_DIR}/goldens")
+endforeach()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/loss/reference_loss.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
