@@ -12,8 +12,8 @@ namespace tessera {
 namespace {
 
 // Both sides are double and differ in the order of their sums: at most a few hundred terms, each
-// relative 2^-53, of a magnitude that the largest element bounds. A wrong formula
-// is off by 1e-3 and more.
+// relative 2^-53, of a magnitude that the largest element bounds. A wrong
+// formula is off by 1e-3 and more.
 constexpr double tolerance = 1e-12;
 
 void expect_close(const std::string& what, const std::vector<double>& actual,
