@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Enforces the direction of includes between the rooms, what the two references link, and the length
-of files. usage: architecture_test.py SOURCE_DIR [--oracle OBJECT... --streaming OBJECT...]"""
+"""Enforces the direction of includes between the rooms, what the two references link, the length of
+files, and the links between documents. usage: architecture_test.py SOURCE_DIR [--oracle OBJECT... --streaming OBJECT...]"""
 import argparse
 import pathlib
 import re
@@ -122,6 +122,19 @@ def check_tree(root):
     return problems
 
 
+LINK = re.compile(r"\]\(([^)#:\s]+)[^)]*\)")
+
+
+def check_documents(root):
+    """Links between documents must lead somewhere."""
+    problems = []
+    for file in [*root.glob("*.md"), *(root / "docs").rglob("*.md")]:
+        for target in LINK.findall(file.read_text(encoding="utf-8")):
+            if not (file.parent / target).exists():
+                problems.append(f"{file.relative_to(root)}: the link to {target} leads nowhere")
+    return problems
+
+
 def undefined_symbols(objects):
     """What the objects need from elsewhere in tessera, demangled."""
     def nm(kind):
@@ -189,6 +202,7 @@ def main():
     parser.add_argument("--streaming", nargs="*", default=[])
     arguments = parser.parse_args()
     problems = check_rules() + check_tree(arguments.source)
+    problems += check_documents(arguments.source)
     if arguments.oracle:
         problems += check_links(arguments.oracle, arguments.streaming)
     for problem in problems:
