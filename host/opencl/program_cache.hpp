@@ -32,17 +32,17 @@ class ProgramCache {
 
    private:
     friend class ProgramCache;
-    ProgramCache* cache_ = nullptr;
-    std::string key_;
+    struct Shelf;  // where idle kernels of one entry wait; lives as long as the cache
+    Shelf* shelf_ = nullptr;
     cl::Kernel kernel_;
   };
 
   /// Compiles on first use; threads that ask for the same specialisation wait for one build.
   /// A failed build throws Error build_failed with the compiler's log, is remembered, and throws
-  /// the same again.
+  /// the same again. (Running out of memory while building is not remembered.)
   Lease kernel(const Specialisation& specialisation, const std::string& entry);
 
-  /// Programs built so far (for tests and reports).
+  /// Times the compiler ran so far, failures included (for tests and reports).
   std::int64_t builds() const noexcept;
 
  private:

@@ -26,6 +26,7 @@ struct DeviceFacts {
   std::string extensions{};
 };
 
+class HostRanges;     // host_ranges.hpp
 class ProgramCache;   // program_cache.hpp
 class WorkspacePool;  // workspace_pool.hpp
 
@@ -36,7 +37,8 @@ class Runtime final : public DeviceRuntime {
   /// The device that `options.device`, else TESSERA_DEVICE, else the default order selects.
   /// nullptr: nothing was asked for and there is none, or no driver. Throws Error device_not_found.
   static std::shared_ptr<Runtime> open(const ContextOptions& options);
-  /// The caller's handles, retained; `queue` nullptr: a queue is made.
+  /// The caller's handles, retained; `queue` nullptr: a queue is made. A queue alone brings its
+  /// context and device along.
   static std::shared_ptr<Runtime> wrap(cl_context context, cl_device_id device,
                                        cl_command_queue queue);
   ~Runtime() override;
@@ -61,6 +63,13 @@ class Runtime final : public DeviceRuntime {
   const cl::CommandQueue& queue() const noexcept;
   ProgramCache& programs() noexcept;
   WorkspacePool& pool() noexcept;
+  HostRanges& host_ranges() noexcept;
+  /// Of the context's own queue or a caller's.
+  bool is_out_of_order(cl_command_queue queue) const;
+
+  /// For tests: another kind of device ("not zero_copy" takes the staged path on any machine). Only
+  /// while no call runs.
+  DeviceFacts& facts_for_test() noexcept;
 
  private:
   Runtime();

@@ -30,9 +30,9 @@ class WorkspacePool {
     std::int64_t bytes_ = 0;
   };
 
-  Lease acquire(std::int64_t bytes);  ///< throws Error out_of_memory after freeing what is unused
-  void trim();                        ///< frees blocks that no call uses
-  std::int64_t bytes() const noexcept;        ///< held, in use or not
+  Lease acquire(std::int64_t bytes);    ///< throws Error out_of_memory after freeing what is unused
+  void trim();                          ///< frees blocks that no call uses
+  std::int64_t bytes() const noexcept;  ///< held, in use or not
   std::int64_t allocations() const noexcept;  ///< buffers ever made (a steady call makes none)
 
  private:

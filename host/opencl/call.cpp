@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/opencl/call.hpp"
+
+#include <algorithm>
+
+#include "host/opencl/errors.hpp"
+#include "host/opencl/staging.hpp"
+
+namespace tessera::opencl {
+namespace {
+
+// Scratch starts on a cache line, which is also the widest vector of any CPU.
+constexpr std::int64_t scratch_alignment = 64;
+
+std::int64_t round_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
+
+bool same_view(const View& a, const View& b) {
+  return a.host_data() == b.host_data() && a.dtype() == b.dtype() && a.extents() == b.extents() &&
+         a.strides() == b.strides();
+}
+
+Binding binding_of(const View& view, cl_mem memory, std::int64_t offset, const Dims& strides) {
+  Binding binding;
+  binding.memory = memory;
+  binding.offset = offset;
+  binding.dtype = view.dtype();
+  binding.extents = view.extents();
+  binding.strides = strides;
+  return binding;
+}
+
+}  // namespace
+
+struct Call::Impl {
+  struct Wrap {
+    const std::byte* begin;
+    std::int64_t bytes;
+    cl_mem memory;
+  };
+  struct Written {
+    cl_mem memory;
+    std::int64_t offset;
+    std::int64_t bytes;
+  };
+  struct Staged {
+    MutableView view;
+    StagedLayout layout;
+    WorkspacePool::Lease block;
+    bool output;
+  };
+
+  std::unique_ptr<Flight> flight;  // declared first: staging blocks go back before it
+  dispatch::Attempt& attempt;
+  bool host_views = false;
+  std::vector<Wrap> wraps;
+  std::vector<Written> written;
+  std::vector<Staged> staged;
+  std::int64_t scratch_bytes = 0;
+
+  // What is left of a lent block; memory null: the pool serves.
+  cl_mem lent = nullptr;
+  std::int64_t lent_next = 0;
+  std::int64_t lent_end = 0;
+
+  explicit Impl(dispatch::Attempt& a) : attempt(a) {}
+  ~Impl() {
+    flight.reset();  // waits, so that staging blocks are idle when they go back
+  }
+
+  Runtime& runtime() const { return flight->runtime(); }
+  const DeviceFacts& facts() const { return flight->runtime().facts(); }
+
+  /// From here on the call is a blocking one, and what the caller's events produce may be read.
+  void use_host_memory() {
+    host_views = true;
+    flight->wait_for_caller();
+  }
+
+  void check_alignment(const View& view, const char* argument) const {
+    const auto address = reinterpret_cast<std::uintptr_t>(view.host_data());
+    if (address % size_of(view.dtype()) != 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(argument) + " is at an address that is no multiple of the " +
+                      to_string(view.dtype()) + " size, " + std::to_string(size_of(view.dtype())));
+    }
+  }
+
+  bool can_wrap(const View& view) const {
+    return facts().zero_copy && reach_bytes(view) <= facts().max_allocation_bytes;
+  }
+
+  /// Host memory as it is. Ranges inside one that this call has wrapped share its buffer.
+  Wrap wrap(const void* data, std::int64_t bytes, std::int64_t element, const char* argument) {
+    const auto* begin = static_cast<const std::byte*>(data);
+    for (const auto& known : wraps) {
+      // Not through pointer differences of unrelated arrays.
+      const auto known_at = reinterpret_cast<std::uintptr_t>(known.begin);
+      const auto at = reinterpret_cast<std::uintptr_t>(begin);
+      if (at < known_at || at + static_cast<std::uintptr_t>(bytes) >
+                               known_at + static_cast<std::uintptr_t>(known.bytes)) {
+        continue;
+      }
+      if (static_cast<std::int64_t>(at - known_at) % element == 0) return known;
+    }
+    auto lease = runtime().host_ranges().wrap(data, bytes, argument);
+    wraps.push_back({begin, bytes, lease.memory()});
+    flight->keep(std::move(lease));
+    return wraps.back();
+  }
+
+  Binding wrap_view(const View& view, bool output, const char* argument) {
+    const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
+    const std::int64_t bytes = reach_bytes(view);
+    const Wrap range = wrap(view.host_data(), bytes, element, argument);
+    const std::int64_t offset = static_cast<const std::byte*>(view.host_data()) - range.begin;
+    if (output) written.push_back({range.memory, offset, bytes});
+    return binding_of(view, range.memory, offset / element, view.strides());
+  }
+
+  Binding stage(const MutableView& view, bool output, bool copy_in, const char* argument) {
+    for (const auto& known : staged) {
+      // An input is never served from an output's block: in place, it is what was there before.
+      if (known.output == output && same_view(known.view, view)) {
+        return binding_of(view, known.block.buffer()(), 0, known.layout.strides);
+      }
+    }
+    Staged copy{view, staged_layout(view), {}, output};
+    const std::int64_t bytes =
+        copy.layout.elements * static_cast<std::int64_t>(size_of(view.dtype()));
+    if (bytes > facts().max_allocation_bytes) {
+      throw Error(ErrorCode::out_of_memory,
+                  std::string(argument) + " needs a device copy of " + std::to_string(bytes) +
+                      " bytes, the largest allocation on " + flight->device() + " is " +
+                      std::to_string(facts().max_allocation_bytes) + "; split it");
+    }
+    copy.block = runtime().pool().acquire(bytes);
+    attempt.dispatch.staged_bytes += bytes;
+    staged.push_back(std::move(copy));
+    const auto& kept = staged.back();
+    const cl_mem memory = kept.block.buffer()();
+    if (copy_in) copy_to_device(*flight, view, kept.layout, memory);
+    return binding_of(view, memory, 0, kept.layout.strides);
+  }
+
+  Binding bind(const MutableView& view, bool output, bool copy_in, const char* argument) {
+    if (!view || view.size() == 0) return binding_of(view, nullptr, 0, view.strides());
+    if (view.is_device()) {
+      flight->keep(view.device_memory());
+      auto binding = binding_of(
+          view, view.device_memory(),
+          view.byte_offset() / static_cast<std::int64_t>(size_of(view.dtype())), view.strides());
+      binding.writes_caller = output;
+      return binding;
+    }
+    check_alignment(view, argument);
+    use_host_memory();
+    if (!can_wrap(view)) return stage(view, output, copy_in, argument);
+    auto binding = wrap_view(view, output, argument);
+    binding.writes_caller = output;
+    return binding;
+  }
+
+  void lend(const MutableView& workspace) {
+    if (!workspace || workspace.size() == 0) return;
+    const std::int64_t bytes = reach_bytes(workspace);
+    if (workspace.is_device()) {
+      flight->keep(workspace.device_memory());
+      lent = workspace.device_memory();
+      lent_next = round_up(workspace.byte_offset(), scratch_alignment);
+      lent_end = workspace.byte_offset() + bytes;
+      return;
+    }
+    // Host memory is of no use as scratch to a device that does not share it.
+    if (!can_wrap(workspace)) return;
+    use_host_memory();
+    const auto address = reinterpret_cast<std::uintptr_t>(workspace.host_data());
+    const std::int64_t skip = round_up(static_cast<std::int64_t>(address), scratch_alignment) -
+                              static_cast<std::int64_t>(address);
+    if (skip >= bytes) return;
+    lent = wrap(static_cast<std::byte*>(workspace.host_data()) + skip, bytes - skip,
+                scratch_alignment, "workspace")
+               .memory;
+    lent_end = bytes - skip;
+  }
+
+  /// Copies staged outputs to the caller; the commands before have run or are ordered before.
+  void return_outputs() {
+    for (const auto& copy : staged) {
+      if (!copy.output) continue;
+      attempt.outputs_touched = true;
+      copy_to_host(*flight, copy.view, copy.layout, copy.block.buffer()());
+    }
+  }
+
+  /// Drivers that keep a copy of wrapped host memory write it back when it is mapped.
+  void write_back_wraps() {
+    for (const auto& range : written) {
+      cl_int status = CL_SUCCESS;
+      cl_event event = nullptr;
+      void* pointer = clEnqueueMapBuffer(
+          flight->queue(), range.memory, CL_FALSE, CL_MAP_READ,
+          static_cast<std::size_t>(range.offset), static_cast<std::size_t>(range.bytes),
+          flight->wait_count(), flight->wait_list(), &event, &status);
+      check(status, "clEnqueueMapBuffer", flight->device(), "handing results to host memory");
+      flight->issued(event);
+      check(clEnqueueUnmapMemObject(flight->queue(), range.memory, pointer, flight->wait_count(),
+                                    flight->wait_list(), &event),
+            "clEnqueueUnmapMemObject", flight->device(), "handing results to host memory");
+      flight->issued(event);
+    }
+  }
+};
+
+Call::Call(std::shared_ptr<ContextState> state, Runtime& runtime, const CallOptions& options,
+           dispatch::Attempt& attempt)
+    : impl_(std::make_unique<Impl>(attempt)) {
+  impl_->flight =
+      std::make_unique<Flight>(std::move(state), runtime, options.queue, options.wait_for);
+  impl_->lend(options.workspace);
+}
+
+Call::~Call() = default;
+
+Runtime& Call::runtime() noexcept { return impl_->runtime(); }
+
+Binding Call::read(const View& view, const char* argument) {
+  // Inputs and outputs are bound alike; an input's memory is not written.
+  const auto bindable = view.is_device()
+                            ? MutableView::device(view.device_memory(), view.byte_offset(),
+                                                  view.dtype(), view.extents(), view.strides())
+                            : MutableView::host(const_cast<void*>(view.host_data()), view.dtype(),
+                                                view.extents(), view.strides());
+  return view ? impl_->bind(bindable, false, true, argument) : Binding{};
+}
+
+Binding Call::write(const MutableView& view, const char* argument, bool keep) {
+  return view ? impl_->bind(view, true, keep, argument) : Binding{};
+}
+
+bool Call::fits(const View& view) const {
+  if (view.is_device()) return true;
+  const auto& facts = impl_->facts();
+  if (impl_->can_wrap(view)) return true;
+  return staged_layout(view).elements * static_cast<std::int64_t>(size_of(view.dtype())) <=
+         facts.max_allocation_bytes;
+}
+
+Scratch Call::scratch(std::int64_t words, const char* purpose) {
+  Scratch scratch;
+  scratch.extents = Dims{words};
+  scratch.strides = Dims{1};
+  if (words <= 0) return scratch;
+  const std::int64_t bytes = words * static_cast<std::int64_t>(sizeof(float));
+  if (bytes > impl_->facts().max_allocation_bytes) {
+    throw Error(ErrorCode::out_of_memory,
+                std::string("scratch for ") + purpose + " needs " + std::to_string(bytes) +
+                    " bytes, the largest allocation on " + impl_->flight->device() + " is " +
+                    std::to_string(impl_->facts().max_allocation_bytes) +
+                    "; lower workspace_bytes or pass fewer rows per call");
+  }
+  if (impl_->lent != nullptr) {
+    if (impl_->lent_next + bytes > impl_->lent_end) {
+      throw Error(
+          ErrorCode::workspace_too_small,
+          "the lent workspace has " +
+              std::to_string(std::max<std::int64_t>(impl_->lent_end - impl_->lent_next, 0)) +
+              " bytes left of which " + purpose + " needs " + std::to_string(bytes) +
+              "; lend as much as plan() says, or lower workspace_bytes");
+    }
+    scratch.memory = impl_->lent;
+    scratch.offset = impl_->lent_next / static_cast<std::int64_t>(sizeof(float));
+    impl_->lent_next = round_up(impl_->lent_next + bytes, scratch_alignment);
+  } else {
+    auto block = impl_->runtime().pool().acquire(bytes);
+    scratch.memory = block.buffer()();
+    impl_->flight->keep(std::move(block));
+  }
+  impl_->scratch_bytes += bytes;
+  return scratch;
+}
+
+std::int64_t Call::scratch_bytes() const noexcept { return impl_->scratch_bytes; }
+
+void Call::release_staging() {
+  if (impl_->staged.empty()) return;
+  impl_->flight->wait();
+  impl_->return_outputs();
+  impl_->staged.clear();
+}
+
+ProgramCache::Lease Call::kernel(const Specialisation& specialisation, const char* entry) {
+  return impl_->runtime().programs().kernel(specialisation, entry);
+}
+
+namespace {
+
+void set_raw(const cl::Kernel& kernel, cl_uint& index, std::size_t size, const void* value) {
+  const cl_int status = clSetKernelArg(kernel(), index, size, value);
+  if (status != CL_SUCCESS) [[unlikely]] {
+    throw_error(status, "clSetKernelArg", {}, "setting argument " + std::to_string(index));
+  }
+  ++index;
+}
+
+std::string entry_name(const cl::Kernel& kernel) {
+  char name[128] = "";
+  clGetKernelInfo(kernel(), CL_KERNEL_FUNCTION_NAME, sizeof(name), name, nullptr);
+  return name;
+}
+
+}  // namespace
+
+void Call::set_argument(const cl::Kernel& kernel, cl_uint& index, const Binding& value,
+                        bool& touches) {
+  set_raw(kernel, index, sizeof(cl_mem), &value.memory);
+  const cl_long offset = value.offset;
+  set_raw(kernel, index, sizeof(offset), &offset);
+  touches |= value.writes_caller;
+}
+
+void Call::set_argument(const cl::Kernel& kernel, cl_uint& index, std::int32_t value, bool&) {
+  set_raw(kernel, index, sizeof(value), &value);
+}
+
+void Call::set_argument(const cl::Kernel& kernel, cl_uint& index, std::int64_t value, bool&) {
+  set_raw(kernel, index, sizeof(value), &value);
+}
+
+void Call::set_argument(const cl::Kernel& kernel, cl_uint& index, float value, bool&) {
+  set_raw(kernel, index, sizeof(value), &value);
+}
+
+void Call::enqueue(ProgramCache::Lease kernel, const Range& range, bool touches) {
+  // Nothing to do; OpenCL 1.2 refuses an empty range.
+  if (std::find(range.global.begin(), range.global.end(), 0u) != range.global.end()) return;
+  const bool driver_chooses = range.local[0] == 0;
+  auto& flight = *impl_->flight;
+  if (touches) impl_->attempt.outputs_touched = true;
+  cl_event event = nullptr;
+  const cl_int status =
+      clEnqueueNDRangeKernel(flight.queue(), (*kernel)(), 3, nullptr, range.global.data(),
+                             driver_chooses ? nullptr : range.local.data(), flight.wait_count(),
+                             flight.wait_list(), &event);
+  if (status != CL_SUCCESS) [[unlikely]] {
+    throw_error(status, "clEnqueueNDRangeKernel", flight.device(),
+                "enqueuing kernel " + entry_name(*kernel));
+  }
+  // The command holds the arguments by value from here on, so the kernel goes back to the cache.
+  flight.issued(event);
+}
+
+void Call::read_back(const Scratch& from, std::int64_t words,
+                     std::shared_ptr<std::vector<float>> to) {
+  to->resize(static_cast<std::size_t>(words));
+  if (words == 0) return;
+  auto& flight = *impl_->flight;
+  flight.keep(std::static_pointer_cast<void>(to));
+  cl_event event = nullptr;
+  check(clEnqueueReadBuffer(flight.queue(), from.memory, CL_FALSE,
+                            static_cast<std::size_t>(from.offset) * sizeof(float),
+                            static_cast<std::size_t>(words) * sizeof(float), to->data(),
+                            flight.wait_count(), flight.wait_list(), &event),
+        "clEnqueueReadBuffer", flight.device(), "reading scratch back");
+  flight.issued(event);
+}
+
+void Call::check_on_completion(std::function<void()> check_one) {
+  impl_->flight->add_check(std::move(check_one));
+}
+
+std::unique_ptr<Completion::State> Call::finish() {
+  const auto impl = std::move(impl_);
+  auto& flight = *impl->flight;
+  bool finished = !flight.anything_issued();
+  if (impl->host_views) {
+    impl->write_back_wraps();
+    flight.wait();
+    impl->return_outputs();
+    impl->staged.clear();
+    finished = true;
+  } else if (!finished) {
+    flight.flush();
+  }
+  if (finished) {
+    flight.release();
+    if (!flight.has_checks()) return std::make_unique<Completion::State>();
+  }
+  return std::make_unique<FlightState>(std::move(impl->flight), finished);
+}
+
+}  // namespace tessera::opencl

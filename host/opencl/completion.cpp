@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/opencl/completion.hpp"
+
+#include <algorithm>
+
+#include "host/opencl/errors.hpp"
+
+namespace tessera::opencl {
+namespace {
+
+// Events are kept so that the status of every command can be checked. A call of thousands of
+// commands looks at those that have run whenever this many have gathered.
+constexpr std::size_t most_unchecked_events = 256;
+
+cl_int status_of(const cl::Event& event, const std::string& device) {
+  cl_int status = CL_QUEUED;
+  check(
+      clGetEventInfo(event(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr),
+      "clGetEventInfo", device, "reading the status of a command");
+  return status;
+}
+
+}  // namespace
+
+Flight::Flight(std::shared_ptr<ContextState> state, Runtime& runtime, cl_command_queue queue,
+               const std::vector<cl_event>& wait_for)
+    : state_(std::move(state)),
+      runtime_(runtime),
+      queue_(queue != nullptr ? queue : runtime.native_queue(), true),
+      out_of_order_(runtime.is_out_of_order(queue_())),
+      waits_(wait_for) {
+  caller_events_.reserve(wait_for.size());
+  for (auto event : wait_for) caller_events_.emplace_back(event, true);
+}
+
+Flight::~Flight() {
+  if (!waited_) wait_quietly();
+}
+
+void Flight::issued(cl_event event) {
+  last_ = cl::Event(event, false);
+  waited_ = false;
+  waits_.clear();
+  if (out_of_order_) waits_.push_back(event);
+  events_.push_back(last_);
+  if (events_.size() >= most_unchecked_events) {
+    // A failed command stays, so that wait() reports it.
+    std::erase_if(events_,
+                  [&](const cl::Event& done) { return status_of(done, device()) == CL_COMPLETE; });
+  }
+}
+
+void Flight::wait_for_caller() {
+  if (anything_issued() || waits_.empty()) return;
+  check(clWaitForEvents(wait_count(), wait_list()), "clWaitForEvents", device(),
+        "waiting for wait_for");
+  waits_.clear();
+}
+
+void Flight::wait() {
+  if (!waited_) {
+    const cl_event last = last_();
+    const cl_int status = clWaitForEvents(1, &last);
+    if (status != CL_SUCCESS && status != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) {
+      wait_quietly();
+      throw_error(status, "clWaitForEvents", device(), "waiting for the call");
+    }
+    waited_ = true;
+    check_statuses();
+    check(status, "clWaitForEvents", device(), "waiting for the call");
+  }
+  if (!out_of_order_) waits_.clear();
+}
+
+void Flight::check_statuses() {
+  const auto events = std::exchange(events_, {});
+  for (const auto& event : events) {
+    const cl_int status = status_of(event, device());
+    if (status < 0) {
+      throw Error(classify(status), "a command failed on " + device() + " with status " +
+                                        code_name(status) +
+                                        " while it ran; check the driver "
+                                        "(clinfo), or choose another device or implementation");
+    }
+  }
+}
+
+void Flight::wait_quietly() noexcept {
+  // Memory must not be given back while commands may use it, so a refused wait is tried by other
+  // means before giving up.
+  const cl_event last = last_();
+  const cl_int status = clWaitForEvents(1, &last);
+  if (status != CL_SUCCESS && status != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST &&
+      clFinish(queue_()) != CL_SUCCESS) {
+    clWaitForEvents(1, &last);
+  }
+  waited_ = true;
+  events_.clear();
+}
+
+void Flight::flush() { check(clFlush(queue_()), "clFlush", device()); }
+
+void Flight::keep(cl_mem memory) {
+  for (const auto& kept : memories_) {
+    if (kept() == memory) return;
+  }
+  memories_.emplace_back(memory, true);
+}
+
+void Flight::release() noexcept {
+  memories_.clear();
+  ranges_.clear();
+  blocks_.clear();
+  caller_events_.clear();
+}
+
+void Flight::run_checks() {
+  const auto checks = std::exchange(checks_, {});
+  for (const auto& check_one : checks) check_one();
+}
+
+void FlightState::wait_once() {
+  if (!finished_) {
+    try {
+      flight_->wait();
+    } catch (const Error& error) {
+      flight_->release();
+      throw Error(ErrorCode::execution_failed,
+                  std::string("the outputs of this call are unspecified: ") + error.what());
+    }
+    flight_->release();
+  }
+  flight_->run_checks();
+}
+
+cl_event FlightState::event() const noexcept { return finished_ ? nullptr : flight_->last(); }
+
+}  // namespace tessera::opencl

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/dispatch/completion.hpp"
+#include "host/opencl/host_ranges.hpp"
+#include "host/opencl/runtime.hpp"
+#include "host/opencl/workspace_pool.hpp"
+
+namespace tessera::opencl {
+
+/// Commands of one call in order on one queue, and everything they need until they have run.
+///
+/// The chain: on an in-order queue only the first command waits for the caller's events; on an
+/// out-of-order queue each command waits for the one before it.
+class Flight {
+ public:
+  Flight(std::shared_ptr<ContextState> state, Runtime& runtime, cl_command_queue queue,
+         const std::vector<cl_event>& wait_for);
+  /// Waits for what is still in flight, without throwing, before anything is given back.
+  ~Flight();
+  Flight(const Flight&) = delete;
+  Flight& operator=(const Flight&) = delete;
+
+  Runtime& runtime() const noexcept { return runtime_; }
+  cl_command_queue queue() const noexcept { return queue_(); }
+  const std::string& device() const noexcept { return runtime_.info().name; }
+
+  // The wait list of the next command.
+  cl_uint wait_count() const noexcept { return static_cast<cl_uint>(waits_.size()); }
+  const cl_event* wait_list() const noexcept { return waits_.empty() ? nullptr : waits_.data(); }
+  /// The event of a command just enqueued; takes the reference over.
+  void issued(cl_event event);
+  bool anything_issued() const noexcept { return last_() != nullptr; }
+  cl_event last() const noexcept { return last_(); }
+
+  /// Blocks until the caller's wait list is complete: host memory may only be looked at then.
+  void wait_for_caller();
+  /// Blocks until every command has run; throws Error when one of them failed.
+  void wait();
+  void flush();
+
+  /// Retains a caller's memory.
+  void keep(cl_mem memory);
+  void keep(HostRanges::Lease lease) { ranges_.push_back(std::move(lease)); }
+  void keep(WorkspacePool::Lease lease) { blocks_.push_back(std::move(lease)); }
+  void keep(std::shared_ptr<void> data) { data_.push_back(std::move(data)); }
+  void add_check(std::function<void()> check) { checks_.push_back(std::move(check)); }
+  bool has_checks() const noexcept { return !checks_.empty(); }
+  /// Everything that `wait` made unnecessary, except the checks.
+  void release() noexcept;
+  /// Throws what the outputs say is wrong.
+  void run_checks();
+
+ private:
+  void wait_quietly() noexcept;
+  void check_statuses();
+
+  std::shared_ptr<ContextState> state_;  // first: released last
+  Runtime& runtime_;
+  cl::CommandQueue queue_;
+  const bool out_of_order_;
+  std::vector<cl::Event> caller_events_;  // retained until the first command has run
+  std::vector<cl_event> waits_;
+  std::vector<cl::Event> events_;  // commands whose status nobody has looked at
+  cl::Event last_;
+  bool waited_ = true;
+  std::vector<cl::Memory> memories_;
+  std::vector<HostRanges::Lease> ranges_;
+  std::vector<WorkspacePool::Lease> blocks_;
+  std::vector<std::shared_ptr<void>> data_;
+  std::vector<std::function<void()>> checks_;
+};
+
+/// A finished call that still has checks to run, or one in flight.
+class FlightState final : public Completion::State {
+ public:
+  explicit FlightState(std::unique_ptr<Flight> flight, bool finished)
+      : flight_(std::move(flight)), finished_(finished) {}
+  void wait_once() override;
+  cl_event event() const noexcept override;
+
+ private:
+  std::unique_ptr<Flight> flight_;
+  const bool finished_;
+};
+
+}  // namespace tessera::opencl

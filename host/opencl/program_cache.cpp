@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/opencl/program_cache.hpp"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "host/opencl/embedded_kernels.hpp"
+#include "host/opencl/errors.hpp"
+
+namespace tessera::opencl {
+
+struct ProgramCache::Lease::Shelf {
+  std::mutex* mutex = nullptr;  // the cache's
+  std::string entry;
+  std::vector<cl::Kernel> idle;
+};
+
+namespace {
+
+/// Looks a specialisation up without building a key string.
+struct KeyView {
+  std::string_view file;
+  std::string_view options;
+};
+struct KeyHash {
+  using is_transparent = void;
+  std::size_t operator()(const KeyView& key) const noexcept {
+    const std::hash<std::string_view> hash;
+    return hash(key.options) * 31 + hash(key.file);
+  }
+  std::size_t operator()(const Specialisation& key) const noexcept {
+    return (*this)(KeyView{key.file, key.options});
+  }
+};
+struct KeyEqual {
+  using is_transparent = void;
+  template <class A, class B>
+  bool operator()(const A& a, const B& b) const noexcept {
+    return std::string_view(a.file) == std::string_view(b.file) &&
+           std::string_view(a.options) == std::string_view(b.options);
+  }
+};
+
+std::string build_log(cl_program program, cl_device_id device) {
+  std::size_t size = 0;
+  if (clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size) !=
+      CL_SUCCESS) {
+    return {};
+  }
+  std::string log(size, '\0');
+  if (clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, size, log.data(), nullptr) !=
+      CL_SUCCESS) {
+    return {};
+  }
+  while (!log.empty() && (log.back() == '\0' || log.back() == '\n')) log.pop_back();
+  return log;
+}
+
+/// The first line that says "error", for the message; the whole log travels beside it.
+std::string first_error(const std::string& log) {
+  const auto at = log.find("error");
+  if (at == std::string::npos) return log.substr(0, log.find('\n'));
+  const auto line_start = log.rfind('\n', at);
+  const auto start = line_start == std::string::npos ? 0 : line_start + 1;
+  return log.substr(start, log.find('\n', at) - start);
+}
+
+}  // namespace
+
+struct ProgramCache::Impl {
+  enum class Progress { building, ready, failed };
+  struct Program {
+    Progress progress = Progress::building;
+    cl::Program program;
+    std::optional<Error> failure;
+    std::deque<Lease::Shelf> shelves;  // a deque: leases point into it
+  };
+
+  cl::Context context;
+  cl::Device device;
+  std::string device_name;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::unordered_map<Specialisation, std::shared_ptr<Program>, KeyHash, KeyEqual> programs;
+  std::int64_t builds = 0;
+
+  cl::Program build(const Specialisation& wanted) {
+    const std::string source = assemble_source(wanted.file);
+    const char* text = source.c_str();
+    const std::size_t length = source.size();
+    cl_int status = CL_SUCCESS;
+    cl::Program program(clCreateProgramWithSource(context(), 1, &text, &length, &status), false);
+    check(status, "clCreateProgramWithSource", device_name, "loading " + wanted.file);
+    const std::string options =
+        wanted.options + (wanted.options.empty() ? "" : " ") + "-cl-std=CL1.2";
+    const cl_device_id id = device();
+    status = clBuildProgram(program(), 1, &id, options.c_str(), nullptr, nullptr);
+    if (status == CL_SUCCESS) return program;
+    if (classify(status) == ErrorCode::out_of_memory) {
+      throw_error(status, "clBuildProgram", device_name, "building " + wanted.file);
+    }
+    const std::string log = build_log(program(), id);
+    throw Error(ErrorCode::build_failed,
+                "clBuildProgram failed with " + code_name(status) + " while building " +
+                    wanted.file + " with \"" + options + "\" on " + device_name +
+                    (log.empty() ? std::string("; the compiler left no log")
+                                 : "; the compiler says: " + first_error(log)) +
+                    "; build_log() has all of it, another implementation may serve",
+                log);
+  }
+
+  /// The finished program of `wanted`, built by this thread or another.
+  std::shared_ptr<Program> program(const Specialisation& wanted,
+                                   std::unique_lock<std::mutex>& lock) {
+    auto found = programs.find(KeyView{wanted.file, wanted.options});
+    if (found != programs.end()) {
+      const auto program = found->second;
+      changed.wait(lock, [&] { return program->progress != Progress::building; });
+      if (program->progress == Progress::failed) throw Error(*program->failure);
+      return program;
+    }
+    const auto program = std::make_shared<Program>();
+    programs.emplace(wanted, program);
+    ++builds;
+    lock.unlock();
+    std::exception_ptr other;
+    try {
+      program->program = build(wanted);
+    } catch (const Error& error) {
+      program->failure = error;
+    } catch (...) {
+      other = std::current_exception();
+      program->failure =
+          Error(ErrorCode::out_of_memory, "the host ran out of memory building " + wanted.file);
+    }
+    lock.lock();
+    program->progress = program->failure ? Progress::failed : Progress::ready;
+    // What may succeed next time is forgotten, for everybody who comes later.
+    if (program->failure && program->failure->code() != ErrorCode::build_failed) {
+      programs.erase(wanted);
+    }
+    changed.notify_all();
+    if (other) std::rethrow_exception(other);
+    if (program->failure) throw Error(*program->failure);
+    return program;
+  }
+};
+
+ProgramCache::ProgramCache(const cl::Context& context, const cl::Device& device)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->context = context;
+  impl_->device = device;
+  char name[256] = "";
+  if (clGetDeviceInfo(device(), CL_DEVICE_NAME, sizeof(name), name, nullptr) == CL_SUCCESS) {
+    impl_->device_name = name;
+  }
+}
+
+ProgramCache::~ProgramCache() = default;
+
+ProgramCache::Lease::Lease(Lease&& other) noexcept
+    : shelf_(std::exchange(other.shelf_, nullptr)), kernel_(std::move(other.kernel_)) {}
+
+ProgramCache::Lease& ProgramCache::Lease::operator=(Lease&& other) noexcept {
+  std::swap(shelf_, other.shelf_);
+  std::swap(kernel_, other.kernel_);
+  return *this;
+}
+
+ProgramCache::Lease::~Lease() {
+  if (shelf_ == nullptr) return;
+  std::lock_guard lock(*shelf_->mutex);
+  try {
+    shelf_->idle.push_back(kernel_);
+  } catch (...) {
+    // No room to remember the kernel: it is released with the lease.
+  }
+}
+
+ProgramCache::Lease ProgramCache::kernel(const Specialisation& specialisation,
+                                         const std::string& entry) {
+  Lease lease;
+  std::unique_lock lock(impl_->mutex);
+  const auto program = impl_->program(specialisation, lock);
+  Lease::Shelf* shelf = nullptr;
+  for (auto& candidate : program->shelves) {
+    if (candidate.entry == entry) shelf = &candidate;
+  }
+  if (shelf != nullptr && !shelf->idle.empty()) {
+    lease.kernel_ = std::move(shelf->idle.back());
+    shelf->idle.pop_back();
+    lease.shelf_ = shelf;
+    return lease;
+  }
+  cl_int status = CL_SUCCESS;
+  const cl_kernel made = clCreateKernel(program->program(), entry.c_str(), &status);
+  if (status != CL_SUCCESS) {
+    throw_error(status, "clCreateKernel", impl_->device_name,
+                "making kernel " + entry + " of " + specialisation.file);
+  }
+  lease.kernel_ = cl::Kernel(made, false);
+  if (shelf == nullptr) {
+    shelf = &program->shelves.emplace_back(Lease::Shelf{&impl_->mutex, entry, {}});
+  }
+  lease.shelf_ = shelf;
+  return lease;
+}
+
+std::int64_t ProgramCache::builds() const noexcept {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->builds;
+}
+
+}  // namespace tessera::opencl

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/opencl/runtime.hpp"
+
+#include <algorithm>
+
+#include "host/opencl/device_select.hpp"
+#include "host/opencl/errors.hpp"
+#include "host/opencl/host_ranges.hpp"
+#include "host/opencl/program_cache.hpp"
+#include "host/opencl/staging.hpp"
+#include "host/opencl/workspace_pool.hpp"
+
+namespace tessera::opencl {
+namespace {
+
+DeviceFacts read_facts(const FoundDevice& device) {
+  DeviceFacts facts;
+  facts.is_cpu = (device.type & CL_DEVICE_TYPE_CPU) != 0;
+  facts.is_gpu = (device.type & CL_DEVICE_TYPE_GPU) != 0;
+  facts.zero_copy = device.info.shares_host_memory;
+  facts.compute_units = std::max<std::int64_t>(device.info.compute_units, 1);
+  facts.global_memory_bytes = device.info.global_memory_bytes;
+  facts.max_allocation_bytes = device.info.max_allocation_bytes;
+  facts.local_memory_bytes = device.info.local_memory_bytes;
+  facts.max_work_group_size = std::max<std::int64_t>(device.info.max_work_group_size, 1);
+  facts.cache_bytes = static_cast<std::int64_t>(
+      device_value<cl_ulong>(device.id, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE, 0));
+  facts.native_float_vector = std::max<std::int64_t>(
+      device_value<cl_uint>(device.id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, 1), 1);
+  facts.extensions = device_text(device.id, CL_DEVICE_EXTENSIONS);
+  return facts;
+}
+
+template <class T>
+T queue_value(cl_command_queue queue, cl_command_queue_info what, const char* doing) {
+  T value{};
+  check(clGetCommandQueueInfo(queue, what, sizeof(value), &value, nullptr), "clGetCommandQueueInfo",
+        {}, doing);
+  return value;
+}
+
+bool contains_device(cl_context context, cl_device_id device) {
+  std::size_t size = 0;
+  check(clGetContextInfo(context, CL_CONTEXT_DEVICES, 0, nullptr, &size), "clGetContextInfo", {},
+        "reading the devices of the caller's context");
+  std::vector<cl_device_id> devices(size / sizeof(cl_device_id));
+  check(clGetContextInfo(context, CL_CONTEXT_DEVICES, size, devices.data(), nullptr),
+        "clGetContextInfo", {}, "reading the devices of the caller's context");
+  return std::find(devices.begin(), devices.end(), device) != devices.end();
+}
+
+}  // namespace
+
+struct Runtime::Impl {
+  DeviceInfo info;
+  DeviceFacts facts;
+  cl::Context context;
+  cl::Device device;
+  cl::CommandQueue queue;
+  bool out_of_order = false;
+  std::unique_ptr<ProgramCache> programs;
+  std::unique_ptr<WorkspacePool> pool;
+  std::unique_ptr<HostRanges> host_ranges;
+
+  void start(const FoundDevice& found) {
+    info = found.info;
+    facts = read_facts(found);
+    if (queue() == nullptr) {
+      cl_int status = CL_SUCCESS;
+      queue = cl::CommandQueue(clCreateCommandQueue(context(), device(), 0, &status), false);
+      check(status, "clCreateCommandQueue", info.name);
+    }
+    out_of_order = (queue_value<cl_command_queue_properties>(queue(), CL_QUEUE_PROPERTIES,
+                                                             "reading the queue's properties") &
+                    CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0;
+    programs = std::make_unique<ProgramCache>(context, device);
+    pool = std::make_unique<WorkspacePool>(context);
+    host_ranges = std::make_unique<HostRanges>(context, info.name);
+  }
+
+  cl_command_queue or_own(cl_command_queue other) const {
+    return other != nullptr ? other : queue();
+  }
+};
+
+Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}
+Runtime::~Runtime() = default;
+
+std::shared_ptr<Runtime> Runtime::open(const ContextOptions& options) {
+  if (options.host_only) return nullptr;
+  const auto found = select_device(options.device);
+  if (!found) return nullptr;
+  std::shared_ptr<Runtime> runtime(new Runtime());
+  auto& impl = *runtime->impl_;
+  const cl_context_properties properties[] = {
+      CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(found->platform), 0};
+  cl_int status = CL_SUCCESS;
+  impl.context =
+      cl::Context(clCreateContext(properties, 1, &found->id, nullptr, nullptr, &status), false);
+  check(status, "clCreateContext", found->info.name);
+  impl.device = cl::Device(found->id, true);
+  impl.start(*found);
+  return runtime;
+}
+
+std::shared_ptr<Runtime> Runtime::wrap(cl_context context, cl_device_id device,
+                                       cl_command_queue queue) {
+  if (queue != nullptr) {
+    constexpr const char* doing = "reading the caller's queue";
+    const auto own_context = queue_value<cl_context>(queue, CL_QUEUE_CONTEXT, doing);
+    const auto own_device = queue_value<cl_device_id>(queue, CL_QUEUE_DEVICE, doing);
+    if (context == nullptr) context = own_context;
+    if (device == nullptr) device = own_device;
+    if (context != own_context || device != own_device) {
+      throw Error(ErrorCode::foreign_context,
+                  "queue belongs to another context or device than the ones given beside it; make "
+                  "the queue on them");
+    }
+  }
+  if (context == nullptr || device == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(context == nullptr ? "context" : "device") +
+                    " is null; give a live cl_context and one of its devices");
+  }
+  auto found = describe_device(device);
+  if (!contains_device(context, device)) {
+    throw Error(ErrorCode::foreign_context,
+                "device \"" + found.info.name +
+                    "\" does not belong to the context; give one of the context's devices");
+  }
+  if (!found.unusable.empty()) {
+    throw Error(ErrorCode::device_not_found,
+                "device \"" + found.info.name + "\" cannot be used: " + found.unusable);
+  }
+  // A sub-device is in no list; its indices stay -1.
+  for (const auto& listed : find_devices()) {
+    if (listed.id == device) found.info = listed.info;
+  }
+  std::shared_ptr<Runtime> runtime(new Runtime());
+  auto& impl = *runtime->impl_;
+  impl.context = cl::Context(context, true);
+  impl.device = cl::Device(device, true);
+  if (queue != nullptr) impl.queue = cl::CommandQueue(queue, true);
+  impl.start(found);
+  return runtime;
+}
+
+const DeviceInfo& Runtime::info() const noexcept { return impl_->info; }
+cl_context Runtime::native_context() const noexcept { return impl_->context(); }
+cl_device_id Runtime::native_device() const noexcept { return impl_->device(); }
+cl_command_queue Runtime::native_queue() const noexcept { return impl_->queue(); }
+void Runtime::trim() { impl_->pool->trim(); }
+std::int64_t Runtime::pooled_bytes() const noexcept { return impl_->pool->bytes(); }
+
+void Runtime::check_memory(const View& view, const char* argument) const {
+  const cl_mem memory = view.device_memory();
+  if (memory == nullptr) return;
+  const std::string name(argument);
+  cl_context owner = nullptr;
+  std::size_t size = 0;
+  cl_mem_object_type type = 0;
+  cl_int status = clGetMemObjectInfo(memory, CL_MEM_CONTEXT, sizeof(owner), &owner, nullptr);
+  if (status == CL_SUCCESS) {
+    status = clGetMemObjectInfo(memory, CL_MEM_TYPE, sizeof(type), &type, nullptr);
+  }
+  if (status == CL_SUCCESS) {
+    status = clGetMemObjectInfo(memory, CL_MEM_SIZE, sizeof(size), &size, nullptr);
+  }
+  if (status == CL_INVALID_MEM_OBJECT) {
+    throw Error(ErrorCode::invalid_argument, name +
+                                                 " is not a live cl_mem; give a buffer that has "
+                                                 "not been released");
+  }
+  check(status, "clGetMemObjectInfo", impl_->info.name, "checking " + name);
+  if (owner != impl_->context()) {
+    throw Error(ErrorCode::foreign_context,
+                name +
+                    " is a cl_mem of another cl_context than the Context's; make it on "
+                    "Context::native_context(), or make the Context from yours");
+  }
+  if (type != CL_MEM_OBJECT_BUFFER) {
+    throw Error(ErrorCode::invalid_argument,
+                name + " is an image or pipe; only buffers can be used");
+  }
+  const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
+  if (view.byte_offset() < 0 || view.byte_offset() % element != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                name + " starts at byte_offset " + std::to_string(view.byte_offset()) +
+                    "; it must be a non-negative multiple of the " + to_string(view.dtype()) +
+                    " size, " + std::to_string(element));
+  }
+  const std::int64_t end = view.byte_offset() + reach_bytes(view);
+  if (end > static_cast<std::int64_t>(size)) {
+    throw Error(ErrorCode::invalid_argument,
+                name + " reaches to byte " + std::to_string(end) + " of a cl_mem of " +
+                    std::to_string(size) + " bytes; check its extents, strides and byte_offset");
+  }
+}
+
+void Runtime::check_queue(cl_command_queue queue) const {
+  if (queue == nullptr || queue == impl_->queue()) return;
+  constexpr const char* doing = "checking queue";
+  if (queue_value<cl_context>(queue, CL_QUEUE_CONTEXT, doing) != impl_->context()) {
+    throw Error(ErrorCode::foreign_context,
+                "queue belongs to another cl_context than the Context's; make it on "
+                "Context::native_context(), or make the Context from it");
+  }
+  if (queue_value<cl_device_id>(queue, CL_QUEUE_DEVICE, doing) != impl_->device()) {
+    throw Error(ErrorCode::foreign_context,
+                "queue belongs to another device than the Context's, \"" + impl_->info.name +
+                    "\"; make the Context from the queue");
+  }
+}
+
+void Runtime::check_events(std::span<const cl_event> events) const {
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const std::string name = "wait_for[" + std::to_string(i) + "]";
+    if (events[i] == nullptr) {
+      throw Error(ErrorCode::invalid_argument, name + " is null; leave it out");
+    }
+    cl_context owner = nullptr;
+    check(clGetEventInfo(events[i], CL_EVENT_CONTEXT, sizeof(owner), &owner, nullptr),
+          "clGetEventInfo", impl_->info.name, "checking " + name);
+    if (owner != impl_->context()) {
+      throw Error(ErrorCode::foreign_context,
+                  name +
+                      " is an event of another cl_context than the Context's; wait for it with "
+                      "clWaitForEvents before the call");
+    }
+  }
+}
+
+void Runtime::wait_for(std::span<const cl_event> events) {
+  if (events.empty()) return;
+  check(clWaitForEvents(static_cast<cl_uint>(events.size()), events.data()), "clWaitForEvents",
+        impl_->info.name, "waiting for wait_for");
+}
+
+void* Runtime::map(cl_command_queue queue, cl_mem memory, std::int64_t byte_offset,
+                   std::int64_t bytes, bool write) {
+  cl_int status = CL_SUCCESS;
+  void* pointer = clEnqueueMapBuffer(impl_->or_own(queue), memory, CL_TRUE,
+                                     write ? CL_MAP_READ | CL_MAP_WRITE : CL_MAP_READ,
+                                     static_cast<std::size_t>(byte_offset),
+                                     static_cast<std::size_t>(bytes), 0, nullptr, nullptr, &status);
+  check(status, "clEnqueueMapBuffer", impl_->info.name, "mapping a caller's cl_mem");
+  return pointer;
+}
+
+void Runtime::unmap(cl_command_queue queue, cl_mem memory, void* pointer) {
+  cl_event done = nullptr;
+  check(clEnqueueUnmapMemObject(impl_->or_own(queue), memory, pointer, 0, nullptr, &done),
+        "clEnqueueUnmapMemObject", impl_->info.name, "unmapping a caller's cl_mem");
+  const cl::Event owner(done, false);
+  check(clWaitForEvents(1, &done), "clWaitForEvents", impl_->info.name,
+        "unmapping a caller's cl_mem");
+}
+
+const DeviceFacts& Runtime::facts() const noexcept { return impl_->facts; }
+DeviceFacts& Runtime::facts_for_test() noexcept { return impl_->facts; }
+const cl::Context& Runtime::context() const noexcept { return impl_->context; }
+const cl::Device& Runtime::device() const noexcept { return impl_->device; }
+const cl::CommandQueue& Runtime::queue() const noexcept { return impl_->queue; }
+ProgramCache& Runtime::programs() noexcept { return *impl_->programs; }
+WorkspacePool& Runtime::pool() noexcept { return *impl_->pool; }
+HostRanges& Runtime::host_ranges() noexcept { return *impl_->host_ranges; }
+
+bool Runtime::is_out_of_order(cl_command_queue queue) const {
+  if (queue == impl_->queue()) return impl_->out_of_order;
+  return (queue_value<cl_command_queue_properties>(queue, CL_QUEUE_PROPERTIES,
+                                                   "reading the queue's properties") &
+          CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0;
+}
+
+Runtime* runtime_of(ContextState& state) noexcept {
+  // Every DeviceRuntime of this library is one of ours.
+  return static_cast<Runtime*>(state.device.get());
+}
+
+}  // namespace tessera::opencl
