@@ -37,7 +37,7 @@ class DeviceRuntime {
 };
 
 /// What copies of one Context share.
-class ContextState {
+class ContextState : public std::enable_shared_from_this<ContextState> {
  public:
   ContextState(const ContextOptions& options, std::shared_ptr<DeviceRuntime> runtime)
       : warnings(options.warning_handler), threads(options.threads), device(std::move(runtime)) {}

@@ -80,6 +80,11 @@ bool may_fall_back(ErrorCode code) noexcept {
   return false;
 }
 
+void throw_pinned(const std::string& operation, const std::string& name,
+                  const std::string& reason) {
+  throw Error(ErrorCode::unsupported, operation + ": " + name + " cannot run it: " + reason);
+}
+
 void throw_all_refused(const std::string& operation, const Dispatch& dispatch, ErrorCode code) {
   if (dispatch.refused.empty()) {
     throw Error(ErrorCode::unsupported, operation + ": no implementation is compiled in");

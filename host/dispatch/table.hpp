@@ -3,8 +3,10 @@
 
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "host/dispatch/completion.hpp"
@@ -38,6 +40,10 @@ struct Implementation {
       run;
   /// What `run` would use; compiles what it needs.
   std::function<Plan(ContextState&, const Request&)> plan;
+  /// The block sizes `run` would use and where they come from, without compiling anything. Not set:
+  /// the caller's, or BlockSizes::get_default().
+  std::function<std::pair<typename Request::Blocks, BlockSource>(ContextState&, const Request&)>
+      infer{};
 };
 
 template <class Request>
@@ -54,6 +60,9 @@ std::vector<std::size_t> select_rows(const std::vector<RowName>& rows,
                                      const std::vector<std::string>& names);
 /// True when a failure with this code lets the next row try (before outputs were touched).
 bool may_fall_back(ErrorCode code) noexcept;
+/// The error when the one implementation that was asked for refuses.
+[[noreturn]] void throw_pinned(const std::string& operation, const std::string& name,
+                               const std::string& reason);
 /// The one error when every row refused: each name with its reason.
 [[noreturn]] void throw_all_refused(const std::string& operation, const Dispatch& dispatch,
                                     ErrorCode code);
@@ -64,16 +73,21 @@ void record_refusal(ContextState& state, Dispatch& dispatch, const std::string& 
 [[noreturn]] void throw_execution_failed(const std::string& name, const std::string& outputs,
                                          const std::exception& cause);
 
+template <class Request>
+std::vector<RowName> row_names(const Table<Request>& table) {
+  std::vector<RowName> names;
+  for (const auto& row : table) names.push_back({row.name, row.by_default});
+  return names;
+}
+
 /// Tries the rows in order and returns the first that serves the request.
-/// `Request` gives: `operation()` ("linear_cross_entropy.forward"), `implementation_names()`,
-/// and `output_names()` (comma-separated, for execution_failed).
+/// `Request` gives: `Blocks` (its BlockSizes), `operation()` ("linear_cross_entropy.forward"),
+/// `implementation_names()`, and `output_names()` (comma-separated, for execution_failed).
 template <class Request>
 std::unique_ptr<Completion::State> run(const Table<Request>& table,
                                        const std::shared_ptr<ContextState>& state,
                                        const Request& request) {
-  std::vector<RowName> names;
-  for (const auto& row : table) names.push_back({row.name, row.by_default});
-  const auto order = select_rows(names, request.implementation_names());
+  const auto order = select_rows(row_names(table), request.implementation_names());
   // With one name given and one row behind it there is nothing to fall back to: its own error.
   const bool pinned = request.implementation_names().size() == 1 && order.size() == 1;
 
@@ -84,10 +98,7 @@ std::unique_ptr<Completion::State> run(const Table<Request>& table,
     const std::string next = i + 1 < order.size() ? table[order[i + 1]].name : std::string();
     if (auto reason = row.why_unsupported(*state, request)) {
       last_code = ErrorCode::unsupported;
-      if (pinned) {
-        throw Error(ErrorCode::unsupported,
-                    request.operation() + ": " + row.name + " cannot run it: " + *reason);
-      }
+      if (pinned) throw_pinned(request.operation(), row.name, *reason);
       record_refusal(*state, refusals, request.operation(), row.name, *reason, next);
       continue;
     }
@@ -124,19 +135,92 @@ std::unique_ptr<Completion::State> run(const Table<Request>& table,
   throw_all_refused(request.operation(), refusals, last_code);
 }
 
-/// The first row that would serve the request, without running it; throws as `run` would.
+/// What `run` would use, without running it: the first row that plans the request, with the
+/// refusals before it; throws as `run` would. No warnings: nothing has fallen back yet.
+template <class Request>
+Plan plan(const Table<Request>& table, ContextState& state, const Request& request) {
+  const auto order = select_rows(row_names(table), request.implementation_names());
+  const bool pinned = request.implementation_names().size() == 1 && order.size() == 1;
+
+  Dispatch refusals;
+  ErrorCode last_code = ErrorCode::unsupported;
+  for (auto index : order) {
+    const auto& row = table[index];
+    if (auto reason = row.why_unsupported(state, request)) {
+      last_code = ErrorCode::unsupported;
+      if (pinned) throw_pinned(request.operation(), row.name, *reason);
+      refusals.refused.push_back({row.name, *reason});
+      continue;
+    }
+    try {
+      auto result = row.plan(state, request);
+      if (result.dispatch.implementation.empty()) result.dispatch.implementation = row.name;
+      result.dispatch.refused = std::move(refusals.refused);
+      return result;
+    } catch (const Error& error) {
+      if (pinned || !may_fall_back(error.code())) throw;
+      last_code = error.code();
+      refusals.refused.push_back({row.name, error.what()});
+    }
+  }
+  throw_all_refused(request.operation(), refusals, last_code);
+}
+
+/// Throws Error invalid_argument for a name that no row has.
+template <class Request>
+void require_name(const Table<Request>& table, const std::string& name) {
+  select_rows(row_names(table), {name});
+}
+
+/// Why the rows under `name` would not serve the request; nothing: one of them would.
+template <class Request>
+std::optional<std::string> why_unsupported(const Table<Request>& table, ContextState& state,
+                                           const Request& request, const std::string& name) {
+  const auto order = select_rows(row_names(table), {name});
+  std::string reasons;
+  for (auto index : order) {
+    auto reason = table[index].why_unsupported(state, request);
+    if (!reason) return std::nullopt;
+    if (order.size() == 1) return reason;
+    reasons += (reasons.empty() ? "" : "; ") + table[index].name + ": " + *reason;
+  }
+  return reasons;
+}
+
+/// The first row that would serve the request, without planning it; throws as `run` would.
 template <class Request>
 const Implementation<Request>& choose(const Table<Request>& table, ContextState& state,
-                                      const Request& request, Dispatch& refusals) {
-  std::vector<RowName> names;
-  for (const auto& row : table) names.push_back({row.name, row.by_default});
-  for (auto index : select_rows(names, request.implementation_names())) {
-    const auto& row = table[index];
-    auto reason = row.why_unsupported(state, request);
-    if (!reason) return row;
-    refusals.refused.push_back({row.name, *reason});
+                                      const Request& request) {
+  const auto order = select_rows(row_names(table), request.implementation_names());
+  Dispatch refusals;
+  for (auto index : order) {
+    auto reason = table[index].why_unsupported(state, request);
+    if (!reason) return table[index];
+    refusals.refused.push_back({table[index].name, *reason});
   }
   throw_all_refused(request.operation(), refusals, ErrorCode::unsupported);
+}
+
+/// The rows of a table that are compiled in, in its order.
+template <class Request>
+std::vector<ImplementationInfo> list(const Table<Request>& table) {
+  std::vector<ImplementationInfo> result;
+  for (const auto& row : table) {
+    if (row.run) result.push_back({row.name, row.description, row.by_default});
+  }
+  return result;
+}
+
+/// A row for a name that this build leaves out, so that a list that prefers it falls back with its
+/// reason instead of being an unknown name. Never part of the default order.
+template <class Request>
+Implementation<Request> left_out(const std::string& name, const std::string& reason) {
+  Implementation<Request> row;
+  row.name = name;
+  row.description = reason;
+  row.by_default = false;
+  row.why_unsupported = [reason](ContextState&, const Request&) { return reason; };
+  return row;
 }
 
 }  // namespace tessera::dispatch

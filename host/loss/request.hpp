@@ -12,22 +12,22 @@ namespace tessera::loss {
 /// flat row-major index is the row 0 .. b-1; every view given here has exactly these leading axes.
 struct LossRequest {
   Pass pass = Pass::forward;
-  Dims leading{};          ///< leading axes of x or logits; rank 0: a single row, b = 1
-  std::int64_t b = 0;      ///< rows
-  std::int64_t v = 0;      ///< columns of this call (the shard's)
+  Dims leading{};            ///< leading axes of x or logits; rank 0: a single row, b = 1
+  std::int64_t b = 0;        ///< rows
+  std::int64_t v = 0;        ///< columns of this call (the shard's)
   std::int64_t v_total = 0;  ///< columns of the whole vocabulary; == v without shards
-  View labels{};           ///< [leading]
-  View weight{};           ///< [leading]
-  View class_weight{};     ///< [v_total]; column j of this call is entry vocab_offset + j
-  View dloss{};            ///< () or [leading]; empty: 1
-  View dlse{};             ///< [leading]; empty: 0
-  View lse{};              ///< [leading]; empty when statistics are given
-  View statistics{};       ///< [leading, 2]
+  View labels{};             ///< [leading]
+  View weight{};             ///< [leading]
+  View class_weight{};       ///< [v_total]; column j of this call is entry vocab_offset + j
+  View dloss{};              ///< () or [leading]; empty: 1
+  View dlse{};               ///< [leading]; empty: 0
+  View lse{};                ///< [leading]; empty when statistics are given
+  View statistics{};         ///< [leading, 2]
   Outputs outputs{};
   /// forward_partial only: B rows of `Partial`, as [b, 8] f32 words (argmax is an i32 in its word).
   MutableView partial{};
   LossOptions options{};
-  bool is_shard = false;   ///< vocab_size_total was given
+  bool is_shard = false;  ///< vocab_size_total was given
 
   bool wants_gradients() const noexcept {
     return pass == Pass::backward || pass == Pass::value_and_grad;

@@ -5,8 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "host/dispatch/description.hpp"
 #include "host/dispatch/table.hpp"
 #include "host/loss/request.hpp"
+#include "host/loss/validate.hpp"
+#include "tessera/cost_estimate.hpp"
 #include "tessera/softmax_cross_entropy.hpp"
 
 namespace tessera::softmax_cross_entropy {
@@ -14,9 +17,11 @@ namespace tessera::softmax_cross_entropy {
 /// A validated call, the same for every implementation: shapes agree, types are legal, host labels
 /// are in range, writable views do not overlap anything, block sizes are positive.
 struct Request {
+  using Blocks = BlockSizes;
+
   loss::LossRequest loss{};
-  View logits{};            ///< [leading, v]
-  Gradients gradients{};    ///< grad_logits [leading, v]; may be the view `logits` itself
+  View logits{};                 ///< [leading, v]
+  Gradients gradients{};         ///< grad_logits [leading, v]; may be the view `logits` itself
   ExecutionOptions execution{};  ///< block_sizes already merged with block_size
 
   std::string operation() const {
@@ -25,8 +30,26 @@ struct Request {
   const std::vector<std::string>& implementation_names() const {
     return execution.implementation.names();
   }
-  std::string output_names() const;  ///< "loss, lse, grad_w": the views given, for messages
+  std::string output_names() const;  ///< "loss, lse, grad_logits": the views given, for messages
 };
+
+/// Block sizes by name, for reports and tables.
+std::vector<NamedValue> to_named(const BlockSizes& blocks);
+/// Sets the members that `values` names; ignores other names.
+void from_named(const std::vector<NamedValue>& values, BlockSizes& blocks);
+
+/// Checks a call and returns it in its normal form. Throws Error before anything is touched.
+/// Form::owned: `outputs` and `gradients` are described by `options.wants`, without memory yet.
+Request make_request(const ContextState& state, Pass pass, const Inputs& inputs,
+                     const Outputs& outputs, const Gradients& gradients, const LossOptions& options,
+                     const ExecutionOptions& execution, loss::Form form);
+/// Every input that a request gives, and every view that it writes, by name.
+std::vector<dispatch::NamedView> input_views(const Request& request);
+std::vector<dispatch::NamedView> output_views(const Request& request);
+/// What the operator says of itself.
+const dispatch::Description& description();
+/// Cost of a request under the given blocks.
+CostEstimate cost(const Request& request, const BlockSizes& blocks);
 
 /// The rows of the table, in order. Each implementation's file defines one of the functions below.
 const dispatch::Table<Request>& table();

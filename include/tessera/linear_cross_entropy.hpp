@@ -64,7 +64,7 @@ using ExecutionOptions = tessera::ExecutionOptions<BlockSizes>;
 /// Owned results; those not asked for are empty.
 struct Result : LossResult {
   HostTensor grad_x{};
-  HostTensor grad_w{};  ///< [H, V], laid out in memory as w is
+  HostTensor grad_w{};  ///< [H, V], laid out in memory as w is: strides {V, 1} or {1, H}
   HostTensor grad_bias{};
 };
 

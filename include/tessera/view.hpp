@@ -57,11 +57,11 @@ class Dims {
   Dims first(int count) const {
     return Dims(std::span<const std::int64_t>(begin(), static_cast<std::size_t>(count)));
   }
-  /// The product of all values; 1 for rank 0.
+  /// The product of all values; 1 for rank 0. Wraps beyond 2^63 (calls refuse such extents).
   std::int64_t product() const noexcept {
-    std::int64_t p = 1;
-    for (auto value : *this) p *= value;
-    return p;
+    std::uint64_t p = 1;
+    for (auto value : *this) p *= static_cast<std::uint64_t>(value);
+    return static_cast<std::int64_t>(p);
   }
   friend bool operator==(const Dims& a, const Dims& b) noexcept {
     return a.rank_ == b.rank_ && std::equal(a.begin(), a.end(), b.begin());
@@ -75,10 +75,10 @@ class Dims {
 /// Strides, in elements, of a dense row-major array of these extents.
 inline Dims contiguous_strides(const Dims& extents) {
   Dims strides = extents;
-  std::int64_t step = 1;
+  std::uint64_t step = 1;  // unsigned: absurd extents wrap here and are refused by the call
   for (int axis = extents.rank() - 1; axis >= 0; --axis) {
-    strides[axis] = step;
-    step *= extents[axis];
+    strides[axis] = static_cast<std::int64_t>(step);
+    step *= static_cast<std::uint64_t>(extents[axis]);
   }
   return strides;
 }
@@ -196,14 +196,18 @@ class MutableView : public View {
   explicit MutableView(const View& view) : View(view) {}
 };
 
-/// A dense row-major array in host memory that owns its elements; what calls without output views
-/// return.
+/// An array in host memory that owns its elements, without gaps; what calls without output views
+/// return. Row-major, except that the gradient of a transposed weight is stored as the weight is.
 class HostTensor {
  public:
   HostTensor() = default;
   HostTensor(DType type, const Dims& extents)
+      : HostTensor(type, extents, contiguous_strides(extents)) {}
+  /// `strides` are those of a dense array whose axes may be in any order, e.g. {1, H} for [H, V].
+  HostTensor(DType type, const Dims& extents, const Dims& strides)
       : type_(type),
         extents_(extents),
+        strides_(strides),
         given_(true),
         // Whole 8-byte words keep every element type aligned.
         storage_((static_cast<std::size_t>(extents.product()) * size_of(type) + 7) / 8) {}
@@ -212,11 +216,12 @@ class HostTensor {
   explicit operator bool() const noexcept { return given_; }
   DType dtype() const noexcept { return type_; }
   const Dims& extents() const noexcept { return extents_; }
+  const Dims& strides() const noexcept { return strides_; }
   std::int64_t size() const noexcept { return given_ ? extents_.product() : 0; }
   void* data() noexcept { return storage_.data(); }
   const void* data() const noexcept { return storage_.data(); }
 
-  /// The elements as T; throws `Error invalid_argument` when T is not the element type.
+  /// The elements as T, in the order of memory; throws `Error invalid_argument` when T is not the element type.
   template <class T>
   std::span<const T> as() const {
     check(dtype_of<T>::value);
@@ -237,10 +242,10 @@ class HostTensor {
   }
 
   View view() const {
-    return given_ ? View::host(storage_.data(), type_, extents_) : View();
+    return given_ ? View::host(storage_.data(), type_, extents_, strides_) : View();
   }
   MutableView mutable_view() {
-    return given_ ? MutableView::host(storage_.data(), type_, extents_) : MutableView();
+    return given_ ? MutableView::host(storage_.data(), type_, extents_, strides_) : MutableView();
   }
 
  private:
@@ -254,6 +259,7 @@ class HostTensor {
 
   DType type_ = DType::f32;
   Dims extents_;
+  Dims strides_;
   bool given_ = false;
   std::vector<std::uint64_t> storage_;
 };

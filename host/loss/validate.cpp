@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/loss/validate.hpp"
+
+#include <limits>
+
+#include "host/loss/overlap.hpp"
+
+namespace tessera::loss {
+
+namespace {
+
+constexpr auto largest = std::numeric_limits<std::int64_t>::max();
+
+/// Blocks travel to kernels as 32-bit integers.
+constexpr std::int64_t largest_block = std::numeric_limits<std::int32_t>::max();
+
+bool accepts(Types types, DType type) {
+  switch (types) {
+    case Types::floating:
+      return is_floating(type);
+    case Types::integer:
+      return type == DType::i32 || type == DType::i64;
+    case Types::f32:
+      return type == DType::f32;
+    case Types::i32:
+      return type == DType::i32;
+    case Types::any:
+      return true;
+  }
+  return false;
+}
+
+const char* describe(Types types) {
+  switch (types) {
+    case Types::floating:
+      return "f32, bf16 or f16";
+    case Types::integer:
+      return "i32 or i64";
+    case Types::f32:
+      return "f32";
+    case Types::i32:
+      return "i32";
+    case Types::any:
+      return "any type";
+  }
+  return "?";
+}
+
+std::string pointer_text(const View& view) {
+  return view.is_device()
+             ? "byte offset " + std::to_string(view.byte_offset())
+             : "address " + std::to_string(reinterpret_cast<std::uintptr_t>(view.host_data()));
+}
+
+}  // namespace
+
+std::string to_string(const Dims& dims) {
+  std::string text = "[";
+  for (int axis = 0; axis < dims.rank(); ++axis) {
+    text += (axis > 0 ? ", " : "") + std::to_string(dims[axis]);
+  }
+  return text + "]";
+}
+
+void Door::fail(const std::string& message, ErrorCode code) const {
+  throw Error(code, operation_ + ": " + message);
+}
+
+void Door::input(const char* name, const View& view, Types types) {
+  if (!view) return;
+  check_view(name, view, types);
+  inputs_.push_back({name, view});
+}
+
+void Door::output(const char* name, const MutableView& view, Types types) {
+  if (!view) return;
+  check_view(name, view, types);
+  if (!elements_are_apart(view)) {
+    fail(std::string(name) + " with extents " + to_string(view.extents()) + " and strides " +
+         to_string(view.strides()) +
+         " has elements that share memory; an output needs strides that keep them apart");
+  }
+  outputs_.push_back({name, view});
+}
+
+void Door::require(const char* name, const View& view, const char* why) const {
+  if (!view) fail(std::string(name) + " is not given; " + why);
+}
+
+void Door::refuse(const char* name, const View& view, const char* why) const {
+  if (view) fail(std::string(name) + " is given; " + why);
+}
+
+void Door::check_view(const char* name, const View& view, Types types) const {
+  const std::string argument = name;
+  if (!accepts(types, view.dtype())) {
+    fail(argument + " has type " + tessera::to_string(view.dtype()) +
+         "; supported: " + describe(types));
+  }
+  for (int axis = 0; axis < view.rank(); ++axis) {
+    if (view.extents()[axis] < 0) {
+      fail(argument + " has extents " + to_string(view.extents()) + "; axis " +
+           std::to_string(axis) + " is negative, the least is 0");
+    }
+    if (view.strides()[axis] < 0) {
+      fail(argument + " has strides " + to_string(view.strides()) + "; axis " +
+           std::to_string(axis) +
+           " is negative, the least is 0; copy the array or reverse the other operands");
+    }
+  }
+  const std::int64_t elements = product(view.extents(), (argument + "'s extents").c_str());
+  if (elements == 0) return;
+  // The reach in bytes must be a number, so that offsets everywhere below are.
+  const auto bytes = static_cast<std::int64_t>(size_of(view.dtype()));
+  std::int64_t reach = 1;
+  bool fits = true;
+  for (int axis = 0; axis < view.rank(); ++axis) {
+    std::int64_t step = 0;
+    fits = fits && !__builtin_mul_overflow(view.extents()[axis] - 1, view.strides()[axis], &step) &&
+           !__builtin_add_overflow(reach, step, &reach);
+  }
+  fits = fits && !__builtin_mul_overflow(reach, bytes, &reach);
+  if (!fits || (view.is_device() && view.byte_offset() > largest - reach)) {
+    fail(argument + " with extents " + to_string(view.extents()) + " and strides " +
+         to_string(view.strides()) + " reaches beyond 2^63 bytes; check the strides");
+  }
+  check_memory(name, view);
+}
+
+void Door::check_memory(const char* name, const View& view) const {
+  const std::string argument = name;
+  const auto alignment = size_of(view.dtype());
+  if (view.is_device()) {
+    if (view.byte_offset() < 0) {
+      fail(argument + " has byte offset " + std::to_string(view.byte_offset()) +
+           "; the least is 0");
+    }
+    if (static_cast<std::size_t>(view.byte_offset()) % alignment != 0) {
+      fail(argument + " has " + pointer_text(view) + ", which is not a multiple of " +
+           std::to_string(alignment) + ", the size of " + tessera::to_string(view.dtype()));
+    }
+    if (state_ == nullptr) {
+      fail(argument + " is device memory; this call runs on the host, copy it there first");
+    }
+    if (!state_->device) {
+      fail(argument +
+               " is device memory, but this context has no device; make the Context from "
+               "the cl_context that owns the memory",
+           ErrorCode::foreign_context);
+    }
+    state_->device->check_memory(view, name);
+    return;
+  }
+  if (view.host_data() == nullptr) {
+    if (form_ == Form::question) return;
+    fail(argument + " has " + std::to_string(view.size()) +
+         " elements but a null pointer; give host memory or a cl_mem");
+  }
+  if (reinterpret_cast<std::uintptr_t>(view.host_data()) % alignment != 0) {
+    fail(argument + " has " + pointer_text(view) + ", which is not aligned to " +
+         std::to_string(alignment) + " bytes, the size of " + tessera::to_string(view.dtype()));
+  }
+}
+
+void Door::wrong_shape(const char* name, const View& view, const Dims& expected,
+                       const std::string& source) const {
+  fail(std::string(name) + " has shape " + to_string(view.extents()) + ", expected " +
+       to_string(expected) + ": " + source);
+}
+
+std::int64_t Door::product(std::int64_t a, std::int64_t b, const char* what) const {
+  std::int64_t result = 0;
+  if (__builtin_mul_overflow(a, b, &result)) {
+    fail(std::string(what) + " is " + std::to_string(a) + " * " + std::to_string(b) +
+         ", which exceeds 2^63 - 1; split the call");
+  }
+  return result;
+}
+
+std::int64_t Door::product(const Dims& extents, const char* what) const {
+  // An empty axis makes an empty array, however large the others are.
+  for (auto extent : extents) {
+    if (extent == 0) return 0;
+  }
+  std::int64_t result = 1;
+  for (auto extent : extents) {
+    if (__builtin_mul_overflow(result, extent, &result)) {
+      fail("the product of " + std::string(what) + " " + to_string(extents) +
+           " exceeds 2^63 - 1; split the call");
+    }
+  }
+  return result;
+}
+
+void Door::overlaps(const char* in_place, const char* in_place_of) const {
+  const auto known = [](const View& view) { return view.is_device() || view.host_data(); };
+  const auto same = [](const View& a, const View& b) {
+    return a.is_device() == b.is_device() && a.host_data() == b.host_data() &&
+           a.device_memory() == b.device_memory() && a.byte_offset() == b.byte_offset() &&
+           a.dtype() == b.dtype() && a.extents() == b.extents() && a.strides() == b.strides();
+  };
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    const auto& out = outputs_[i];
+    if (!known(out.view)) continue;
+    for (std::size_t j = i + 1; j < outputs_.size(); ++j) {
+      if (known(outputs_[j].view) && overlap(out.view, outputs_[j].view)) {
+        fail(std::string(out.name) + " and " + outputs_[j].name +
+             " overlap in memory; outputs must be apart from each other");
+      }
+    }
+    for (const auto& in : inputs_) {
+      if (!known(in.view) || !overlap(out.view, in.view)) continue;
+      const bool pair = in_place != nullptr && std::string(in_place) == out.name &&
+                        std::string(in_place_of) == in.name;
+      if (pair && same(out.view, in.view)) continue;
+      fail(std::string(out.name) + " overlaps the input " + in.name + " in memory; " +
+           (pair ? "in place it must be the very same view, else they must be apart"
+                 : "outputs must be apart from inputs"));
+    }
+  }
+}
+
+void Door::positive_block(const std::string& name, std::int64_t value) const {
+  if (value < 1 || value > largest_block) {
+    fail(name + " is " + std::to_string(value) + "; block sizes are 1 to " +
+         std::to_string(largest_block));
+  }
+}
+
+void Door::handles(cl_command_queue queue, const std::vector<cl_event>& wait_for,
+                   const MutableView& workspace) {
+  for (std::size_t i = 0; i < wait_for.size(); ++i) {
+    if (wait_for[i] == nullptr) {
+      fail("wait_for[" + std::to_string(i) + "] is null; give events that exist");
+    }
+  }
+  const bool has_device = state_ != nullptr && state_->device;
+  if (!has_device && (queue != nullptr || !wait_for.empty())) {
+    fail(std::string(queue != nullptr ? "queue" : "wait_for") +
+             " is given, but this context has no device; leave it empty or make the Context from "
+             "its cl_context",
+         ErrorCode::foreign_context);
+  }
+  if (queue != nullptr) state_->device->check_queue(queue);
+  if (!wait_for.empty()) state_->device->check_events(wait_for);
+  if (!workspace) return;
+  output("workspace", workspace, Types::any);
+  // Scratch is carved from it by bytes, so that it must not have holes.
+  std::int64_t last = 0;
+  for (int axis = 0; axis < workspace.rank(); ++axis) {
+    last += (workspace.extents()[axis] - 1) * workspace.strides()[axis];
+  }
+  if (workspace.size() > 0 && last + 1 != workspace.size()) {
+    fail("workspace with extents " + to_string(workspace.extents()) + " and strides " +
+         to_string(workspace.strides()) + " has gaps; lend one contiguous block");
+  }
+}
+
+}  // namespace tessera::loss
