@@ -6,13 +6,10 @@ namespace tessera::softmax_cross_entropy {
 const dispatch::Table<Request>& table() {
   static const dispatch::Table<Request> rows = [] {
     dispatch::Table<Request> result;
-#ifdef TESSERA_OPENCL
-    for (auto& row : opencl_implementations()) result.push_back(std::move(row));
-#else
+#ifndef TESSERA_OPENCL
     result.push_back(dispatch::left_out<Request>(
         "opencl", "this library was built without OpenCL (TESSERA_OPENCL=OFF)"));
 #endif
-    result.push_back(eigen_implementation());
     result.push_back(reference_implementation());
     return result;
   }();
