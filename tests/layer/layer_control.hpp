@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CL/cl.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+namespace tessera::test {
+
+/// Steers tests/layer/layer.cpp from inside the process it was loaded into.
+class Layer {
+ public:
+  /// Kinds of calls that can be counted and failed, with the code that a driver would most likely
+  /// give.
+  struct Kind {
+    const char* name;
+    int code;
+  };
+  static constexpr std::array<Kind, 23> kinds{{{"get_platform_ids", CL_OUT_OF_HOST_MEMORY},
+                                               {"get_platform_info", CL_OUT_OF_HOST_MEMORY},
+                                               {"get_device_ids", CL_OUT_OF_RESOURCES},
+                                               {"get_device_info", CL_OUT_OF_HOST_MEMORY},
+                                               {"get_context_info", CL_OUT_OF_HOST_MEMORY},
+                                               {"get_queue_info", CL_OUT_OF_HOST_MEMORY},
+                                               {"get_mem_info", CL_OUT_OF_HOST_MEMORY},
+                                               {"get_event_info", CL_OUT_OF_HOST_MEMORY},
+                                               {"get_program_build_info", CL_OUT_OF_HOST_MEMORY},
+                                               {"get_kernel_work_group_info", CL_OUT_OF_RESOURCES},
+                                               {"create_context", CL_DEVICE_NOT_AVAILABLE},
+                                               {"create_queue", CL_OUT_OF_RESOURCES},
+                                               {"create_buffer", CL_MEM_OBJECT_ALLOCATION_FAILURE},
+                                               {"create_program", CL_OUT_OF_HOST_MEMORY},
+                                               {"build_program", CL_BUILD_PROGRAM_FAILURE},
+                                               {"create_kernel", CL_OUT_OF_RESOURCES},
+                                               {"set_kernel_arg", CL_INVALID_ARG_VALUE},
+                                               {"enqueue_kernel", CL_OUT_OF_RESOURCES},
+                                               {"enqueue_read", CL_OUT_OF_RESOURCES},
+                                               {"enqueue_write", CL_OUT_OF_RESOURCES},
+                                               {"enqueue_map", CL_MAP_FAILURE},
+                                               {"enqueue_unmap", CL_OUT_OF_RESOURCES},
+                                               {"wait_for_events", CL_OUT_OF_RESOURCES}}};
+  static constexpr std::array<const char*, 6> objects{"context", "queue",  "buffer",
+                                                      "program", "kernel", "event"};
+
+  /// The layer of this process. `path` is given to the loader unless OPENCL_LAYERS is set already;
+  /// call it before anything else touches OpenCL. Check `loaded()`.
+  static Layer& get(const char* path) {
+    static Layer layer(path);
+    return layer;
+  }
+
+  bool loaded() const noexcept { return handle_ != nullptr; }
+  /// Forgets calls, bytes, limits and what was to fail; live objects stay counted.
+  void reset() { function<void (*)()>("tessera_layer_reset")(); }
+  /// The k-th call of `kind` from now on, counted from 1, fails with `code`.
+  void fail(const char* kind, long k, int code) {
+    function<void (*)(const char*, long, int)>("tessera_layer_fail")(kind, k, code);
+  }
+  /// Calls that failed because of `fail` since the last reset.
+  long failed() { return function<long (*)()>("tessera_layer_failed")(); }
+  void fail_builds(bool on) { function<void (*)(int)>("tessera_layer_fail_builds")(on ? 1 : 0); }
+  /// What devices report and what is enforced: "max_allocation", "local_memory", "global_memory",
+  /// "max_work_group", "compute_units", "device_type" (CL_DEVICE_TYPE_*), "host_unified" (0 or 1).
+  void limit(const char* name, long long value) {
+    function<void (*)(const char*, long long)>("tessera_layer_limit")(name, value);
+  }
+  long calls(const char* kind) {
+    return function<long (*)(const char*)>("tessera_layer_calls")(kind);
+  }
+  /// Bytes moved by "enqueue_read", "enqueue_write" and "enqueue_map", and allocated (not wrapped)
+  /// by "create_buffer".
+  long long bytes(const char* kind) {
+    return function<long long (*)(const char*)>("tessera_layer_bytes")(kind);
+  }
+  long live(const char* object) {
+    return function<long (*)(const char*)>("tessera_layer_live")(object);
+  }
+  /// Live objects by kind, for comparing before and after.
+  std::map<std::string, long> live() {
+    std::map<std::string, long> counts;
+    for (const char* object : objects) counts[object] = live(object);
+    return counts;
+  }
+
+ private:
+  explicit Layer(const char* path) {
+    setenv("OPENCL_LAYERS", path, 0);
+    cl_uint count = 0;
+    clGetPlatformIDs(0, nullptr, &count);  // makes the loader read the variable
+    // The loader has it open; this only finds it again. Another library there is not ours.
+    const char* actual = std::getenv("OPENCL_LAYERS");
+    handle_ = dlopen(actual, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle_ != nullptr && dlsym(handle_, "tessera_layer_reset") == nullptr) handle_ = nullptr;
+  }
+  template <class F>
+  F function(const char* name) {
+    return reinterpret_cast<F>(dlsym(handle_, name));
+  }
+
+  void* handle_ = nullptr;
+};
+
+}  // namespace tessera::test
