@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A lane group: LANES tokens side by side that one work-item treats with one instruction. LANES is
+// 1 (an ordinary GPU work-item), 4, 8 or 16 (explicit vectors on a CPU). Code over lane_f compiles
+// for every width, because scalar and vector OpenCL C share operators and the ternary operator.
+#ifndef TESSERA_LANES_CL
+#define TESSERA_LANES_CL
+
+#include "common/types.cl"
+
+#if LANES == 1
+typedef float lane_f;
+typedef int lane_i;
+#define LANE_LOAD(p) (*(p))
+#define LANE_STORE(v, p) (*(p) = (v))
+#define LANE_LOAD_BF16(p) bf16_to_float(*(p))
+#define LANE_LOAD_F16(p) vload_half(0, (p))
+#define AS_LANE_I(v) as_int(v)
+#define AS_LANE_F(v) as_float(v)
+#else
+#define LANE_CAT(a) TESSERA_CAT(a, LANES)
+typedef LANE_CAT(float) lane_f;
+typedef LANE_CAT(int) lane_i;
+#define LANE_LOAD(p) LANE_CAT(vload)(0, (p))
+#define LANE_STORE(v, p) LANE_CAT(vstore)((v), 0, (p))
+#define LANE_LOAD_BF16(p) LANE_CAT(as_float)(LANE_CAT(convert_uint)(LANE_CAT(vload)(0, (p))) << 16)
+#define LANE_LOAD_F16(p) LANE_CAT(vload_half)(0, (p))
+#define AS_LANE_I(v) LANE_CAT(as_int)(v)
+#define AS_LANE_F(v) LANE_CAT(as_float)(v)
+#endif
+#define LANE_LOAD_0(p) LANE_LOAD(p)
+#define LANE_LOAD_1(p) LANE_LOAD_BF16(p)
+#define LANE_LOAD_2(p) LANE_LOAD_F16(p)
+#define LANE_LOAD_TYPE(type, p) TESSERA_CAT(LANE_LOAD_, type)(p)
+
+#define LOG2E 1.44269504088896340736f
+
+// 2^t in f32, relative error below 1e-7 (minimax polynomial of degree 6 on [-1/2, 1/2], Horner with
+// fma). Exactly 0 below 2^-126, and for -Inf; +Inf from 128 on; NaN stays NaN, because comparisons
+// with it are false and it then passes through the polynomial. Adding and subtracting 1.5 * 2^23
+// rounds to the nearest integer and leaves that integer in the low bits: relaxed-math build flags
+// would fold this away, so programs are never built with them.
+inline lane_f lane_exp2(lane_f t) {
+  const lane_f magic = (lane_f)(12582912.0f);
+  t = t < (lane_f)(-127.0f) ? (lane_f)(-127.0f) : t;
+  t = t > (lane_f)(128.0f) ? (lane_f)(128.0f) : t;
+  const lane_f shifted = t + magic;
+  const lane_f f = t - (shifted - magic);
+  lane_f p = (lane_f)(0.000153458124f);
+  p = fma(p, f, (lane_f)(0.00133999309f));
+  p = fma(p, f, (lane_f)(0.00961848907f));
+  p = fma(p, f, (lane_f)(0.0555032864f));
+  p = fma(p, f, (lane_f)(0.240226462f));
+  p = fma(p, f, (lane_f)(0.693147182f));
+  p = fma(p, f, (lane_f)(1.0f));
+  // The biased exponent of 2^n; n = -127 gives the bits of +0, n = 128 those of +Inf.
+  const lane_i exponent = (AS_LANE_I(shifted) - (lane_i)(0x4b400000) + (lane_i)(127)) << 23;
+  return p * AS_LANE_F(exponent);
+}
+
+// exp(t). The product with log2(e) is one rounding of t itself: callers pass differences, so that
+// t = 0 gives exactly 1 and a running maximum that stands still is never rescaled.
+inline lane_f lane_exp(lane_f t) { return lane_exp2(t * (lane_f)(LOG2E)); }
+
+#endif

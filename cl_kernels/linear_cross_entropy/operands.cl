@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// How kernels read w [H, V] in its own memory, and the arguments every skeleton shares.
+#ifndef TESSERA_OPERANDS_CL
+#define TESSERA_OPERANDS_CL
+
+#include "common/lanes.cl"
+
+// W_LAYOUT: which index is contiguous.
+#define W_VH 0       // a PyTorch weight: h
+#define W_HV 1       // v
+#define W_STRIDED 2  // neither
+
+#define W_ARGUMENTS global const ELEMENT(W_TYPE) * w, long w_offset, long w_h_stride, long w_v_stride
+#define W_INDEX(h, v) (w_offset + (long)(h)*w_h_stride + (long)(v)*w_v_stride)
+#define W_AT(h, v) LOAD(W_TYPE, w, W_INDEX(h, v))
+#define W_VECTOR(h, v) LANE_LOAD_TYPE(W_TYPE, w + W_INDEX(h, v))
+
+// Bias and class weights of the columns of this call; null where not given.
+#ifndef BIAS_TYPE
+#define BIAS_TYPE TYPE_F32
+#endif
+#ifndef CLASS_TYPE
+#define CLASS_TYPE TYPE_F32
+#endif
+#if HAS_BIAS
+#define BIAS_AT(v) LOAD(BIAS_TYPE, bias, bias_offset + (v)*bias_stride)
+#else
+#define BIAS_AT(v) 0.0f
+#endif
+#if HAS_CLASS_WEIGHT
+#define CLASS_AT(v) LOAD(CLASS_TYPE, class_weight, class_offset + (v)*class_stride)
+#else
+#define CLASS_AT(v) 1.0f
+#endif
+#define COLUMN_ARGUMENTS                                                                 \
+  global const ELEMENT(BIAS_TYPE) * bias, long bias_offset, long bias_stride,            \
+      global const ELEMENT(CLASS_TYPE) * class_weight, long class_offset, long class_stride
+
+// Scratch of the groups (rows of A packed, and the tile) and the engine's run-time knobs; an engine
+// that has no use for one ignores it.
+#define ENGINE_ARGUMENTS                                                                  \
+  global float *pack_base, long pack_offset, long pack_words, global float *tile_base,    \
+      long tile_offset, int tile_m, int h_block
+#if ENGINE_CPU
+#define GROUP_SIZE 1
+#define ENGINE_LOCALS
+#define ENGINE_PANELS
+#define ENGINE_MULTIPLY_GLOBAL ENGINE_MULTIPLY
+#define ENGINE_PROLOGUE                                                                   \
+  const long group_index = (long)get_group_id(1) * get_num_groups(0) + get_group_id(0);   \
+  global float* pack = pack_base + pack_offset + group_index * pack_words;
+#define ENGINE_TILE                                                                       \
+  global float* tile_c = tile_base + tile_offset + group_index * ((tile_m + MICRO_M) * TILE_N);
+#else
+#define GROUP_SIZE SIMT_ITEMS
+#define ENGINE_PROLOGUE
+#define ENGINE_TILE
+#endif
+
+#endif

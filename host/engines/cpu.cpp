@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "host/engines/engine.hpp"
+
+namespace tessera::engines {
+namespace {
+
+/// Packed rows of A stay below this, half of the second-level cache of current server cores; the
+/// other half holds the panels of B that stream past it. OpenCL 1.2 reports one cache size only,
+/// and on CPUs it is that of the last level.
+constexpr std::int64_t packed_bytes = 512 * 1024;
+constexpr std::int64_t micro_m = 6;  ///< MICRO_M of cl_kernels/engines/cpu
+constexpr std::int64_t spare = 16;   ///< spare words a packed row has there
+
+class CpuEngine final : public Engine {
+ public:
+  explicit CpuEngine(const opencl::DeviceFacts& facts)
+      : is_cpu_(facts.is_cpu), compute_units_(facts.compute_units) {
+    // 8 lanes with two vectors a row: 12 accumulators, 2 columns and a broadcast fill the 16
+    // registers of AVX2. 16 lanes: AVX-512 has 32 registers, for 24 + 4 + 1. 4 lanes: NEON, SSE.
+    lanes_ = facts.native_float_vector >= 16 ? 16 : facts.native_float_vector >= 8 ? 8 : 4;
+    vectors_ = lanes_ == 16 ? 4 : 2;
+    options_ = fmt::format("-DENGINE_CPU=1 -DLANES={} -DNV={} -DMICRO_M={}", lanes_, vectors_,
+                           micro_m);
+  }
+
+  std::string name() const override { return "cpu"; }
+  std::string description() const override {
+    return "OpenCL on CPUs: explicit vectors, one work-item per work-group";
+  }
+  std::optional<std::string> why_unsupported() const override {
+    if (is_cpu_) return std::nullopt;
+    return "the device is not a CPU; opencl.simt runs on any device";
+  }
+  const std::string& options() const override { return options_; }
+  std::vector<NamedValue> knobs() const override {
+    return {{"lanes", lanes_}, {"micro_rows", micro_m}, {"micro_vectors", vectors_}};
+  }
+  BlockRule rule() const override { return {tile_n(), 8, 8}; }
+
+  std::int64_t tile_n() const override { return lanes_ * vectors_; }
+  std::int64_t lanes() const override { return lanes_; }
+  std::size_t group_size() const override { return 1; }
+  Steps steps(std::int64_t rows, std::int64_t depth, std::int64_t wanted_rows) const override {
+    const std::int64_t row_bytes = (depth + spare) * 4;
+    const std::int64_t most = round_up(std::max<std::int64_t>(rows, 1), micro_m);
+    const std::int64_t tile =
+        std::clamp(std::min(packed_bytes / row_bytes, wanted_rows) / micro_m * micro_m, micro_m,
+                   most);
+    return {tile, tile * (depth + spare) + spare, (tile + micro_m) * tile_n()};
+  }
+  std::int64_t row_padding() const override { return micro_m; }
+  bool group_walks_panels() const override { return true; }
+  std::int64_t groups(std::int64_t steps) const override {
+    // Two a core: a core that another process slows down leaves work to the rest, while scratch
+    // (per group) stays small.
+    return std::clamp<std::int64_t>(steps, 1, 2 * compute_units_);
+  }
+  std::int64_t v_panel(std::int64_t v) const override { return std::clamp<std::int64_t>(v, 1, 512); }
+  std::int64_t h_step() const override { return 64; }
+
+ private:
+  bool is_cpu_;
+  std::int64_t compute_units_;
+  std::int64_t lanes_ = 8;
+  std::int64_t vectors_ = 2;
+  std::string options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts) {
+  return std::make_unique<CpuEngine>(facts);
+}
+
+}  // namespace tessera::engines

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host/opencl/runtime.hpp"
+#include "tessera/execution.hpp"
+
+/// What the host knows of an engine: gates, legal blocks, knobs. The kernels of an engine are in
+/// cl_kernels/engines/<name>.
+namespace tessera::engines {
+
+/// The multiples that legal block sizes have.
+struct BlockRule {
+  std::int64_t b_multiple = 1;
+  std::int64_t h_multiple = 1;
+  std::int64_t v_multiple = 1;
+};
+
+/// How a product of `rows` x `depth` by `depth` x columns is cut; see cl_kernels/engines/engine.cl.
+struct Steps {
+  std::int64_t tile_m = 1;      ///< rows of A held at once
+  std::int64_t pack_words = 0;  ///< scratch for packed A per work-group
+  std::int64_t tile_words = 0;  ///< scratch for the tile per work-group
+};
+
+/// One way a device multiplies.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  /// "cpu" or "simt"; the implementation is "opencl." + name.
+  virtual std::string name() const = 0;
+  virtual std::string description() const = 0;
+  /// Nothing: the device can run it.
+  virtual std::optional<std::string> why_unsupported() const = 0;
+  /// -D options that select and shape the engine.
+  virtual const std::string& options() const = 0;
+  virtual std::vector<NamedValue> knobs() const = 0;
+  virtual BlockRule rule() const = 0;
+
+  /// Columns of a tile: rows of x or of dz are padded to a multiple of it.
+  virtual std::int64_t tile_n() const = 0;
+  virtual std::int64_t lanes() const = 0;
+  virtual std::size_t group_size() const = 0;
+  /// `wanted_rows`: at most this many rows of A a step, where there is a choice.
+  virtual Steps steps(std::int64_t rows, std::int64_t depth, std::int64_t wanted_rows) const = 0;
+  /// Rows beyond its own that a tile may write.
+  virtual std::int64_t row_padding() const = 0;
+  /// True: every group walks all panels of tokens, so that A is packed once. False: a group each.
+  virtual bool group_walks_panels() const = 0;
+  /// Work-groups worth launching for `steps` independent steps.
+  virtual std::int64_t groups(std::int64_t steps) const = 0;
+  /// Depth of a panel of the vocabulary in grad_x.
+  virtual std::int64_t v_panel(std::int64_t v) const = 0;
+  /// Elements of h that one work-item of the copying kernels takes.
+  virtual std::int64_t h_step() const = 0;
+};
+
+std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts);
+std::unique_ptr<Engine> make_simt_engine(const opencl::DeviceFacts& facts);
+/// By name ("cpu"); nullptr for an unknown one.
+std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts);
+
+/// Rounds up to a multiple.
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t by) {
+  return (value + by - 1) / by;
+}
+
+}  // namespace tessera::engines

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "host/engines/engine.hpp"
+
+namespace tessera::engines {
+namespace {
+
+/// 64 x 64 elements of C for 64 work-items of 8 x 8 registers, in panels 16 deep: 24.1 KiB of local
+/// memory, legal on every OpenCL 1.2 device (32 KiB), and enough reuse to be bound by arithmetic.
+constexpr std::int64_t tile = 64;
+constexpr std::int64_t item = 8;
+constexpr std::int64_t depth_step = 16;
+constexpr std::int64_t items = (tile / item) * (tile / item);
+constexpr std::int64_t local_bytes =
+    4 * (tile * tile + depth_step * (tile + 1) + depth_step * tile);
+
+class SimtEngine final : public Engine {
+ public:
+  explicit SimtEngine(const opencl::DeviceFacts& facts)
+      : local_memory_bytes_(facts.local_memory_bytes),
+        max_work_group_size_(facts.max_work_group_size),
+        options_(fmt::format("-DENGINE_SIMT=1 -DLANES=1 -DTILE_M={} -DTILE_N={} -DITEM_M={} "
+                             "-DITEM_N={} -DSIMT_DEPTH={}",
+                             tile, tile, item, item, depth_step)) {}
+
+  std::string name() const override { return "simt"; }
+  std::string description() const override {
+    return "OpenCL C 1.2 on any device: work-group tiles in local memory";
+  }
+  std::optional<std::string> why_unsupported() const override {
+    if (local_memory_bytes_ < local_bytes) {
+      return fmt::format("it needs {} bytes of local memory, the device has {}", local_bytes,
+                         local_memory_bytes_);
+    }
+    if (max_work_group_size_ < items) {
+      return fmt::format("it needs work-groups of {}, the device allows {}", items,
+                         max_work_group_size_);
+    }
+    return std::nullopt;
+  }
+  const std::string& options() const override { return options_; }
+  std::vector<NamedValue> knobs() const override {
+    return {{"tile", tile}, {"item", item}, {"depth", depth_step}};
+  }
+  BlockRule rule() const override { return {tile, depth_step, tile}; }
+
+  std::int64_t tile_n() const override { return tile; }
+  std::int64_t lanes() const override { return 1; }
+  std::size_t group_size() const override { return items; }
+  Steps steps(std::int64_t, std::int64_t, std::int64_t) const override { return {tile, 0, 0}; }
+  std::int64_t row_padding() const override { return 0; }
+  bool group_walks_panels() const override { return false; }
+  std::int64_t groups(std::int64_t steps) const override { return steps < 1 ? 1 : steps; }
+  std::int64_t v_panel(std::int64_t v) const override { return v < 1 ? 1 : v; }
+  std::int64_t h_step() const override { return 1; }
+
+ private:
+  std::int64_t local_memory_bytes_;
+  std::int64_t max_work_group_size_;
+  std::string options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_simt_engine(const opencl::DeviceFacts& facts) {
+  return std::make_unique<SimtEngine>(facts);
+}
+
+std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts) {
+  if (name == "cpu") return make_cpu_engine(facts);
+  if (name == "simt") return make_simt_engine(facts);
+  return nullptr;
+}
+
+}  // namespace tessera::engines
