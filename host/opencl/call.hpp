@@ -29,6 +29,9 @@ struct Binding {
 /// Scratch of one call, in f32 words; as an argument it is a Binding.
 using Scratch = Binding;
 
+/// Extents (eight) and strides (eight) of leading axes, as a long16 argument.
+using Geometry = std::array<std::int64_t, 16>;
+
 /// Work sizes of a launch; `local` all 0: the driver's choice.
 struct Range {
   std::array<std::size_t, 3> global{1, 1, 1};
@@ -75,7 +78,8 @@ class Call {
   /// there is staging, does nothing for wrapped host memory and device memory.
   void release_staging();
 
-  /// Enqueues a kernel. Args: Binding (two arguments), std::int32_t, std::int64_t, float.
+  /// Enqueues a kernel. Args: Binding (two arguments), Geometry, std::int32_t,
+  /// std::int64_t, float.
   template <class... Args>
   void launch(const Specialisation& specialisation, const char* entry, const Range& range,
               const Args&... args) {
@@ -100,6 +104,8 @@ class Call {
   void set_argument(const cl::Kernel& kernel, cl_uint& index, std::int32_t value, bool& touches);
   void set_argument(const cl::Kernel& kernel, cl_uint& index, std::int64_t value, bool& touches);
   void set_argument(const cl::Kernel& kernel, cl_uint& index, float value, bool& touches);
+  void set_argument(const cl::Kernel& kernel, cl_uint& index, const Geometry& value,
+                    bool& touches);
   void enqueue(ProgramCache::Lease kernel, const Range& range, bool touches);
 
   struct Impl;

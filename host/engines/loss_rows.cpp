@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/engines/loss_rows.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "host/engines/engine.hpp"
+#include "host/loss/rows.hpp"
+#include "host/loss/validate.hpp"
+
+namespace tessera::engines {
+namespace {
+
+using opencl::Binding;
+using opencl::Scratch;
+
+constexpr std::int64_t info_words = 16;  ///< cl_kernels/common/info.cl
+
+}  // namespace
+
+std::int64_t region_words(std::int64_t words) {
+  return round_up(std::max<std::int64_t>(words, 1), 16);
+}
+
+opencl::Geometry geometry_of(const Binding& binding, int axes) {
+  const loss::RowOffsets offsets(
+      View::host(nullptr, binding.dtype, binding.extents, binding.strides), axes);
+  opencl::Geometry geometry{};
+  for (int axis = 0; axis < Dims::max_rank; ++axis) {
+    const bool used = axis < offsets.rank();
+    geometry[static_cast<std::size_t>(axis)] = used ? offsets.extent(axis) : 1;
+    geometry[static_cast<std::size_t>(axis + Dims::max_rank)] = used ? offsets.stride(axis) : 0;
+  }
+  return geometry;
+}
+
+std::string type_option(const char* name, DType type) {
+  return fmt::format("-D{}={}", name, static_cast<int>(type));
+}
+
+opencl::Range per_element(std::int64_t count, std::int64_t second) {
+  constexpr std::int64_t group = 64;
+  return {{static_cast<std::size_t>(round_up(std::max<std::int64_t>(count, 1), group)),
+           static_cast<std::size_t>(std::max<std::int64_t>(second, 1)), 1},
+          {static_cast<std::size_t>(group), 1, 1}};
+}
+
+std::int64_t loss_rows_words(const loss::LossRequest& request, std::int64_t tile_n) {
+  const std::int64_t row = region_words(request.b);
+  // info, then labels, class_of_label, rows and compact labels.
+  std::int64_t words = info_words + 3 * row + region_words(request.b + tile_n);
+  if (request.weight) words += row;
+  if (request.wants_gradients()) {
+    if (request.dloss) words += row;
+    if (request.dlse) words += row;
+    if (request.pass == Pass::backward) words += region_words(2 * request.b);
+    if (request.pass == Pass::value_and_grad) words += 2 * row;
+  }
+  if (request.options.reduction != Reduction::none && request.outputs.loss) words += row;
+  // Outputs with more than one row stride are written densely first; statistics have two columns.
+  return words + 8 * row;
+}
+
+LossRows::LossRows(opencl::Call& call, const loss::LossRequest& request, std::int64_t tile_n)
+    : call_(call), request_(request), tile_n_(tile_n) {
+  const bool partial = static_cast<bool>(request.partial);
+  const bool smoothing = request.options.label_smoothing != 0.0f;
+  statistics_options_ = fmt::format(
+      " -DWANT_CLASS={} -DWANT_EXP={} -DWANT_ARGMAX={}", partial || smoothing ? 1 : 0,
+      partial || request.outputs.entropy ? 1 : 0, partial || request.outputs.argmax ? 1 : 0);
+}
+
+Scratch LossRows::gather(const View& view, const char* name, std::int64_t rows, int columns) {
+  if (!view) return {};
+  const Binding source = call_.read(view, name);
+  const int axes = source.extents.rank() - (columns > 1 ? 1 : 0);
+  const Scratch out = call_.scratch(rows * columns, name);
+  call_.launch({"loss/prepare.cl", type_option("VALUE_TYPE", view.dtype())}, "gather_values",
+               per_element(rows), source, geometry_of(source, axes),
+               columns > 1 ? source.strides.back() : std::int64_t{0},
+               static_cast<std::int64_t>(columns), out, rows);
+  return out;
+}
+
+LossRows::Output LossRows::bind_output(const MutableView& view, const char* name, int columns) {
+  Output output;
+  if (!view) return output;
+  const Binding bound = call_.write(view, name, false);
+  const int axes = bound.extents.rank() - (columns > 1 ? 1 : 0);
+  const auto geometry = geometry_of(bound, axes);
+  const std::int64_t column = columns > 1 ? bound.strides.back() : 1;
+  if (geometry[1] == 1) {  // one axis: the rest is merged into it
+    output.direct = bound;
+    output.stride = geometry[Dims::max_rank];
+    output.column = column;
+    return output;
+  }
+  output.target = bound;
+  output.width = columns;
+  output.direct = call_.scratch(request_.b * columns, name);
+  output.stride = columns;
+  return output;
+}
+
+void LossRows::prepare() {
+  const auto& r = request_;
+  const auto& o = r.outputs;
+  info_ = call_.scratch(info_words, "row counts");
+  labels_ = call_.scratch(r.b, "labels");
+  class_of_label_ = call_.scratch(r.b, "class weights of labels");
+  rows_ = call_.scratch(r.b, "row list");
+  compact_labels_ = call_.scratch(r.b + tile_n_, "compact labels");
+
+  const Binding labels = call_.read(r.labels, "labels");
+  std::string class_option = type_option("CLASS_TYPE", DType::f32);
+  if (r.class_weight) {
+    class_weight_ = call_.read(r.class_weight, "class_weight");
+    class_stride_ = class_weight_.strides[0];
+    class_option = type_option("CLASS_TYPE", r.class_weight.dtype());
+  }
+  class_weight_local_ = class_weight_;
+  class_weight_local_.offset += r.options.vocab_offset * class_stride_;
+  call_.launch({"loss/prepare.cl", type_option("LABEL_TYPE", r.labels.dtype()) + " " + class_option},
+               "gather_labels", per_element(r.b), labels, geometry_of(labels, labels.extents.rank()),
+               class_weight_, class_stride_, labels_, class_of_label_, r.b, r.v, r.v_total,
+               r.options.vocab_offset, r.options.ignore_index);
+  weight_ = gather(r.weight, "weight", r.b, 1);
+  call_.launch({"loss/prepare.cl", class_option}, "compact", opencl::Range{{1, 1, 1}, {1, 1, 1}},
+               labels_, class_of_label_, weight_, class_weight_, class_stride_, rows_,
+               compact_labels_, info_, r.b, tile_n_, r.v_total,
+               static_cast<std::int32_t>(r.options.label_smoothing != 0.0f));
+
+  if (r.wants_gradients()) {
+    const bool per_row = r.options.reduction == Reduction::none;
+    dloss_ = gather(r.dloss, "dloss", per_row ? r.b : 1, 1);
+    dlse_ = gather(r.dlse, "dlse", r.b, 1);
+    if (r.pass == Pass::backward) {
+      given_statistics_ = r.statistics ? gather(r.statistics, "statistics", r.b, 2)
+                                       : gather(r.lse, "lse", r.b, 1);
+    } else {
+      row_max_ = call_.scratch(r.b, "row maxima");
+      row_sum_ = call_.scratch(r.b, "row sums");
+    }
+  }
+  if (!r.wants_values()) return;
+
+  if (o.loss) {
+    if (r.options.reduction == Reduction::none) {
+      loss_ = bind_output(o.loss, "loss", 1);
+    } else {
+      scalar_loss_ = call_.write(o.loss, "loss", false);
+      row_loss_ = call_.scratch(r.b, "row losses");
+      loss_.direct = row_loss_;
+      loss_.stride = 1;
+    }
+  }
+  lse_ = bind_output(o.lse, "lse", 1);
+  argmax_ = bind_output(o.argmax, "argmax", 1);
+  label_logprob_ = bind_output(o.label_logprob, "label_logprob", 1);
+  entropy_ = bind_output(o.entropy, "entropy", 1);
+  z_loss_ = bind_output(o.z_loss, "z_loss", 1);
+  statistics_ = bind_output(o.statistics, "statistics", 2);
+  if (r.partial) partial_ = call_.write(r.partial, "partial", false);
+  call_.launch({"loss/merge.cl", statistics_options_}, "fill_excluded", per_element(r.b), labels_,
+               loss_.direct, loss_.stride, lse_.direct, lse_.stride, argmax_.direct, argmax_.stride,
+               label_logprob_.direct, label_logprob_.stride, entropy_.direct, entropy_.stride,
+               z_loss_.direct, z_loss_.stride, statistics_.direct, statistics_.stride,
+               statistics_.column, partial_, r.b);
+}
+
+void LossRows::merge(const Scratch& stats, std::int64_t slices, std::int64_t ld,
+                     std::int64_t chunk_begin) {
+  const auto& r = request_;
+  call_.launch({"loss/merge.cl", statistics_options_}, "merge", per_element(ld), stats,
+               static_cast<std::int32_t>(slices), static_cast<std::int32_t>(ld), info_, rows_,
+               chunk_begin, weight_, class_of_label_, row_max_, row_sum_, loss_.direct, loss_.stride,
+               lse_.direct, lse_.stride, argmax_.direct, argmax_.stride, label_logprob_.direct,
+               label_logprob_.stride, entropy_.direct, entropy_.stride, z_loss_.direct,
+               z_loss_.stride, statistics_.direct, statistics_.stride, statistics_.column, partial_,
+               r.options.logsumexp_weight, r.options.label_smoothing,
+               static_cast<float>(r.v_total));
+}
+
+void LossRows::coefficients(const Scratch& out, std::int64_t ld, std::int64_t chunk_begin) {
+  const auto& r = request_;
+  Scratch first = row_max_;
+  Scratch second = row_sum_;
+  std::int64_t stride = 1;
+  if (r.pass == Pass::backward) {
+    first = given_statistics_;
+    if (r.statistics) {
+      second = given_statistics_;
+      second.offset += 1;
+      stride = 2;
+    }
+  }
+  const bool per_row = r.options.reduction == Reduction::none;
+  call_.launch({"loss/merge.cl", statistics_options_}, "coefficients", per_element(ld), out,
+               static_cast<std::int32_t>(ld), info_, rows_, chunk_begin, first, second, stride,
+               weight_, class_of_label_, dloss_, std::int64_t{per_row ? 1 : 0}, dlse_,
+               static_cast<std::int32_t>(r.options.reduction == Reduction::mean),
+               r.options.logsumexp_weight, r.options.label_smoothing,
+               static_cast<float>(r.v_total));
+}
+
+void LossRows::finish() {
+  const auto& r = request_;
+  if (scalar_loss_.memory) {
+    call_.launch({"loss/prepare.cl", type_option("CLASS_TYPE", DType::f32)}, "reduce_loss",
+                 opencl::Range{{1, 1, 1}, {1, 1, 1}}, row_loss_, info_, scalar_loss_, r.b,
+                 static_cast<std::int32_t>(r.options.reduction == Reduction::mean));
+  }
+  for (const Output* output :
+       {&loss_, &lse_, &argmax_, &label_logprob_, &entropy_, &z_loss_, &statistics_}) {
+    if (!output->target.memory) continue;
+    const int axes = output->target.extents.rank() - (output->width > 1 ? 1 : 0);
+    call_.launch({"loss/prepare.cl", type_option("CLASS_TYPE", DType::f32)}, "scatter_rows",
+                 per_element(r.b), output->direct, geometry_of(output->target, axes),
+                 output->width > 1 ? output->target.strides.back() : std::int64_t{1},
+                 output->width, output->target, r.b);
+  }
+  if (r.labels.is_device()) {
+    // Host labels were checked before any work; device labels are only known now.
+    auto words = std::make_shared<std::vector<float>>(4);
+    call_.read_back(info_, 4, words);
+    call_.check_on_completion([words, v_total = r.v_total, leading = r.leading] {
+      std::int32_t info[4];
+      std::memcpy(info, words->data(), sizeof info);
+      if (info[1] == 0) return;
+      const std::int64_t row = (static_cast<std::int64_t>(info[3]) << 32) |
+                               static_cast<std::uint32_t>(info[2]);
+      throw Error(ErrorCode::label_out_of_range,
+                  fmt::format("labels: {} is the first of {} rows with a label outside [0, {}) that "
+                              "is not ignore_index; their loss and grad_x are NaN",
+                              loss::describe_row(leading, row), info[1], v_total));
+    });
+  }
+}
+
+}  // namespace tessera::engines

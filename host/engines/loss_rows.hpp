@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "host/loss/request.hpp"
+#include "host/opencl/call.hpp"
+
+/// The per-row half of a loss on OpenCL (cl_kernels/loss), shared by every operator and engine:
+/// labels, compaction of the rows that count, merging of slices, outputs, gradient coefficients.
+namespace tessera::engines {
+
+/// Extents and strides of leading axes as a kernel argument (cl_kernels/common/rows.cl).
+opencl::Geometry geometry_of(const opencl::Binding& binding, int axes);
+
+/// `-DNAME=<type>` for a kernel.
+std::string type_option(const char* name, DType type);
+
+/// Work sizes of a kernel with one work-item per element: groups of 64, rounded up (kernels check).
+opencl::Range per_element(std::int64_t count, std::int64_t second = 1);
+
+/// How long the arrays of LossRows are, for planning. `rows` is b.
+std::int64_t loss_rows_words(const loss::LossRequest& request, std::int64_t tile_n);
+
+/// Words that scratch regions are rounded up to: 64 bytes.
+std::int64_t region_words(std::int64_t words);
+
+class LossRows {
+ public:
+  LossRows(opencl::Call& call, const loss::LossRequest& request, std::int64_t tile_n);
+
+  /// Labels, per-token inputs and the list of rows; fills the outputs of rows that do not count.
+  void prepare();
+
+  /// Merges `slices` statistics of the rows [chunk_begin, chunk_begin + ld) and writes outputs.
+  void merge(const opencl::Scratch& stats, std::int64_t slices, std::int64_t ld,
+             std::int64_t chunk_begin);
+
+  /// Gradient coefficients of the rows [chunk_begin, chunk_begin + ld), [5][ld] words, from the
+  /// statistics merged before (value_and_grad) or those given (backward).
+  void coefficients(const opencl::Scratch& out, std::int64_t ld, std::int64_t chunk_begin);
+
+  /// Reduces the loss, scatters strided outputs, and arranges for the report of bad labels.
+  void finish();
+
+  const opencl::Scratch& info() const noexcept { return info_; }
+  const opencl::Scratch& rows() const noexcept { return rows_; }
+  /// Local labels of the rows that count, in compact order, padded by a tile.
+  const opencl::Scratch& compact_labels() const noexcept { return compact_labels_; }
+  /// Local label or LABEL_* of every row of the call.
+  const opencl::Scratch& labels() const noexcept { return labels_; }
+  /// Class weights as kernels take them: bound, from this shard's first column.
+  const opencl::Binding& class_weight() const noexcept { return class_weight_local_; }
+  std::int64_t class_stride() const noexcept { return class_stride_; }
+  DType class_type() const noexcept { return class_weight_.dtype; }
+
+  /// -D options for kernels that make statistics.
+  const std::string& statistics_options() const noexcept { return statistics_options_; }
+
+ private:
+  /// A per-row output: written in place where its rows lie at one stride, else dense and scattered.
+  struct Output {
+    opencl::Binding direct{};
+    std::int64_t stride = 0;
+    std::int64_t column = 1;
+    opencl::Binding target{};  ///< for scatter_rows; empty: nothing to do
+    std::int64_t width = 1;
+  };
+  Output bind_output(const MutableView& view, const char* name, int columns);
+  opencl::Scratch gather(const View& view, const char* name, std::int64_t rows, int columns);
+
+  opencl::Call& call_;
+  const loss::LossRequest& request_;
+  std::int64_t tile_n_;
+  opencl::Scratch info_, rows_, compact_labels_, labels_, class_of_label_;
+  opencl::Scratch weight_, dloss_, dlse_, given_statistics_, row_max_, row_sum_, row_loss_;
+  opencl::Binding class_weight_, class_weight_local_;
+  std::int64_t class_stride_ = 1;
+  Output loss_, lse_, argmax_, label_logprob_, entropy_, z_loss_, statistics_;
+  opencl::Binding partial_, scalar_loss_;
+  std::string statistics_options_;
+};
+
+}  // namespace tessera::engines
