@@ -18,13 +18,15 @@ constexpr std::int64_t spare = 16;   ///< spare words a packed row has there
 class CpuEngine final : public Engine {
  public:
   explicit CpuEngine(const opencl::DeviceFacts& facts)
-      : is_cpu_(facts.is_cpu), compute_units_(facts.compute_units) {
+      : is_cpu_(facts.is_cpu),
+        compute_units_(facts.compute_units),
+        cache_bytes_(facts.cache_bytes) {
     // 8 lanes with two vectors a row: 12 accumulators, 2 columns and a broadcast fill the 16
     // registers of AVX2. 16 lanes: AVX-512 has 32 registers, for 24 + 4 + 1. 4 lanes: NEON, SSE.
     lanes_ = facts.native_float_vector >= 16 ? 16 : facts.native_float_vector >= 8 ? 8 : 4;
     vectors_ = lanes_ == 16 ? 4 : 2;
-    options_ = fmt::format("-DENGINE_CPU=1 -DLANES={} -DNV={} -DMICRO_M={}", lanes_, vectors_,
-                           micro_m);
+    options_ =
+        fmt::format("-DENGINE_CPU=1 -DLANES={} -DNV={} -DMICRO_M={}", lanes_, vectors_, micro_m);
   }
 
   std::string name() const override { return "cpu"; }
@@ -41,15 +43,33 @@ class CpuEngine final : public Engine {
   }
   BlockRule rule() const override { return {tile_n(), 8, 8}; }
 
+  Blocks heuristic(std::int64_t b, std::int64_t h, std::int64_t v) const override {
+    // The packed rows of x stay in half of the last-level cache while w streams past them.
+    const std::int64_t cached = cache_bytes_ / 2 / (4 * std::max<std::int64_t>(h, 1));
+    const std::int64_t rows = std::clamp(cached / tile_n() * tile_n(), 4 * tile_n(),
+                                         std::max<std::int64_t>(1024, 4 * tile_n()));
+    // As many slices for every group, none longer than 2048: sums stay short and cores balanced.
+    const std::int64_t parallel = groups(v);
+    const std::int64_t rounds = std::max<std::int64_t>(1, ceil_div(v, parallel * 2048));
+    const std::int64_t slice = ceil_div(std::max<std::int64_t>(v, 1), parallel * rounds);
+    // 256 steps of 16 columns are 16 KiB: half of the first-level cache.
+    return {std::min(rows, round_up(std::max<std::int64_t>(b, 1), tile_n())), 256,
+            round_up(slice, 8)};
+  }
+
   std::int64_t tile_n() const override { return lanes_ * vectors_; }
   std::int64_t lanes() const override { return lanes_; }
   std::size_t group_size() const override { return 1; }
-  Steps steps(std::int64_t rows, std::int64_t depth, std::int64_t wanted_rows) const override {
-    const std::int64_t row_bytes = (depth + spare) * 4;
-    const std::int64_t most = round_up(std::max<std::int64_t>(rows, 1), micro_m);
-    const std::int64_t tile =
-        std::clamp(std::min(packed_bytes / row_bytes, wanted_rows) / micro_m * micro_m, micro_m,
-                   most);
+  Steps steps(std::int64_t rows, std::int64_t depth, bool shared) const override {
+    rows = std::max<std::int64_t>(rows, 1);
+    std::int64_t tile = packed_bytes / ((depth + spare) * 4) / micro_m * micro_m;
+    tile = std::clamp(tile, micro_m, round_up(rows, micro_m));
+    if (shared) {
+      // The same number of steps for every group, so that none waits for another's last one.
+      const std::int64_t parallel = groups(ceil_div(rows, micro_m));
+      const std::int64_t count = round_up(ceil_div(rows, tile), parallel);
+      tile = round_up(ceil_div(rows, count), micro_m);
+    }
     return {tile, tile * (depth + spare) + spare, (tile + micro_m) * tile_n()};
   }
   std::int64_t row_padding() const override { return micro_m; }
@@ -59,12 +79,15 @@ class CpuEngine final : public Engine {
     // (per group) stays small.
     return std::clamp<std::int64_t>(steps, 1, 2 * compute_units_);
   }
-  std::int64_t v_panel(std::int64_t v) const override { return std::clamp<std::int64_t>(v, 1, 512); }
+  std::int64_t v_panel(std::int64_t v) const override {
+    return std::clamp<std::int64_t>(v, 1, 512);
+  }
   std::int64_t h_step() const override { return 64; }
 
  private:
   bool is_cpu_;
   std::int64_t compute_units_;
+  std::int64_t cache_bytes_;
   std::int64_t lanes_ = 8;
   std::int64_t vectors_ = 2;
   std::string options_;

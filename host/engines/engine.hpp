@@ -21,6 +21,13 @@ struct BlockRule {
   std::int64_t v_multiple = 1;
 };
 
+/// Block sizes of the heuristic, before an operator's own type.
+struct Blocks {
+  std::int64_t b = 1;
+  std::int64_t h = 1;
+  std::int64_t v = 1;
+};
+
 /// How a product of `rows` x `depth` by `depth` x columns is cut; see cl_kernels/engines/engine.cl.
 struct Steps {
   std::int64_t tile_m = 1;      ///< rows of A held at once
@@ -42,13 +49,15 @@ class Engine {
   virtual const std::string& options() const = 0;
   virtual std::vector<NamedValue> knobs() const = 0;
   virtual BlockRule rule() const = 0;
+  /// The memory model: blocks for these extents on this device.
+  virtual Blocks heuristic(std::int64_t b, std::int64_t h, std::int64_t v) const = 0;
 
   /// Columns of a tile: rows of x or of dz are padded to a multiple of it.
   virtual std::int64_t tile_n() const = 0;
   virtual std::int64_t lanes() const = 0;
   virtual std::size_t group_size() const = 0;
-  /// `wanted_rows`: at most this many rows of A a step, where there is a choice.
-  virtual Steps steps(std::int64_t rows, std::int64_t depth, std::int64_t wanted_rows) const = 0;
+  /// `shared`: the groups divide these rows between them (else each group has rows of its own).
+  virtual Steps steps(std::int64_t rows, std::int64_t depth, bool shared) const = 0;
   /// Rows beyond its own that a tile may write.
   virtual std::int64_t row_padding() const = 0;
   /// True: every group walks all panels of tokens, so that A is packed once. False: a group each.

@@ -62,14 +62,45 @@ std::int64_t loss_rows_words(const loss::LossRequest& request, std::int64_t tile
   return words + 8 * row;
 }
 
-LossRows::LossRows(opencl::Call& call, const loss::LossRequest& request, std::int64_t tile_n)
-    : call_(call), request_(request), tile_n_(tile_n) {
+std::string statistics_options(const loss::LossRequest& request) {
   const bool partial = static_cast<bool>(request.partial);
   const bool smoothing = request.options.label_smoothing != 0.0f;
-  statistics_options_ = fmt::format(
-      " -DWANT_CLASS={} -DWANT_EXP={} -DWANT_ARGMAX={}", partial || smoothing ? 1 : 0,
-      partial || request.outputs.entropy ? 1 : 0, partial || request.outputs.argmax ? 1 : 0);
+  return fmt::format(" -DWANT_CLASS={} -DWANT_EXP={} -DWANT_ARGMAX={}",
+                     partial || smoothing ? 1 : 0, partial || request.outputs.entropy ? 1 : 0,
+                     partial || request.outputs.argmax ? 1 : 0);
 }
+
+std::vector<std::pair<opencl::Specialisation, std::string>> loss_kernels_of(
+    const loss::LossRequest& r) {
+  const std::string classes =
+      type_option("CLASS_TYPE", r.class_weight ? r.class_weight.dtype() : DType::f32);
+  const opencl::Specialisation merging{"loss/merge.cl", statistics_options(r)};
+  std::vector<std::pair<opencl::Specialisation, std::string>> list{
+      {{"loss/prepare.cl", type_option("LABEL_TYPE", r.labels.dtype()) + " " + classes},
+       "gather_labels"},
+      {{"loss/prepare.cl", classes}, "compact"}};
+  for (const View* view : {&r.weight, &r.dloss, &r.dlse, &r.lse, &r.statistics}) {
+    if (*view) {
+      list.push_back(
+          {{"loss/prepare.cl", type_option("VALUE_TYPE", view->dtype())}, "gather_values"});
+    }
+  }
+  if (r.wants_values()) {
+    list.push_back({merging, "fill_excluded"});
+    list.push_back({merging, "merge"});
+    if (r.outputs.loss && r.options.reduction != Reduction::none) {
+      list.push_back({{"loss/prepare.cl", type_option("CLASS_TYPE", DType::f32)}, "reduce_loss"});
+    }
+  }
+  if (r.wants_gradients()) list.push_back({merging, "coefficients"});
+  return list;
+}
+
+LossRows::LossRows(opencl::Call& call, const loss::LossRequest& request, std::int64_t tile_n)
+    : call_(call),
+      request_(request),
+      tile_n_(tile_n),
+      statistics_options_(statistics_options(request)) {}
 
 Scratch LossRows::gather(const View& view, const char* name, std::int64_t rows, int columns) {
   if (!view) return {};
@@ -121,10 +152,11 @@ void LossRows::prepare() {
   }
   class_weight_local_ = class_weight_;
   class_weight_local_.offset += r.options.vocab_offset * class_stride_;
-  call_.launch({"loss/prepare.cl", type_option("LABEL_TYPE", r.labels.dtype()) + " " + class_option},
-               "gather_labels", per_element(r.b), labels, geometry_of(labels, labels.extents.rank()),
-               class_weight_, class_stride_, labels_, class_of_label_, r.b, r.v, r.v_total,
-               r.options.vocab_offset, r.options.ignore_index);
+  call_.launch(
+      {"loss/prepare.cl", type_option("LABEL_TYPE", r.labels.dtype()) + " " + class_option},
+      "gather_labels", per_element(r.b), labels, geometry_of(labels, labels.extents.rank()),
+      class_weight_, class_stride_, labels_, class_of_label_, r.b, r.v, r.v_total,
+      r.options.vocab_offset, r.options.ignore_index);
   weight_ = gather(r.weight, "weight", r.b, 1);
   call_.launch({"loss/prepare.cl", class_option}, "compact", opencl::Range{{1, 1, 1}, {1, 1, 1}},
                labels_, class_of_label_, weight_, class_weight_, class_stride_, rows_,
@@ -136,8 +168,8 @@ void LossRows::prepare() {
     dloss_ = gather(r.dloss, "dloss", per_row ? r.b : 1, 1);
     dlse_ = gather(r.dlse, "dlse", r.b, 1);
     if (r.pass == Pass::backward) {
-      given_statistics_ = r.statistics ? gather(r.statistics, "statistics", r.b, 2)
-                                       : gather(r.lse, "lse", r.b, 1);
+      given_statistics_ =
+          r.statistics ? gather(r.statistics, "statistics", r.b, 2) : gather(r.lse, "lse", r.b, 1);
     } else {
       row_max_ = call_.scratch(r.b, "row maxima");
       row_sum_ = call_.scratch(r.b, "row sums");
@@ -174,11 +206,11 @@ void LossRows::merge(const Scratch& stats, std::int64_t slices, std::int64_t ld,
   const auto& r = request_;
   call_.launch({"loss/merge.cl", statistics_options_}, "merge", per_element(ld), stats,
                static_cast<std::int32_t>(slices), static_cast<std::int32_t>(ld), info_, rows_,
-               chunk_begin, weight_, class_of_label_, row_max_, row_sum_, loss_.direct, loss_.stride,
-               lse_.direct, lse_.stride, argmax_.direct, argmax_.stride, label_logprob_.direct,
-               label_logprob_.stride, entropy_.direct, entropy_.stride, z_loss_.direct,
-               z_loss_.stride, statistics_.direct, statistics_.stride, statistics_.column, partial_,
-               r.options.logsumexp_weight, r.options.label_smoothing,
+               chunk_begin, weight_, class_of_label_, row_max_, row_sum_, loss_.direct,
+               loss_.stride, lse_.direct, lse_.stride, argmax_.direct, argmax_.stride,
+               label_logprob_.direct, label_logprob_.stride, entropy_.direct, entropy_.stride,
+               z_loss_.direct, z_loss_.stride, statistics_.direct, statistics_.stride,
+               statistics_.column, partial_, r.options.logsumexp_weight, r.options.label_smoothing,
                static_cast<float>(r.v_total));
 }
 
@@ -217,8 +249,8 @@ void LossRows::finish() {
     const int axes = output->target.extents.rank() - (output->width > 1 ? 1 : 0);
     call_.launch({"loss/prepare.cl", type_option("CLASS_TYPE", DType::f32)}, "scatter_rows",
                  per_element(r.b), output->direct, geometry_of(output->target, axes),
-                 output->width > 1 ? output->target.strides.back() : std::int64_t{1},
-                 output->width, output->target, r.b);
+                 output->width > 1 ? output->target.strides.back() : std::int64_t{1}, output->width,
+                 output->target, r.b);
   }
   if (r.labels.is_device()) {
     // Host labels were checked before any work; device labels are only known now.
@@ -228,12 +260,13 @@ void LossRows::finish() {
       std::int32_t info[4];
       std::memcpy(info, words->data(), sizeof info);
       if (info[1] == 0) return;
-      const std::int64_t row = (static_cast<std::int64_t>(info[3]) << 32) |
-                               static_cast<std::uint32_t>(info[2]);
-      throw Error(ErrorCode::label_out_of_range,
-                  fmt::format("labels: {} is the first of {} rows with a label outside [0, {}) that "
-                              "is not ignore_index; their loss and grad_x are NaN",
-                              loss::describe_row(leading, row), info[1], v_total));
+      const std::int64_t row =
+          (static_cast<std::int64_t>(info[3]) << 32) | static_cast<std::uint32_t>(info[2]);
+      throw Error(
+          ErrorCode::label_out_of_range,
+          fmt::format("labels: {} is the first of {} rows with a label outside [0, {}) that "
+                      "is not ignore_index; their loss and grad_x are NaN",
+                      loss::describe_row(row, leading), info[1], v_total));
     });
   }
 }

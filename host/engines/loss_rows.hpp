@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "host/loss/request.hpp"
@@ -23,6 +25,13 @@ opencl::Range per_element(std::int64_t count, std::int64_t second = 1);
 
 /// How long the arrays of LossRows are, for planning. `rows` is b.
 std::int64_t loss_rows_words(const loss::LossRequest& request, std::int64_t tile_n);
+
+/// -D options for kernels that make or merge statistics, by what the request asks for.
+std::string statistics_options(const loss::LossRequest& request);
+
+/// The kernels of cl_kernels/loss that a request launches, for `plan`.
+std::vector<std::pair<opencl::Specialisation, std::string>> loss_kernels_of(
+    const loss::LossRequest& request);
 
 /// Words that scratch regions are rounded up to: 64 bytes.
 std::int64_t region_words(std::int64_t words);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "host/engines/engine.hpp"
 
 namespace tessera::engines {
@@ -20,6 +22,7 @@ class SimtEngine final : public Engine {
   explicit SimtEngine(const opencl::DeviceFacts& facts)
       : local_memory_bytes_(facts.local_memory_bytes),
         max_work_group_size_(facts.max_work_group_size),
+        compute_units_(facts.compute_units),
         options_(fmt::format("-DENGINE_SIMT=1 -DLANES=1 -DTILE_M={} -DTILE_N={} -DITEM_M={} "
                              "-DITEM_N={} -DSIMT_DEPTH={}",
                              tile, tile, item, item, depth_step)) {}
@@ -45,10 +48,20 @@ class SimtEngine final : public Engine {
   }
   BlockRule rule() const override { return {tile, depth_step, tile}; }
 
+  Blocks heuristic(std::int64_t b, std::int64_t, std::int64_t v) const override {
+    // Panels of tokens times slices of the vocabulary are the work-groups: about eight for each
+    // compute unit hide its latencies, and slices no shorter than a tile keep statistics few.
+    const std::int64_t rows = std::clamp<std::int64_t>(round_up(b, tile), tile, 1024);
+    const std::int64_t slices =
+        std::max<std::int64_t>(ceil_div(8 * compute_units_, rows / tile), ceil_div(v, 2048));
+    return {rows, 512,
+            std::max(round_up(ceil_div(std::max<std::int64_t>(v, 1), slices), tile), tile)};
+  }
+
   std::int64_t tile_n() const override { return tile; }
   std::int64_t lanes() const override { return 1; }
   std::size_t group_size() const override { return items; }
-  Steps steps(std::int64_t, std::int64_t, std::int64_t) const override { return {tile, 0, 0}; }
+  Steps steps(std::int64_t, std::int64_t, bool) const override { return {tile, 0, 0}; }
   std::int64_t row_padding() const override { return 0; }
   bool group_walks_panels() const override { return false; }
   std::int64_t groups(std::int64_t steps) const override { return steps < 1 ? 1 : steps; }
@@ -58,6 +71,7 @@ class SimtEngine final : public Engine {
  private:
   std::int64_t local_memory_bytes_;
   std::int64_t max_work_group_size_;
+  std::int64_t compute_units_;
   std::string options_;
 };
 

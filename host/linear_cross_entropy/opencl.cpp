@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "host/linear_cross_entropy/opencl_run.hpp"
+
+namespace tessera::linear_cross_entropy {
+namespace {
+
+/// `family`: an engine's name.
+std::optional<std::string> why_unsupported(ContextState& state, const Request& request,
+                                           const std::string& family) {
+  auto* runtime = opencl::runtime_of(state);
+  if (runtime == nullptr) return "the context has no OpenCL device";
+  if (auto reason = engines::make_engine(family, runtime->facts())->why_unsupported())
+    return reason;
+  // Kernels count rows, h and columns of one launch in 32 bits; offsets are 64-bit throughout.
+  constexpr std::int64_t most = (std::int64_t{1} << 31) - 4096;
+  if (request.loss.b > most || request.h > most || request.loss.v > most) {
+    return fmt::format("B {}, H {} or V {} is beyond 2^31", request.loss.b, request.h,
+                       request.loss.v);
+  }
+  return std::nullopt;
+}
+
+void describe(Dispatch& dispatch, const engines::Engine& engine, const Schedule& schedule,
+              const DeviceInfo& info) {
+  dispatch.implementation = "opencl." + engine.name();
+  dispatch.schedule = schedule.name;
+  dispatch.device = info.name;
+  dispatch.driver = info.driver;
+  dispatch.block_sizes = {{"b_block_size", schedule.blocks.b_block_size},
+                          {"h_block_size", schedule.blocks.h_block_size},
+                          {"v_block_size", schedule.blocks.v_block_size}};
+  dispatch.block_source = schedule.source;
+  dispatch.knobs = engine.knobs();
+  dispatch.knobs.push_back({"slices", schedule.slices});
+  dispatch.knobs.push_back({"chunk_rows", schedule.chunk_rows});
+  dispatch.knobs.push_back({"v_range", schedule.v_range});
+  dispatch.workspace_bytes = schedule.scratch_words * 4;
+}
+
+std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
+                                       const Request& request, dispatch::Attempt& attempt,
+                                       const std::string& family) {
+  auto& runtime = *opencl::runtime_of(*state);
+  const auto engine = engines::make_engine(family, runtime.facts());
+  const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
+  describe(attempt.dispatch, *engine, schedule, runtime.info());
+  opencl::Call call(
+      state, runtime,
+      {request.execution.queue, request.execution.wait_for, request.execution.workspace}, attempt);
+  Run(call, request, *engine, schedule).enqueue();
+  return call.finish();
+}
+
+Plan plan(ContextState& state, const Request& request, const std::string& family) {
+  auto& runtime = *opencl::runtime_of(state);
+  const auto engine = engines::make_engine(family, runtime.facts());
+  const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
+  Plan result;
+  describe(result.dispatch, *engine, schedule, runtime.info());
+  result.workspace_bytes = schedule.scratch_words * 4;
+  result.minimum_workspace_bytes = minimum_workspace_bytes(request, *engine, runtime.facts());
+  const auto statistics = engines::statistics_options(request.loss);
+  for (const auto& [program, entry] :
+       kernels_of(request, schedule, programs_of(request, *engine, schedule, statistics))) {
+    runtime.programs().kernel(program, entry);
+  }
+  for (const auto& [program, entry] : engines::loss_kernels_of(request.loss)) {
+    runtime.programs().kernel(program, entry);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<dispatch::Implementation<Request>> opencl_implementations() {
+  std::vector<dispatch::Implementation<Request>> rows;
+  for (const char* name : {"cpu", "simt"}) {
+    const std::string family = name;
+    dispatch::Implementation<Request> row;
+    row.name = "opencl." + family;
+    row.description = engines::make_engine(family, {})->description();
+    row.why_unsupported = [family](ContextState& state, const Request& request) {
+      return why_unsupported(state, request, family);
+    };
+    row.run = [family](const std::shared_ptr<ContextState>& state, const Request& request,
+                       dispatch::Attempt& attempt) { return run(state, request, attempt, family); };
+    row.plan = [family](ContextState& state, const Request& request) {
+      return plan(state, request, family);
+    };
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace tessera::linear_cross_entropy

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "host/engines/engine.hpp"
+#include "host/linear_cross_entropy/request.hpp"
+
+namespace tessera::linear_cross_entropy {
+
+/// How one call is cut into launches, decided before anything runs.
+struct Schedule {
+  /// "streamed" (forward), "one_chunk", "chunked", "chunked_f32_grad_w", "v_outer".
+  std::string name{};
+  BlockSizes blocks{};
+  BlockSource source = BlockSource::fallback;
+
+  std::int64_t rows = 0;        ///< upper bound of the rows that count
+  std::int64_t chunk_rows = 0;  ///< rows treated together, a multiple of the engine's tile
+  std::int64_t chunks = 0;
+  std::int64_t v_piece = 0;    ///< columns of w (and grad_w) that one binding may reach
+  std::int64_t v_range = 0;    ///< columns whose dz is held at a time
+  bool stored_logits = false;  ///< forward keeps them for gradients
+  bool v_outer = false;        ///< ranges of the vocabulary outside, chunks of rows inside
+
+  enum class GradW {
+    direct,  ///< into the caller's view, chunk after chunk
+    range,   ///< f32 scratch for one range, written when its rows are complete
+    full,    ///< f32 scratch for all of it, written at the end
+  };
+  GradW grad_w = GradW::direct;
+
+  engines::Steps forward_steps{}, grad_w_steps{}, grad_x_steps{};
+  std::int64_t slices = 0;    ///< of the whole vocabulary of this call
+  std::int64_t h_padded = 0;  ///< rows of h in a panel of grad_x sums
+  std::int64_t scratch_words = 0;
+};
+
+/// Throws Error invalid_argument for illegal block sizes and workspace_too_small, with the minimum.
+Schedule make_schedule(const Request& request, const engines::Engine& engine,
+                       const opencl::DeviceFacts& facts, const DeviceInfo& info);
+
+/// The least workspace_bytes for which make_schedule succeeds.
+std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engine& engine,
+                                     const opencl::DeviceFacts& facts);
+
+/// Words of the regions that depend on chunk_rows and v_range, in the order they are allocated.
+struct Regions {
+  std::int64_t packed_rows = 0, packed_columns = 0, stats = 0, coefficients = 0, dz = 0;
+  std::int64_t sums_x = 0, sums_w = 0, sums_bias = 0, pack = 0, tile = 0;
+  std::int64_t total() const;
+  std::int64_t largest() const;
+};
+Regions regions_of(const Request& request, const engines::Engine& engine, const Schedule& schedule);
+
+}  // namespace tessera::linear_cross_entropy

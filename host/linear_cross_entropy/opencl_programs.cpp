@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "host/linear_cross_entropy/opencl_run.hpp"
+
+namespace tessera::linear_cross_entropy {
+namespace {
+
+/// W_VH, W_HV or W_STRIDED of cl_kernels/linear_cross_entropy/operands.cl. An axis of extent 1 may
+/// have any stride.
+int layout_of(const View& w) {
+  if (w.strides()[0] == 1 || w.extents()[0] == 1) return 0;
+  if (w.strides()[1] == 1 || w.extents()[1] == 1) return 1;
+  return 2;
+}
+
+}  // namespace
+
+Programs programs_of(const Request& r, const engines::Engine& engine, const Schedule& s,
+                     const std::string& statistics_options) {
+  const auto& o = r.loss.options;
+  const std::string& shape = engine.options();
+  const std::string w =
+      fmt::format(" {} -DW_LAYOUT={}", engines::type_option("W_TYPE", r.w.dtype()), layout_of(r.w));
+  const bool classes = static_cast<bool>(r.loss.class_weight);
+  std::string columns =
+      fmt::format(" -DSOFT_CAP={} -DHAS_BIAS={} -DHAS_CLASS_WEIGHT={}",
+                  o.logit_soft_cap != 0.0f ? 1 : 0, r.bias ? 1 : 0, classes ? 1 : 0);
+  if (r.bias) columns += " " + engines::type_option("BIAS_TYPE", r.bias.dtype());
+  if (classes) columns += " " + engines::type_option("CLASS_TYPE", r.loss.class_weight.dtype());
+
+  const std::string copy =
+      fmt::format("-DTILE_N={} -DH_STEP={} ", engine.tile_n(), engine.h_step());
+  Programs p;
+  p.pack_x = {"linear_cross_entropy/pack_x.cl", copy + engines::type_option("X_TYPE", r.x.dtype())};
+  p.forward = {"linear_cross_entropy/forward.cl",
+               shape + w + columns + statistics_options +
+                   fmt::format(" -DSTORE_LOGITS={}", s.stored_logits ? 1 : 0)};
+  p.gradient = {
+      "linear_cross_entropy/gradient.cl",
+      shape + w + columns + fmt::format(" -DCLASS_GRADIENT={}", o.label_smoothing != 0.0f ? 1 : 0)};
+  const auto& g = r.gradients;
+  // grad_w.cl reads dz and not w; its W_TYPE only satisfies the shared declarations.
+  const std::string plain = shape + " -DW_TYPE=0";
+  if (g.grad_w) {
+    const std::string out =
+        fmt::format(" {} -DOUT_LAYOUT={}", engines::type_option("OUT_TYPE", g.grad_w.dtype()),
+                    layout_of(g.grad_w));
+    const bool direct = s.grad_w == Schedule::GradW::direct;
+    p.grad_w = {"linear_cross_entropy/grad_w.cl",
+                plain + (direct ? out : std::string(" -DOUT_TYPE=0 -DOUT_LAYOUT=0"))};
+    p.write_w = {"linear_cross_entropy/grad_w.cl", plain + out};
+  }
+  if (g.grad_bias) {
+    p.write_bias = {
+        "linear_cross_entropy/grad_w.cl",
+        plain + " " + engines::type_option("OUT_TYPE", g.grad_bias.dtype()) + " -DOUT_LAYOUT=1"};
+  }
+  p.grad_x = {"linear_cross_entropy/grad_x.cl", shape + w};
+  if (g.grad_x) {
+    p.write_x = {"linear_cross_entropy/write_x.cl",
+                 copy + engines::type_option("OUT_TYPE", g.grad_x.dtype())};
+  }
+  return p;
+}
+
+std::vector<std::pair<opencl::Specialisation, std::string>> kernels_of(const Request& r,
+                                                                       const Schedule& s,
+                                                                       const Programs& p) {
+  std::vector<std::pair<opencl::Specialisation, std::string>> list{{p.pack_x, "pack_rows"}};
+  const auto& g = r.gradients;
+  if (r.loss.wants_values()) list.emplace_back(p.forward, "forward");
+  if (!r.loss.wants_gradients()) return list;
+  list.emplace_back(p.gradient, s.stored_logits ? "gradient_of_stored" : "gradient");
+  if (g.grad_w) {
+    list.emplace_back(p.pack_x, "pack_columns");
+    list.emplace_back(p.grad_w, "grad_w");
+    if (s.grad_w != Schedule::GradW::direct) list.emplace_back(p.write_w, "write_w");
+  }
+  if (g.grad_x) {
+    list.emplace_back(p.grad_x, "grad_x");
+    list.emplace_back(p.write_x, "write_rows");
+    list.emplace_back(p.write_x, "write_excluded");
+  }
+  if (g.grad_bias) {
+    list.emplace_back(p.gradient, "sum_bias");
+    list.emplace_back(p.write_bias, "write_w");
+  }
+  return list;
+}
+
+}  // namespace tessera::linear_cross_entropy

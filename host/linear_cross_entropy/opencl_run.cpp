@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/linear_cross_entropy/opencl_run.hpp"
+
+#include <algorithm>
+
+#include "host/loss/rows.hpp"
+
+namespace tessera::linear_cross_entropy {
+
+using engines::ceil_div;
+using opencl::Binding;
+using opencl::Range;
+using opencl::Scratch;
+
+namespace {
+
+std::int32_t narrow(std::int64_t value) { return static_cast<std::int32_t>(value); }
+
+/// `count` columns from `begin` of a matrix [H, V].
+template <class AnyView>
+AnyView columns_of(const AnyView& view, std::int64_t begin, std::int64_t count) {
+  const auto bytes = begin * view.strides()[1] * static_cast<std::int64_t>(size_of(view.dtype()));
+  const Dims extents{view.extents()[0], count};
+  if (view.is_device()) {
+    return AnyView::device(view.device_memory(), view.byte_offset() + bytes, view.dtype(), extents,
+                           view.strides());
+  }
+  auto* data = static_cast<char*>(const_cast<void*>(view.View::host_data())) + bytes;
+  return AnyView::host(static_cast<void*>(data), view.dtype(), extents, view.strides());
+}
+
+}  // namespace
+
+Run::Run(opencl::Call& call, const Request& request, const engines::Engine& engine,
+         const Schedule& schedule)
+    : call_(call),
+      request_(request),
+      engine_(engine),
+      schedule_(schedule),
+      rows_(call, request.loss, engine.tile_n()),
+      programs_(programs_of(request, engine, schedule, rows_.statistics_options())),
+      tile_n_(engine.tile_n()) {}
+
+void Run::enqueue() {
+  rows_.prepare();
+  bind();
+  if (schedule_.v_outer) {
+    vocabulary_outer();
+  } else {
+    rows_outer();
+  }
+  write_bias();
+  rows_.finish();
+}
+
+void Run::bind() {
+  const auto regions = regions_of(request_, engine_, schedule_);
+  const auto take = [&](std::int64_t words, const char* purpose) {
+    return words > 0 ? call_.scratch(words, purpose) : Scratch{};
+  };
+  packed_rows_ = take(regions.packed_rows, "packed rows of x");
+  packed_columns_ = take(regions.packed_columns, "packed columns of x");
+  stats_ = take(regions.stats, "statistics of slices");
+  coefficients_ = take(regions.coefficients, "gradient coefficients");
+  dz_ = take(regions.dz, "dz");
+  sums_x_ = take(regions.sums_x, "grad_x in f32");
+  sums_w_ = take(regions.sums_w, "grad_w in f32");
+  sums_bias_ = take(regions.sums_bias, "grad_bias in f32");
+  pack_ = take(regions.pack, "packed operand");
+  tile_ = take(regions.tile, "tiles");
+
+  x_segments_ = segments(request_.x, "x", false);
+  const auto& g = request_.gradients;
+  if (g.grad_x) grad_x_segments_ = segments(g.grad_x, "grad_x", true);
+  if (request_.bias) {
+    bias_ = call_.read(request_.bias, "bias");
+    bias_stride_ = bias_.strides[0];
+  }
+  if (g.grad_bias) grad_bias_ = call_.write(g.grad_bias, "grad_bias", g.accumulate);
+}
+
+std::vector<Run::Segment> Run::segments(const View& view, const char* name, bool write) {
+  // Merged leading axes, outermost first, so that a cut along the outermost is a range of rows.
+  const int leading = view.rank() - 1;
+  const loss::RowOffsets offsets(view, leading);
+  Dims extents;
+  Dims strides;
+  for (int axis = 0; axis < offsets.rank(); ++axis) {
+    extents.push_back(offsets.extent(axis));
+    strides.push_back(offsets.stride(axis));
+  }
+  const std::int64_t outer = extents.empty() ? 1 : extents[0];
+  const std::int64_t rows_each =
+      extents.empty() ? 1 : extents.product() / std::max<std::int64_t>(outer, 1);
+  extents.push_back(view.extents().back());
+  strides.push_back(view.strides().back());
+  const View merged = view.reshaped(extents, strides);
+
+  const auto part_of = [&](std::int64_t begin, std::int64_t count) {
+    if (offsets.rank() == 0) return merged;
+    Dims part = extents;
+    part[0] = count;
+    const auto bytes = begin * strides[0] * static_cast<std::int64_t>(size_of(view.dtype()));
+    if (view.is_device()) {
+      return View::device(view.device_memory(), view.byte_offset() + bytes, view.dtype(), part,
+                          strides);
+    }
+    return View::host(static_cast<const char*>(view.host_data()) + bytes, view.dtype(), part,
+                      strides);
+  };
+  std::int64_t count = std::max<std::int64_t>(outer, 1);
+  while (count > 1 && !view.is_device() && !call_.fits(part_of(0, count)))
+    count = ceil_div(count, 2);
+
+  std::vector<Segment> list;
+  for (std::int64_t begin = 0; begin < std::max<std::int64_t>(outer, 1); begin += count) {
+    const std::int64_t here = std::min(count, std::max<std::int64_t>(outer, 1) - begin);
+    const View part = part_of(begin, here);
+    Segment segment;
+    segment.begin = begin * rows_each;
+    segment.end = std::min(request_.loss.b, (begin + here) * rows_each);
+    if (write) {
+      const auto target = part.is_device()
+                              ? MutableView::device(part.device_memory(), part.byte_offset(),
+                                                    part.dtype(), part.extents(), part.strides())
+                              : MutableView::host(const_cast<void*>(part.host_data()), part.dtype(),
+                                                  part.extents(), part.strides());
+      segment.bound = call_.write(target, name, request_.gradients.accumulate);
+    } else {
+      segment.bound = call_.read(part, name);
+    }
+    segment.geometry = engines::geometry_of(segment.bound, segment.bound.extents.rank() - 1);
+    segment.h_stride = segment.bound.strides.back();
+    list.push_back(std::move(segment));
+  }
+  return list;
+}
+
+std::vector<Run::Piece> Run::pieces() const {
+  std::vector<Piece> list;
+  const std::int64_t v = request_.loss.v;
+  for (std::int64_t begin = 0; begin < v; begin += schedule_.v_piece) {
+    list.push_back({begin, std::min(schedule_.v_piece, v - begin), {}, {}});
+  }
+  return list;
+}
+
+void Run::bind_piece(Piece& piece, bool needs_grad_w) {
+  const bool whole = piece.count == request_.loss.v;
+  if (!piece.w.memory) {
+    if (!whole) call_.release_staging();
+    piece.w = call_.read(columns_of(request_.w, piece.begin, piece.count), "w");
+  }
+  const auto& g = request_.gradients;
+  if (needs_grad_w && g.grad_w && !piece.grad_w.memory) {
+    // Later chunks add to what the first wrote.
+    const bool keep = g.accumulate || (!whole && schedule_.chunks > 1);
+    piece.grad_w = call_.write(columns_of(g.grad_w, piece.begin, piece.count), "grad_w", keep);
+  }
+}
+
+std::vector<Run::Chunk> Run::chunks() const {
+  std::vector<Chunk> list;
+  for (std::int64_t i = 0; i < schedule_.chunks; ++i) {
+    list.push_back(
+        {i, i * schedule_.chunk_rows, schedule_.chunk_rows, schedule_.chunk_rows / tile_n_});
+  }
+  return list;
+}
+
+std::int32_t Run::panels_per_group(std::int64_t panels) const {
+  return engine_.group_walks_panels() ? narrow(std::max<std::int64_t>(panels, 1)) : 1;
+}
+
+Range Run::tiles(std::int64_t steps, std::int64_t panels) const {
+  const auto group = engine_.group_size();
+  const auto second = engine_.group_walks_panels() ? 1 : std::max<std::int64_t>(panels, 1);
+  return {{static_cast<std::size_t>(engine_.groups(steps)) * group,
+           static_cast<std::size_t>(second), 1},
+          {group, 1, 1}};
+}
+
+void Run::pack(const Chunk& chunk, bool columns) {
+  const std::int64_t h = request_.h;
+  for (const auto& segment : x_segments_) {
+    if (columns) {
+      call_.launch(programs_.pack_x, "pack_columns",
+                   engines::per_element(chunk.rows, ceil_div(h, tile_n_)), segment.bound,
+                   segment.geometry, segment.h_stride, rows_.info(), rows_.rows(), chunk.begin,
+                   segment.begin, segment.end, packed_columns_, h, chunk.rows);
+    } else {
+      const auto steps =
+          static_cast<std::size_t>(std::max<std::int64_t>(1, ceil_div(h, engine_.h_step())));
+      const std::size_t group = engine_.lanes() == 1 ? 64 : 1;
+      call_.launch(
+          programs_.pack_x, "pack_rows",
+          Range{{(steps + group - 1) / group * group, static_cast<std::size_t>(chunk.panels), 1},
+                {group, 1, 1}},
+          segment.bound, segment.geometry, segment.h_stride, rows_.info(), rows_.rows(),
+          chunk.begin, segment.begin, segment.end, packed_rows_, h);
+    }
+  }
+}
+
+void Run::forward(const Chunk& chunk) {
+  const auto& o = request_.loss.options;
+  const std::int64_t block = schedule_.blocks.v_block_size;
+  std::int64_t first_slice = 0;
+  for (auto& piece : pieces()) {
+    bind_piece(piece, false);
+    const std::int64_t slices = ceil_div(piece.count, block);
+    Scratch logits = dz_;
+    if (schedule_.stored_logits) {
+      logits.offset += chunk.rows * piece.begin;
+    } else {
+      logits = {};
+    }
+    call_.launch(programs_.forward, "forward", tiles(slices, chunk.panels), piece.w,
+                 piece.w.strides[0], piece.w.strides[1], bias_, bias_stride_, rows_.class_weight(),
+                 rows_.class_stride(), packed_rows_, rows_.compact_labels(), rows_.info(),
+                 chunk.begin, narrow(chunk.panels), panels_per_group(chunk.panels),
+                 narrow(request_.h), piece.begin, piece.count, piece.count, block, narrow(slices),
+                 stats_, narrow(first_slice), narrow(chunk.rows), logits, o.logit_scale,
+                 o.logit_soft_cap, narrow(o.vocab_offset + piece.begin), pack_,
+                 schedule_.forward_steps.pack_words, tile_, narrow(schedule_.forward_steps.tile_m),
+                 narrow(schedule_.blocks.h_block_size));
+    first_slice += slices;
+  }
+  rows_.merge(stats_, first_slice, chunk.rows, chunk.begin);
+}
+
+void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count) {
+  const auto& o = request_.loss.options;
+  if (schedule_.stored_logits) {
+    Scratch logits = dz_;
+    logits.offset += chunk.rows * piece.begin;
+    constexpr std::int64_t step = 256;  // columns a work-item: enough items for every core
+    const auto lanes = static_cast<std::size_t>(tile_n_ / engine_.lanes());
+    call_.launch(programs_.gradient, "gradient_of_stored",
+                 Range{{lanes, static_cast<std::size_t>(ceil_div(count, step)),
+                        static_cast<std::size_t>(chunk.panels)},
+                       {lanes, 1, 1}},
+                 bias_, bias_stride_, rows_.class_weight(), rows_.class_stride(),
+                 rows_.compact_labels(), rows_.info(), chunk.begin, piece.begin, count, step,
+                 coefficients_, narrow(chunk.rows), logits, o.logit_scale, o.logit_soft_cap);
+    return;
+  }
+  Binding w = piece.w;
+  w.offset += (begin - piece.begin) * w.strides[1];
+  const std::int64_t block = std::min(schedule_.blocks.v_block_size, count);
+  const std::int64_t slices = ceil_div(count, block);
+  call_.launch(programs_.gradient, "gradient", tiles(slices, chunk.panels), w, w.strides[0],
+               w.strides[1], bias_, bias_stride_, rows_.class_weight(), rows_.class_stride(),
+               packed_rows_, rows_.compact_labels(), rows_.info(), chunk.begin,
+               narrow(chunk.panels), panels_per_group(chunk.panels), narrow(request_.h), begin,
+               count, piece.begin + piece.count - begin, block, narrow(slices), coefficients_,
+               narrow(chunk.rows), dz_, o.logit_scale, o.logit_soft_cap, pack_,
+               schedule_.forward_steps.pack_words, tile_, narrow(schedule_.forward_steps.tile_m),
+               narrow(schedule_.blocks.h_block_size));
+}
+
+void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begin,
+                       std::int64_t count, const Scratch& dz) {
+  const auto& steps = schedule_.grad_w_steps;
+  const std::int64_t panels = ceil_div(request_.h, tile_n_);
+  Binding out = piece.grad_w;
+  std::int64_t h_stride = 1;
+  std::int64_t v_stride = request_.h;
+  bool add = chunk.index > 0;
+  if (schedule_.grad_w == Schedule::GradW::direct) {
+    h_stride = out.strides[0];
+    v_stride = out.strides[1];
+    out.offset += (begin - piece.begin) * v_stride;
+    add = add || request_.gradients.accumulate;
+  } else {
+    out = sums_w_;
+    if (schedule_.grad_w == Schedule::GradW::full) out.offset += begin * request_.h;
+  }
+  call_.launch(programs_.grad_w, "grad_w", tiles(ceil_div(count, steps.tile_m), panels), dz, count,
+               narrow(chunk.rows), packed_columns_, narrow(request_.h), narrow(panels),
+               panels_per_group(panels), rows_.info(), chunk.begin, out, h_stride, v_stride,
+               std::int32_t{add}, pack_, steps.pack_words, tile_, narrow(steps.tile_m),
+               narrow(schedule_.blocks.h_block_size));
+}
+
+Scratch Run::sums_x(const Chunk& chunk) const {
+  Scratch sums = sums_x_;
+  if (schedule_.v_outer) sums.offset += chunk.begin * schedule_.h_padded;
+  return sums;
+}
+
+void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin,
+                       std::int64_t count, const Scratch& dz, bool first) {
+  const auto& steps = schedule_.grad_x_steps;
+  Binding w = piece.w;
+  w.offset += (begin - piece.begin) * w.strides[1];
+  call_.launch(programs_.grad_x, "grad_x", tiles(ceil_div(request_.h, steps.tile_m), chunk.panels),
+               w, w.strides[0], w.strides[1], dz, count, narrow(engine_.v_panel(schedule_.v_range)),
+               narrow(request_.h), narrow(schedule_.h_padded), narrow(chunk.panels),
+               panels_per_group(chunk.panels), rows_.info(), chunk.begin, sums_x(chunk),
+               std::int32_t{first}, pack_, steps.pack_words, tile_, narrow(steps.tile_m),
+               narrow(schedule_.blocks.h_block_size));
+}
+
+void Run::gradients_of(const Chunk& chunk, Piece& piece, bool first_piece) {
+  const auto& g = request_.gradients;
+  const std::int64_t range = schedule_.stored_logits ? piece.count : schedule_.v_range;
+  const std::int64_t end = piece.begin + piece.count;
+  for (std::int64_t begin = piece.begin; begin < end; begin += range) {
+    const std::int64_t count = std::min(range, end - begin);
+    gradient(chunk, piece, begin, count);
+    Scratch dz = dz_;
+    if (schedule_.stored_logits) dz.offset += chunk.rows * piece.begin;
+    if (g.grad_bias) {
+      Scratch sums = sums_bias_;
+      sums.offset += begin;
+      call_.launch(programs_.gradient, "sum_bias", engines::per_element(count), dz,
+                   narrow(chunk.panels), count, sums, std::int32_t{chunk.index == 0});
+    }
+    if (g.grad_w) accumulate_w(chunk, piece, begin, count, dz);
+    if (g.grad_x) accumulate_x(chunk, piece, begin, count, dz, first_piece && begin == piece.begin);
+  }
+}
+
+void Run::write_x(const Chunk& chunk) {
+  const auto& g = request_.gradients;
+  const auto h_steps =
+      static_cast<std::size_t>(std::max<std::int64_t>(1, ceil_div(request_.h, engine_.h_step())));
+  const std::size_t group = engine_.lanes() == 1 ? 64 : 1;
+  const std::size_t first = (h_steps + group - 1) / group * group;
+  for (const auto& segment : grad_x_segments_) {
+    call_.launch(programs_.write_x, "write_rows",
+                 Range{{first, static_cast<std::size_t>(chunk.rows), 1}, {group, 1, 1}},
+                 sums_x(chunk), narrow(schedule_.h_padded), request_.h, chunk.rows, rows_.info(),
+                 rows_.rows(), chunk.begin, segment.bound, segment.geometry, segment.h_stride,
+                 segment.begin, segment.end, std::int32_t{g.accumulate});
+    if (chunk.index > 0 || segment.end == segment.begin) continue;
+    call_.launch(
+        programs_.write_x, "write_excluded",
+        Range{{first, static_cast<std::size_t>(segment.end - segment.begin), 1}, {group, 1, 1}},
+        rows_.labels(), request_.h, segment.bound, segment.geometry, segment.h_stride,
+        segment.begin, segment.end, std::int32_t{g.accumulate});
+  }
+}
+
+void Run::write_w(const Piece& piece, std::int64_t begin, std::int64_t count, const Scratch& sums) {
+  Binding out = piece.grad_w;
+  out.offset += (begin - piece.begin) * out.strides[1];
+  const bool v_inner = programs_.write_w.options.find("-DOUT_LAYOUT=1") != std::string::npos;
+  call_.launch(
+      programs_.write_w, "write_w",
+      v_inner ? engines::per_element(count, request_.h) : engines::per_element(request_.h, count),
+      sums, request_.h, out, out.strides[0], out.strides[1], request_.h, count,
+      std::int32_t{request_.gradients.accumulate});
+}
+
+void Run::write_bias() {
+  const auto& g = request_.gradients;
+  if (!g.grad_bias) return;
+  call_.launch(programs_.write_bias, "write_w", engines::per_element(request_.loss.v, 1),
+               sums_bias_, std::int64_t{1}, grad_bias_, std::int64_t{0}, grad_bias_.strides[0],
+               std::int64_t{1}, request_.loss.v, std::int32_t{g.accumulate});
+}
+
+void Run::rows_outer() {
+  const bool grads = request_.loss.wants_gradients();
+  const bool values = request_.loss.wants_values();
+  auto parts = pieces();
+  for (const auto& chunk : chunks()) {
+    pack(chunk, false);
+    if (values) forward(chunk);
+    if (!grads) continue;
+    rows_.coefficients(coefficients_, chunk.rows, chunk.begin);
+    if (request_.gradients.grad_w) pack(chunk, true);
+    for (auto& piece : parts) {
+      if (parts.size() > 1) piece.w = piece.grad_w = {};
+      bind_piece(piece, true);
+      gradients_of(chunk, piece, &piece == &parts.front());
+    }
+    if (request_.gradients.grad_x) write_x(chunk);
+  }
+  if (schedule_.grad_w != Schedule::GradW::full) return;
+  for (auto& piece : parts) {
+    if (parts.size() > 1) piece.w = piece.grad_w = {};
+    bind_piece(piece, true);
+    Scratch sums = sums_w_;
+    sums.offset += piece.begin * request_.h;
+    write_w(piece, piece.begin, piece.count, sums);
+  }
+}
+
+void Run::vocabulary_outer() {
+  const auto all = chunks();
+  if (request_.loss.wants_values()) {
+    for (const auto& chunk : all) {
+      pack(chunk, false);
+      forward(chunk);
+    }
+  }
+  auto parts = pieces();
+  for (auto& piece : parts) {
+    bind_piece(piece, true);
+    const std::int64_t end = piece.begin + piece.count;
+    for (std::int64_t begin = piece.begin; begin < end; begin += schedule_.v_range) {
+      const std::int64_t count = std::min(schedule_.v_range, end - begin);
+      for (const auto& chunk : all) {
+        pack(chunk, false);
+        rows_.coefficients(coefficients_, chunk.rows, chunk.begin);
+        gradient(chunk, piece, begin, count);
+        if (request_.gradients.grad_bias) {
+          Scratch sums = sums_bias_;
+          sums.offset += begin;
+          call_.launch(programs_.gradient, "sum_bias", engines::per_element(count), dz_,
+                       narrow(chunk.panels), count, sums, std::int32_t{chunk.index == 0});
+        }
+        if (request_.gradients.grad_w) {
+          pack(chunk, true);
+          accumulate_w(chunk, piece, begin, count, dz_);
+        }
+        if (request_.gradients.grad_x) {
+          accumulate_x(chunk, piece, begin, count, dz_, begin == 0);
+        }
+      }
+      if (request_.gradients.grad_w && schedule_.grad_w == Schedule::GradW::range) {
+        write_w(piece, begin, count, sums_w_);
+      }
+    }
+    if (parts.size() > 1) call_.release_staging();
+  }
+  if (request_.gradients.grad_x) {
+    for (const auto& chunk : all) write_x(chunk);
+  }
+}
+
+}  // namespace tessera::linear_cross_entropy

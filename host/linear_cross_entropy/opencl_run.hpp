@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "host/engines/loss_rows.hpp"
+#include "host/linear_cross_entropy/opencl_plan.hpp"
+
+namespace tessera::linear_cross_entropy {
+
+/// What a request compiles: one specialisation per kernel file, chosen by types, layouts and flags.
+struct Programs {
+  opencl::Specialisation pack_x, forward, gradient, grad_w, write_w, write_bias, grad_x, write_x;
+};
+Programs programs_of(const Request& request, const engines::Engine& engine,
+                     const Schedule& schedule, const std::string& statistics_options);
+/// The kernels of `programs` that a call with this schedule launches, for `plan`.
+std::vector<std::pair<opencl::Specialisation, std::string>> kernels_of(const Request& request,
+                                                                       const Schedule& schedule,
+                                                                       const Programs& programs);
+
+/// One call: enqueues everything the schedule says, in order.
+class Run {
+ public:
+  Run(opencl::Call& call, const Request& request, const engines::Engine& engine,
+      const Schedule& schedule);
+  void enqueue();
+
+ private:
+  /// Columns [begin, begin + count) of the vocabulary with w and grad_w bound for them.
+  struct Piece {
+    std::int64_t begin = 0, count = 0;
+    opencl::Binding w{}, grad_w{};
+  };
+  /// Rows [begin, end) of x or grad_x that one binding reaches.
+  struct Segment {
+    std::int64_t begin = 0, end = 0;
+    opencl::Binding bound{};
+    opencl::Geometry geometry{};
+    std::int64_t h_stride = 1;
+  };
+  struct Chunk {
+    std::int64_t index = 0, begin = 0, rows = 0, panels = 0;
+  };
+
+  void bind();
+  std::vector<Segment> segments(const View& view, const char* name, bool write);
+  std::vector<Piece> pieces() const;
+  void bind_piece(Piece& piece, bool needs_grad_w);
+  std::vector<Chunk> chunks() const;
+
+  void pack(const Chunk& chunk, bool columns);
+  void forward(const Chunk& chunk);
+  void gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count);
+  void accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
+                    const opencl::Scratch& dz);
+  void accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
+                    const opencl::Scratch& dz, bool first);
+  void gradients_of(const Chunk& chunk, Piece& piece, bool first_piece);
+  void write_x(const Chunk& chunk);
+  void write_w(const Piece& piece, std::int64_t begin, std::int64_t count,
+               const opencl::Scratch& sums);
+  void write_bias();
+  void rows_outer();
+  void vocabulary_outer();
+  opencl::Scratch sums_x(const Chunk& chunk) const;
+  opencl::Range tiles(std::int64_t steps, std::int64_t panels) const;
+  std::int32_t panels_per_group(std::int64_t panels) const;
+
+  opencl::Call& call_;
+  const Request& request_;
+  const engines::Engine& engine_;
+  const Schedule& schedule_;
+  engines::LossRows rows_;
+  Programs programs_;
+  std::int64_t tile_n_;
+  std::vector<Segment> x_segments_, grad_x_segments_;
+  opencl::Binding bias_{}, grad_bias_{};
+  std::int64_t bias_stride_ = 1;
+  opencl::Scratch packed_rows_{}, packed_columns_{}, stats_{}, coefficients_{}, dz_{};
+  opencl::Scratch sums_x_{}, sums_w_{}, sums_bias_{}, pack_{}, tile_{};
+};
+
+}  // namespace tessera::linear_cross_entropy
