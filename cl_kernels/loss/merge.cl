@@ -38,13 +38,16 @@ kernel void fill_excluded(global const int* labels, long labels_offset, global f
   PUT(z_loss, row, value);
   if (statistics) {
     const long at = statistics_offset + row * statistics_stride;
-    statistics[at] = value;
+    statistics[at] = label == LABEL_IGNORED ? -INFINITY : NAN;
     statistics[at + statistics_column] = value;
   }
   if (partial) {
-    for (int field = 0; field < STAT_FIELDS; ++field) {
-      partial[partial_offset + row * STAT_FIELDS + field] =
-          field == STAT_ARGMAX ? as_float(-1) : value;
+    // The statistics of no logits at all, which `merge` leaves alone.
+    global float* out = partial + partial_offset + row * STAT_FIELDS;
+    for (int field = 0; field < STAT_FIELDS; ++field) out[field] = value;
+    out[STAT_ARGMAX] = as_float(-1);
+    if (label == LABEL_IGNORED) {
+      out[STAT_MAX] = out[STAT_LABEL_LOGIT] = out[STAT_ARGMAX_VALUE] = -INFINITY;
     }
   }
 }
@@ -229,7 +232,8 @@ kernel void coefficients(global float* out, long out_offset, int ld, global cons
   float p = wd != 0.0f ? wd * (a + z) : 0.0f;
   if (dlse) p += dlse[dlse_offset + row];
   out[ROW_SHIFT * ld + i] = shift_of(m);
-  out[ROW_INVERSE_SUM * ld + i] = s == 0.0f ? 0.0f : 1.0f / s;
+  // A row of nothing but -Inf has s = 0: its probabilities 0 / 0 are NaN, like its loss.
+  out[ROW_INVERSE_SUM * ld + i] = 1.0f / s;
   out[ROW_P * ld + i] = p;
   out[ROW_Y * ld + i] = wd * (1.0f - label_smoothing) * c;
   out[ROW_C * ld + i] = wd * label_smoothing / v_total;
