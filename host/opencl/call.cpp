@@ -330,6 +330,10 @@ void Call::set_argument(const cl::Kernel& kernel, cl_uint& index, float value, b
   set_raw(kernel, index, sizeof(value), &value);
 }
 
+void Call::set_argument(const cl::Kernel& kernel, cl_uint& index, const Geometry& value, bool&) {
+  set_raw(kernel, index, sizeof(value), value.data());
+}
+
 void Call::enqueue(ProgramCache::Lease kernel, const Range& range, bool touches) {
   // Nothing to do; OpenCL 1.2 refuses an empty range.
   if (std::find(range.global.begin(), range.global.end(), 0u) != range.global.end()) return;
