@@ -100,7 +100,7 @@ LossRows::LossRows(opencl::Call& call, const loss::LossRequest& request, std::in
     : call_(call),
       request_(request),
       tile_n_(tile_n),
-      statistics_options_(statistics_options(request)) {}
+      statistics_options_(engines::statistics_options(request)) {}
 
 Scratch LossRows::gather(const View& view, const char* name, std::int64_t rows, int columns) {
   if (!view) return {};

@@ -26,8 +26,10 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
   std::string columns =
       fmt::format(" -DSOFT_CAP={} -DHAS_BIAS={} -DHAS_CLASS_WEIGHT={}",
                   o.logit_soft_cap != 0.0f ? 1 : 0, r.bias ? 1 : 0, classes ? 1 : 0);
-  if (r.bias) columns += " " + engines::type_option("BIAS_TYPE", r.bias.dtype());
-  if (classes) columns += " " + engines::type_option("CLASS_TYPE", r.loss.class_weight.dtype());
+  if (r.bias) columns.append(" ").append(engines::type_option("BIAS_TYPE", r.bias.dtype()));
+  if (classes) {
+    columns.append(" ").append(engines::type_option("CLASS_TYPE", r.loss.class_weight.dtype()));
+  }
 
   const std::string copy =
       fmt::format("-DTILE_N={} -DH_STEP={} ", engine.tile_n(), engine.h_step());
@@ -48,13 +50,14 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
                     layout_of(g.grad_w));
     const bool direct = s.grad_w == Schedule::GradW::direct;
     p.grad_w = {"linear_cross_entropy/grad_w.cl",
-                plain + (direct ? out : std::string(" -DOUT_TYPE=0 -DOUT_LAYOUT=0"))};
+                plain + (direct ? out : " -DOUT_TYPE=0 -DOUT_LAYOUT=0")};
     p.write_w = {"linear_cross_entropy/grad_w.cl", plain + out};
   }
   if (g.grad_bias) {
     p.write_bias = {
         "linear_cross_entropy/grad_w.cl",
-        plain + " " + engines::type_option("OUT_TYPE", g.grad_bias.dtype()) + " -DOUT_LAYOUT=1"};
+        fmt::format("{} {} -DOUT_LAYOUT=1", plain,
+                                engines::type_option("OUT_TYPE", g.grad_bias.dtype()))};
   }
   p.grad_x = {"linear_cross_entropy/grad_x.cl", shape + w};
   if (g.grad_x) {
