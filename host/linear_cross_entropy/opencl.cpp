@@ -89,6 +89,12 @@ std::vector<dispatch::Implementation<Request>> opencl_implementations() {
     row.plan = [family](ContextState& state, const Request& request) {
       return plan(state, request, family);
     };
+    row.infer = [family](ContextState& state, const Request& request) {
+      auto& runtime = *opencl::runtime_of(state);
+      const auto engine = engines::make_engine(family, runtime.facts());
+      const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
+      return std::pair{schedule.blocks, schedule.source};
+    };
     rows.push_back(std::move(row));
   }
   return rows;
