@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by the other scripts: where the tree is, and how to install what is missing.
 set -euo pipefail
@@ -67,18 +68,18 @@ install_packages() {
 # The packages, by what needs them.
 packages_build=(g++ cmake ninja-build git pkg-config libeigen3-dev libfmt-dev
   ocl-icd-opencl-dev opencl-clhpp-headers pocl-opencl-icd libcli11-dev nlohmann-json3-dev
-  libbenchmark-dev libgtest-dev)
-packages_demo=(bible-kjv fortunes python3 python3-matplotlib)
-packages_test=(python3 python3-numpy clang)
+  libbenchmark-dev libgtest-dev python3)
+packages_demo=(bible-kjv fortunes python3-matplotlib)
+packages_test=(python3-numpy clang)
 packages_check=(python3-venv oclgrind)
 
+# configure_and_build PRESET [target...]: shows compiler errors, not the list of compiled files.
 configure_and_build() {
   local preset="$1"
   shift
   say "building preset $preset"
-  quietly cmake --preset "$preset" "$@" || return 1
-  # Compiler errors are worth seeing; the list of compiled files is not.
-  quietly cmake --build --preset "$preset" --parallel "$jobs"
+  quietly cmake --preset "$preset" || return 1
+  quietly cmake --build --preset "$preset" --parallel "$jobs" ${1:+--target "$@"}
 }
 
 seconds_of() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }

@@ -8,7 +8,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 start=$SECONDS
 out=build/demo
 scripts/setup.sh demo
-configure_and_build release
+configure_and_build release train_text tessera-bench tessera-info
 say "set up and built in $(seconds_of $((SECONDS - start)))"
 
 # Text of Debian: the King James Bible, the fortune files and the licences of the base system.
