@@ -43,10 +43,10 @@ void declare(CLI::App& app, Options& o) {
       ->delimiter(',');
   app.add_option("--device", o.device, "text in a device's or platform's name, or p:d");
   app.add_option("--steps", o.steps, "stop after so many steps; alone, it makes a run repeatable")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, 1e9));
   app.add_option("--seconds", o.seconds,
                  "stop after so many seconds (default without --steps: 120)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, 1e9));
   app.add_option("--batch", o.batch, "tokens per step")->check(CLI::PositiveNumber);
   app.add_option("--hidden", o.model.hidden, "width of the output layer")
       ->check(CLI::PositiveNumber);
@@ -61,7 +61,7 @@ void declare(CLI::App& app, Options& o) {
       ->check(CLI::PositiveNumber);
   app.add_option("--learning-rate", o.learning_rate)->check(CLI::PositiveNumber);
   app.add_option("--logsumexp-weight", o.logsumexp_weight, "weight of the z-loss")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, 1e9));
   app.add_option("--dtype", o.dtype, "operands of the output layer")
       ->check(CLI::IsMember({"f32", "bf16"}));
   app.add_option("--workspace-bytes", o.workspace_bytes)->check(CLI::PositiveNumber);
@@ -236,7 +236,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    fmt::print(stderr, "train_text: {}\n", error.what());
+    return 2;
   }
   if (options.steps == 0 && options.seconds == 0.0) options.seconds = 120.0;
   try {
