@@ -17,12 +17,12 @@ namespace tessera::tuning {
 
 /// What a tuned entry is looked up by.
 struct Key {
-  std::string operation;                ///< "linear_cross_entropy"
-  std::string device;                   ///< device name; "host"
-  std::string device_class;             ///< "gpu", "cpu", "accelerator"; "host"
-  std::string pass;                     ///< "forward"
-  std::string implementation;           ///< "opencl.cpu"
-  std::string dtype;                    ///< "bf16", or "f32:bf16" where x and w differ
+  std::string operation{};              ///< "linear_cross_entropy"
+  std::string device{};                 ///< device name; "host"
+  std::string device_class{};           ///< "gpu", "cpu", "accelerator"; "host"
+  std::string pass{};                   ///< "forward"
+  std::string implementation{};         ///< "opencl.cpu"
+  std::string dtype{};                  ///< "bf16", or "f32:bf16" where x and w differ
   std::vector<std::int64_t> extents{};  ///< b, h, v; the table buckets them
 };
 
