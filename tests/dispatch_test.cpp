@@ -207,7 +207,7 @@ TEST_F(DispatchTest, ABadDeviceLabelKeepsItsCode) {
 
 TEST_F(DispatchTest, AHandlerMayThrowOrCallBack) {
   bool called = false;
-  auto state = std::make_shared<ContextState>(ContextOptions{}, nullptr);
+  auto state = state_;
   auto noisy =
       std::make_shared<ContextState>(ContextOptions{.warning_handler =
                                                         [&](const std::string&) {
