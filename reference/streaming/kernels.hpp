@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+/// The loops that must run at the speed of the machine, compiled once per instruction set and
+/// chosen at run time. Plain data only: a type with inline member functions, seen by units that are
+/// compiled with different flags, would let the linker keep the one the machine cannot run.
+namespace tessera::streaming {
+
+enum class Type : int { f32, bf16, f16 };
+
+/// Floats in one cache line: rows of tiles start on, and are padded to, multiples of this, so that
+/// no loop over a tile has a tail and results do not depend on the alignment of a caller's array.
+inline constexpr std::int64_t lane_quantum = 16;
+
+/// C (m x n, column-major) = A (m x k) . B (k x n), or += . Strides in floats.
+struct Gemm {
+  std::int64_t m, n, k;
+  const float* a;
+  std::int64_t lda;
+  bool a_row_major;
+  const float* b;
+  std::int64_t ldb;
+  bool b_row_major;
+  float* c;
+  std::int64_t ldc;
+  bool accumulate;
+  float* scratch;               ///< for packing, aligned to a cache line
+  std::int64_t scratch_floats;  ///< best gemm_scratch(m, n, k); less costs speed, min_gemm_scratch
+                                ///< is the least
+};
+
+inline constexpr std::int64_t min_gemm_scratch = 32768;
+
+/// A two-dimensional array of any type and strides (in elements).
+struct Array2 {
+  void* data;
+  Type type;
+  std::int64_t row_stride, column_stride;
+};
+
+/// What one stretch of a row adds to its statistics. Sums are relative to `base`, the larger of the
+/// stretch's maximum and the running one.
+struct Stretch {
+  float max;   ///< NaN when any logit is NaN or +Inf
+  float base;  ///< -Inf when nothing finite was seen: then the sums are 0
+  float sum, exp_logit, class_logit;
+};
+
+/// The gradient of one row: dz = (gain * exp(logit - max) - smooth * c - [column == label] * hit)
+/// times the slope of scale and cap.
+struct RowGradient {
+  float max;
+  float gain;
+  float smooth;
+  float hit;
+  bool poisoned;  ///< the whole row is NaN
+};
+
+struct Kernels {
+  const char* name;  ///< "baseline", "avx2" or "avx512"
+
+  void (*gemm)(const Gemm&);
+  std::int64_t (*gemm_scratch)(std::int64_t m, std::int64_t n, std::int64_t k);
+
+  /// target[i] = source[i * stride] as f32.
+  void (*load)(const void* source, Type type, std::int64_t stride, std::int64_t n, float* target);
+  /// target[i * stride] = source[i] rounded once, or += with the sum formed in f32.
+  void (*store)(const float* source, std::int64_t n, void* target, Type type, std::int64_t stride,
+                bool accumulate);
+  /// target[r * ld + c] = source(r, c).
+  void (*load_block)(const Array2& source, std::int64_t rows, std::int64_t columns, float* target,
+                     std::int64_t ld);
+  /// target(r, c) = source[r * ld + c], or += .
+  void (*store_block)(const float* source, std::int64_t ld, std::int64_t rows, std::int64_t columns,
+                      const Array2& target, bool accumulate);
+
+  /// In place: row = cap * tanh(scale * (row + bias) / cap), and -Inf from n to the next multiple
+  /// of lane_quantum. `bias` (unaligned) may be null.
+  void (*finish)(float* row, std::int64_t n, const float* bias, float scale, float cap);
+  /// Statistics of n logits, padded by `finish`. `class_weight` (unaligned) may be null: 1.
+  Stretch (*reduce)(const float* row, std::int64_t n, float running_max, const float* class_weight,
+                    bool class_terms, bool entropy);
+  /// In place: logits become dz; `label` is a column of this stretch or outside of [0, n).
+  void (*gradient)(float* row, std::int64_t n, const RowGradient& coefficients,
+                   const float* class_weight, std::int64_t label, float scale, float cap);
+  /// target[i] += source[i].
+  void (*add)(const float* source, std::int64_t n, float* target);
+};
+
+/// The best that this machine runs.
+const Kernels& kernels();
+/// By name; nullptr when it is not compiled in or the machine cannot run it.
+const Kernels* kernels_named(const char* name);
+
+}  // namespace tessera::streaming

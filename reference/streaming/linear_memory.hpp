@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+
+#include "reference/streaming/linear.hpp"
+
+/// How a sweep divides its work and its scratch memory; shared by the planner, which counts, and
+/// the runner, which takes.
+namespace tessera::streaming {
+
+/// How many tasks each thread gets at least where there is enough work: a thread that starts late
+/// then costs at most a quarter of a task list.
+inline constexpr std::int64_t tasks_per_thread = 4;
+/// Fewer rows than this per task and packing w again costs more than an idle thread.
+inline constexpr std::int64_t min_task_rows = 64;
+
+/// A tile of this many rows and 512 columns stays in the second- or third-level cache until its
+/// statistics are taken, and reads of w are spread over enough rows.
+inline constexpr std::int64_t max_logit_rows = 1024;
+
+struct SweepGeometry {
+  std::int64_t v_block, h_block;
+  std::int64_t v_blocks, h_blocks;  ///< of the whole problem
+  std::int64_t ld;                  ///< floats from one row of a tile of logits to the next
+  std::int64_t logit_rows;          ///< rows per task that computes logits
+  std::int64_t slices;              ///< runs of blocks, each with statistics of its own
+  std::int64_t grad_x_rows;         ///< rows per task that computes grad_x
+  std::int64_t column_parts;        ///< tasks that share a block when logits become dz
+};
+
+inline std::int64_t task_rows(std::int64_t rows, std::int64_t other_tasks, int threads) {
+  const std::int64_t wanted =
+      ceil_div(tasks_per_thread * threads, std::max<std::int64_t>(1, other_tasks));
+  const std::int64_t parts = std::clamp<std::int64_t>(rows / min_task_rows, 1, wanted);
+  return std::max<std::int64_t>(1, ceil_div(rows, parts));
+}
+
+inline SweepGeometry geometry(std::int64_t h, std::int64_t v, const Sweep& sweep,
+                              std::int64_t v_block, std::int64_t h_block, int threads) {
+  SweepGeometry g;
+  g.v_block = v_block;
+  g.h_block = h_block;
+  g.v_blocks = ceil_div(v, v_block);
+  g.h_blocks = ceil_div(h, h_block);
+  // One line more than the block: rows a power of two apart would share the sets of the cache.
+  g.ld = round_up(v_block, lane_quantum) + lane_quantum;
+  g.logit_rows = std::min(task_rows(sweep.rows, sweep.blocks, threads), max_logit_rows);
+  const std::int64_t row_tasks = ceil_div(std::max<std::int64_t>(1, sweep.rows), g.logit_rows);
+  g.slices = std::min(sweep.blocks, ceil_div(tasks_per_thread * threads, row_tasks));
+  g.grad_x_rows = task_rows(sweep.rows, g.h_blocks, threads);
+  g.column_parts = std::clamp<std::int64_t>(
+      ceil_div(tasks_per_thread * threads, std::max<std::int64_t>(1, sweep.blocks)), 1,
+      std::max<std::int64_t>(1, v_block / 64));
+  return g;
+}
+
+struct WorkerMemory {
+  float* tile;
+  float* panel;
+  float* gemm;
+  float* column_sums;
+};
+
+struct SweepMemory {
+  float* x;                   ///< [rows, h]: rows of x that cannot be read in place
+  float* logits;              ///< [blocks][rows, ld]
+  RowSums* parts;             ///< [slices][rows]
+  RowGradient* coefficients;  ///< [rows]
+  float* w_sums;              ///< [h, v] or [h, blocks * v_block], in the orientation of grad_w
+  float* x_sums;              ///< [rows, h]
+  double* bias_sums;          ///< [v]
+  double* class_sums;         ///< [v_blocks]
+  std::int64_t gemm_floats;
+  WorkerMemory first;  ///< worker 0; the others follow, `worker_floats` apart
+  std::int64_t worker_floats;
+
+  WorkerMemory worker(int index) const {
+    const std::int64_t skip = index * worker_floats;
+    return {first.tile + skip, first.panel + skip, first.gemm + skip, first.column_sums + skip};
+  }
+};
+
+/// `growing` receives the bytes that grow with columns or chunks.
+inline SweepMemory lay_out(Arena& arena, std::int64_t h, std::int64_t v, const Sweep& s,
+                           const SweepGeometry& g, int threads, const Kernels& kernels,
+                           std::int64_t* growing) {
+  SweepMemory m = {};
+  const std::int64_t range = std::min(v, s.blocks * g.v_block);
+  m.x = arena.take<float>(s.rows * h);
+  if (s.stored) m.logits = arena.take<float>(s.blocks * s.rows * g.ld);
+  if (s.values) m.parts = arena.take<RowSums>(g.slices * s.rows);
+  if (s.stored) m.coefficients = arena.take<RowGradient>(s.rows);
+  const std::int64_t w_columns = s.v_outer ? s.blocks * g.v_block : v;
+  if (s.w_accumulator) m.w_sums = arena.take<float>(h * w_columns);
+  if (s.x_accumulator) m.x_sums = arena.take<float>(s.rows * h);
+  if (s.grad_bias) m.bias_sums = arena.take<double>(v);
+  m.class_sums = arena.take<double>(g.v_blocks);
+
+  const std::int64_t tile =
+      std::max({s.stored ? 0 : g.logit_rows * g.ld, s.grad_x ? g.grad_x_rows * g.h_block : 0,
+                s.grad_w ? g.h_block * g.v_block : 0});
+  m.gemm_floats = kernels.gemm_scratch(g.v_block, g.logit_rows, g.h_block);
+  if (s.grad_x) {
+    m.gemm_floats =
+        std::max(m.gemm_floats, kernels.gemm_scratch(g.h_block, g.grad_x_rows, g.v_block));
+  }
+  if (s.grad_w) {
+    m.gemm_floats = std::max({m.gemm_floats, kernels.gemm_scratch(g.v_block, g.h_block, s.rows),
+                              kernels.gemm_scratch(g.h_block, g.v_block, s.rows)});
+  }
+  m.gemm_floats = std::max(m.gemm_floats, min_gemm_scratch);
+  const auto line = [](std::int64_t floats) { return round_up(floats, lane_quantum); };
+  const std::int64_t tile_floats = line(tile);
+  const std::int64_t panel_floats = line(g.h_block * g.v_block);
+  const std::int64_t gemm_floats = line(m.gemm_floats);
+  const std::int64_t sums_floats = s.grad_bias ? line(g.v_block) : 0;
+  m.worker_floats = tile_floats + panel_floats + gemm_floats + sums_floats;
+  float* workers = arena.take<float>(m.worker_floats * threads);
+  if (workers != nullptr) {
+    m.first = {workers, workers + tile_floats, workers + tile_floats + panel_floats,
+               workers + tile_floats + panel_floats + gemm_floats};
+  }
+  if (growing != nullptr) {
+    // A macro-block of rows of x is overhead like the tiles of threads; more is a choice.
+    const bool many_rows = s.rows > 1024;
+    *growing = 4 * ((s.stored ? s.rows * range : 0) + (s.w_accumulator ? h * w_columns : 0) +
+                    (many_rows ? s.rows * h * (s.x_accumulator ? 2 : 1) : 0));
+  }
+  return m;
+}
+
+}  // namespace tessera::streaming

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+
+#include "reference/streaming/kernels.hpp"
+
+/// What the two streaming operators share: who runs tasks, scratch memory, statistics of rows.
+namespace tessera::streaming {
+
+/// Runs body(task, worker) for every task in [0, tasks), each once, in any order; `worker` lies in
+/// [0, threads), and no two tasks that run at once share it.
+using ParallelFor = std::function<void(
+    std::int64_t tasks, const std::function<void(std::int64_t task, int worker)>& body)>;
+
+/// Where a call runs. Results depend on `threads` and `kernels`, never on which thread did what.
+struct Environment {
+  int threads = 1;
+  ParallelFor parallel_for{};
+  const Kernels* kernels = nullptr;  ///< nullptr: the best of this machine
+};
+
+/// Statistics of one row over the columns seen so far. Sums are relative to `max` and kept in
+/// double: one addition per block and row, which costs nothing.
+struct RowSums {
+  float max = -std::numeric_limits<float>::infinity();  ///< NaN when any logit was NaN or +Inf
+  float label_logit = -std::numeric_limits<float>::infinity();  ///< -Inf: the label was not seen
+  double sum = 0.0;                                             ///< sum of exp(logit - max)
+  double exp_logit = 0.0;    ///< sum of exp(logit - max) * (logit - max)
+  double class_logit = 0.0;  ///< sum of c * (logit - max), terms of c = 0 left out
+  double class_sum = 0.0;    ///< sum of c
+  std::int64_t argmax = -1;  ///< column of the largest logit, lowest on ties; -1: none seen
+};
+
+/// What a block of n logits needs from its surroundings.
+struct BlockTerms {
+  std::int64_t first_column = 0;        ///< of the block, in the numbering of `argmax` and labels
+  const float* class_weight = nullptr;  ///< the block's own, or nullptr: 1
+  double class_sum = 0.0;               ///< sum of c over the block
+  bool class_terms = false;
+  bool entropy = false;
+  bool argmax = false;
+};
+
+/// Adds a block of final logits, padded by Kernels::finish, to the row's statistics.
+void add_block(const Kernels& kernels, const float* logits, std::int64_t n, std::int64_t label,
+               const BlockTerms& terms, RowSums& sums);
+/// Appends `later`, whose columns all lie behind those of `sums`.
+void merge_into(const RowSums& later, RowSums& sums);
+/// lse of (max, sum): -Inf when nothing finite was seen.
+double log_sum_exp(double max, double sum);
+
+/// How the gradient of one row depends on its statistics:
+/// g = loss * ((a + 2 * logsumexp_weight * lse) p - hit * onehot - smooth * c) + dlse * p.
+struct Cotangent {
+  float loss = 0.0f;  ///< weight_b * dloss_b
+  float dlse = 0.0f;
+  float a = 1.0f;
+  float hit = 1.0f;     ///< (1 - eps) * c_y
+  float smooth = 0.0f;  ///< eps / V
+};
+RowGradient row_gradient(const Cotangent& cotangent, double max, double sum,
+                         double logsumexp_weight);
+
+/// Hands out pieces of one block of memory; with a null block it only counts.
+class Arena {
+ public:
+  explicit Arena(void* block) : base_(static_cast<char*>(block)) {}
+  template <class T>
+  T* take(std::int64_t count) {
+    auto* piece = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
+    // Whole cache lines: tiles must start on one, and threads must not share one.
+    used_ += (count * static_cast<std::int64_t>(sizeof(T)) + 63) / 64 * 64;
+    return piece;
+  }
+  std::int64_t used() const { return used_; }
+
+ private:
+  char* base_;
+  std::int64_t used_ = 0;
+};
+
+inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+inline std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
+
+}  // namespace tessera::streaming

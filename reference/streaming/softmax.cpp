@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference/streaming/softmax.hpp"
+
+#include <algorithm>
+
+namespace tessera::streaming {
+namespace {
+
+/// 8 KiB of f32: a tile is still in the first-level cache when it is read for the second time.
+constexpr std::int64_t default_v_block = 2048;
+/// A thread that starts late then costs at most a quarter of a task list.
+constexpr std::int64_t tasks_per_thread = 4;
+/// Columns per task below which handing it out costs as much as doing it.
+constexpr std::int64_t min_task_columns = 16384;
+
+struct Memory {
+  float* tiles;
+  RowSums* parts;             ///< [rows][slices]
+  RowGradient* coefficients;  ///< [rows]
+};
+
+Memory lay_out(Arena& arena, std::int64_t rows, const SoftmaxPlan& plan, int threads) {
+  Memory m = {};
+  m.tiles = arena.take<float>(threads * round_up(plan.v_block, lane_quantum));
+  if (plan.slices > 1) {
+    m.parts = arena.take<RowSums>(rows * plan.slices);
+    m.coefficients = arena.take<RowGradient>(rows);
+  }
+  return m;
+}
+
+std::int64_t bytes_of(Type type) { return type == Type::f32 ? 4 : 2; }
+
+class Stream {
+ public:
+  Stream(const SoftmaxProblem& problem, const SoftmaxPlan& plan, const Kernels& kernels,
+         const Memory& memory)
+      : p_(problem), plan_(plan), kernels_(kernels), memory_(memory) {}
+
+  float* tile(int worker) const {
+    return memory_.tiles + worker * round_up(plan_.v_block, lane_quantum);
+  }
+
+  /// Slices are whole blocks, as even as their number allows.
+  std::int64_t slice_begin(std::int64_t slice) const {
+    const std::int64_t blocks = ceil_div(p_.v, plan_.v_block);
+    return std::min(p_.v, slice * blocks / plan_.slices * plan_.v_block);
+  }
+
+  void load(std::int64_t row, std::int64_t column, std::int64_t n, float* tile) const {
+    const auto* base = static_cast<const char*>(p_.logits);
+    kernels_.load(base + (p_.offsets[row] + column * p_.stride) * bytes_of(p_.type), p_.type,
+                  p_.stride, n, tile);
+    kernels_.finish(tile, n, nullptr, p_.scale, p_.cap);
+  }
+
+  void values(std::int64_t row, std::int64_t begin, std::int64_t end, float* tile,
+              RowSums& sums) const {
+    sums = RowSums{};
+    BlockTerms terms;
+    terms.class_terms = p_.class_terms;
+    terms.entropy = p_.entropy;
+    terms.argmax = p_.argmax;
+    for (std::int64_t column = begin; column < end; column += plan_.v_block) {
+      const std::int64_t n = std::min(plan_.v_block, end - column);
+      terms.first_column = column;
+      terms.class_sum = static_cast<double>(n);
+      if (p_.class_weight != nullptr) {
+        terms.class_weight = p_.class_weight + column;
+        if (p_.class_terms) {
+          terms.class_sum = 0.0;
+          for (std::int64_t j = 0; j < n; ++j) {
+            terms.class_sum += static_cast<double>(terms.class_weight[j]);
+          }
+        }
+      }
+      load(row, column, n, tile);
+      add_block(kernels_, tile, n, p_.labels[row], terms, sums);
+    }
+  }
+
+  RowGradient coefficients(std::int64_t row) const {
+    return row_gradient(p_.cotangents[row], p_.sums[row].max, p_.sums[row].sum,
+                        p_.logsumexp_weight);
+  }
+
+  void gradient(std::int64_t row, std::int64_t begin, std::int64_t end, const RowGradient& g,
+                float* tile) const {
+    auto* target = static_cast<char*>(p_.grad_logits);
+    for (std::int64_t column = begin; column < end; column += plan_.v_block) {
+      const std::int64_t n = std::min(plan_.v_block, end - column);
+      load(row, column, n, tile);
+      kernels_.gradient(tile, n, g, p_.class_weight != nullptr ? p_.class_weight + column : nullptr,
+                        p_.labels[row] - column, p_.scale, p_.cap);
+      kernels_.store(
+          tile, n,
+          target + (p_.grad_offsets[row] + column * p_.grad_stride) * bytes_of(p_.grad_type),
+          p_.grad_type, p_.grad_stride, p_.accumulate);
+    }
+  }
+
+ private:
+  const SoftmaxProblem& p_;
+  const SoftmaxPlan& plan_;
+  const Kernels& kernels_;
+  const Memory& memory_;
+};
+
+/// One task reads whole rows: values and gradient follow each other while the row is in cache.
+void run_rows(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environment& environment,
+              const Stream& stream) {
+  const std::int64_t rows = p.values ? p.rows : p.gradient_rows;
+  const std::int64_t tasks = ceil_div(rows, plan.rows_per_task);
+  if (tasks == 0) return;
+  environment.parallel_for(tasks, [&](std::int64_t task, int worker) {
+    const std::int64_t last = std::min(rows, (task + 1) * plan.rows_per_task);
+    for (std::int64_t row = task * plan.rows_per_task; row < last; ++row) {
+      if (p.values) stream.values(row, 0, p.v, stream.tile(worker), p.sums[row]);
+      if (p.grad_logits != nullptr && row < p.gradient_rows) {
+        stream.gradient(row, 0, p.v, stream.coefficients(row), stream.tile(worker));
+      }
+    }
+  });
+}
+
+/// Few long rows: several tasks share a row.
+void run_slices(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environment& environment,
+                const Stream& stream, const Memory& memory) {
+  const auto each_slice = [&](std::int64_t rows, const auto& body) {
+    if (rows == 0) return;
+    environment.parallel_for(rows * plan.slices, [&](std::int64_t task, int worker) {
+      const std::int64_t slice = task % plan.slices;
+      body(task, task / plan.slices, stream.slice_begin(slice), stream.slice_begin(slice + 1),
+           stream.tile(worker));
+    });
+  };
+  if (p.values) {
+    each_slice(p.rows,
+               [&](std::int64_t task, std::int64_t row, std::int64_t begin, std::int64_t end,
+                   float* tile) { stream.values(row, begin, end, tile, memory.parts[task]); });
+    for (std::int64_t row = 0; row < p.rows; ++row) {
+      p.sums[row] = memory.parts[row * plan.slices];
+      for (std::int64_t slice = 1; slice < plan.slices; ++slice) {
+        merge_into(memory.parts[row * plan.slices + slice], p.sums[row]);
+      }
+    }
+  }
+  if (p.grad_logits == nullptr) return;
+  for (std::int64_t row = 0; row < p.gradient_rows; ++row) {
+    memory.coefficients[row] = stream.coefficients(row);
+  }
+  each_slice(p.gradient_rows, [&](std::int64_t, std::int64_t row, std::int64_t begin,
+                                  std::int64_t end, float* tile) {
+    stream.gradient(row, begin, end, memory.coefficients[row], tile);
+  });
+}
+
+}  // namespace
+
+SoftmaxPlan plan_softmax(std::int64_t rows, std::int64_t v, std::int64_t b_block,
+                         std::int64_t v_block, int threads) {
+  SoftmaxPlan plan;
+  plan.v_block = std::max<std::int64_t>(1, std::min(v_block > 0 ? v_block : default_v_block, v));
+  const std::int64_t some_rows = std::max<std::int64_t>(1, rows);
+  const std::int64_t tasks = tasks_per_thread * threads;
+  const std::int64_t blocks = ceil_div(v, plan.v_block);
+  const std::int64_t useful = ceil_div(v, std::max(plan.v_block, min_task_columns));
+  plan.slices = threads == 1 || some_rows >= tasks
+                    ? 1
+                    : std::clamp<std::int64_t>(ceil_div(tasks, some_rows), 1,
+                                               std::max<std::int64_t>(1, std::min(blocks, useful)));
+  plan.schedule = plan.slices > 1 ? "sliced" : "streamed";
+  // Short rows are handed out in bundles.
+  const std::int64_t bundle =
+      std::max<std::int64_t>(1, min_task_columns / std::max<std::int64_t>(1, v));
+  plan.rows_per_task =
+      std::clamp<std::int64_t>(some_rows / tasks, std::min(bundle, some_rows), some_rows);
+  if (b_block > 0) plan.rows_per_task = std::min(plan.rows_per_task, b_block);
+  Arena counter(nullptr);
+  lay_out(counter, some_rows, plan, threads);
+  plan.workspace_bytes = counter.used();
+  return plan;
+}
+
+void run_softmax(const SoftmaxProblem& problem, const SoftmaxPlan& plan,
+                 const Environment& environment, void* workspace) {
+  Arena arena(workspace);
+  const Memory memory =
+      lay_out(arena, std::max<std::int64_t>(1, problem.rows), plan, environment.threads);
+  const Stream stream(problem, plan,
+                      environment.kernels != nullptr ? *environment.kernels : kernels(), memory);
+  if (plan.slices > 1) {
+    run_slices(problem, plan, environment, stream, memory);
+  } else {
+    run_rows(problem, plan, environment, stream);
+  }
+}
+
+}  // namespace tessera::streaming

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "reference/streaming/rows.hpp"
+
+/// softmax_cross_entropy on the host: rows of logits stream through a tile in the first-level
+/// cache.
+namespace tessera::streaming {
+
+/// Rows are those that are not ignored, in any order; the first `gradient_rows` take part in
+/// gradients (the rest have no usable label).
+struct SoftmaxProblem {
+  std::int64_t rows = 0, gradient_rows = 0, v = 0;
+  const void* logits = nullptr;
+  Type type = Type::f32;
+  const std::int64_t* offsets = nullptr;  ///< [rows], elements
+  std::int64_t stride = 1;                ///< along v
+  const float* class_weight = nullptr;    ///< [v]; nullptr: 1
+  const std::int64_t* labels = nullptr;   ///< [rows], columns of this call, or outside of [0, v)
+  float scale = 1.0f, cap = 0.0f;
+  bool class_terms = false, entropy = false, argmax = false;
+
+  bool values = false;                    ///< statistics are computed; else those given are used
+  RowSums* sums = nullptr;                ///< [rows]
+  const Cotangent* cotangents = nullptr;  ///< [gradient_rows]
+  double logsumexp_weight = 0.0;
+
+  /// May be `logits` with the same offsets, stride and type. nullptr: not wanted.
+  void* grad_logits = nullptr;
+  Type grad_type = Type::f32;
+  const std::int64_t* grad_offsets = nullptr;  ///< [gradient_rows]
+  std::int64_t grad_stride = 1;
+  bool accumulate = false;
+};
+
+struct SoftmaxPlan {
+  const char* schedule = "";
+  std::int64_t v_block = 0;
+  std::int64_t rows_per_task = 0;
+  std::int64_t slices = 0;  ///< tasks that share a row
+  std::int64_t workspace_bytes = 0;
+};
+
+/// Block sizes of 0 are chosen here.
+SoftmaxPlan plan_softmax(std::int64_t rows, std::int64_t v, std::int64_t b_block,
+                         std::int64_t v_block, int threads);
+
+void run_softmax(const SoftmaxProblem& problem, const SoftmaxPlan& plan,
+                 const Environment& environment, void* workspace);
+
+}  // namespace tessera::streaming
