@@ -90,6 +90,7 @@ cl_command_queue Context::native_queue() const noexcept {
 int Context::threads() const noexcept { return state_->threads.size(); }
 
 void Context::trim() {
+  state_->workspaces.trim();
   if (state_->device) state_->device->trim();
 }
 

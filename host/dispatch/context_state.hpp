@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 
+#include "host/dispatch/host_workspace.hpp"
 #include "host/dispatch/thread_pool.hpp"
 #include "host/dispatch/warnings.hpp"
 #include "tessera/context.hpp"
@@ -44,6 +45,7 @@ class ContextState : public std::enable_shared_from_this<ContextState> {
 
   dispatch::WarningLog warnings;
   dispatch::ThreadPool threads;
+  dispatch::HostWorkspaces workspaces;
   /// nullptr: host only.
   const std::shared_ptr<DeviceRuntime> device;
 };

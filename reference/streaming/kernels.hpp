@@ -59,7 +59,8 @@ struct RowGradient {
 };
 
 struct Kernels {
-  const char* name;  ///< "baseline", "avx2" or "avx512"
+  const char* name;    ///< "baseline", "avx2" or "avx512"
+  std::int64_t lanes;  ///< floats per register
 
   void (*gemm)(const Gemm&);
   std::int64_t (*gemm_scratch)(std::int64_t m, std::int64_t n, std::int64_t k);

@@ -83,12 +83,11 @@ RowGradient row_gradient(const Cotangent& c, double max, double sum, double logs
   RowGradient g = {};
   g.poisoned = !std::isfinite(max) || !std::isfinite(sum);
   if (g.poisoned) return g;
-  const double loss = c.loss;
-  const double from_loss = loss * (c.a + 2.0 * logsumexp_weight * log_sum_exp(max, sum));
+  const double from_loss = c.loss * (c.a + 2.0 * logsumexp_weight * log_sum_exp(max, sum));
   g.max = static_cast<float>(max);
   g.gain = static_cast<float>((from_loss + c.dlse) / sum);
-  g.hit = static_cast<float>(loss * c.hit);
-  g.smooth = static_cast<float>(loss * c.smooth);
+  g.hit = static_cast<float>(c.loss * c.hit);
+  g.smooth = static_cast<float>(c.loss * c.smooth);
   return g;
 }
 

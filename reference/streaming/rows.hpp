@@ -56,11 +56,11 @@ double log_sum_exp(double max, double sum);
 /// How the gradient of one row depends on its statistics:
 /// g = loss * ((a + 2 * logsumexp_weight * lse) p - hit * onehot - smooth * c) + dlse * p.
 struct Cotangent {
-  float loss = 0.0f;  ///< weight_b * dloss_b
-  float dlse = 0.0f;
-  float a = 1.0f;
-  float hit = 1.0f;     ///< (1 - eps) * c_y
-  float smooth = 0.0f;  ///< eps / V
+  double loss = 0.0;  ///< weight_b * dloss_b
+  double dlse = 0.0;
+  double a = 1.0;
+  double hit = 1.0;     ///< (1 - eps) * c_y
+  double smooth = 0.0;  ///< eps / V
 };
 RowGradient row_gradient(const Cotangent& cotangent, double max, double sum,
                          double logsumexp_weight);

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
+
+#include "host/loss/rows.hpp"
+#include "host/loss/streaming_rows.hpp"
+
+namespace tessera::loss {
+
+streaming::Type streaming_type(DType type) {
+  if (type == DType::bf16) return streaming::Type::bf16;
+  return type == DType::f16 ? streaming::Type::f16 : streaming::Type::f32;
+}
+
+LossRequest on_host(const LossRequest& request, dispatch::HostViews& views,
+                    std::vector<const View*> more_reads,
+                    std::vector<const MutableView*> more_writes) {
+  LossRequest result = request;
+  auto& out = result.outputs;
+  View* const reads[] = {&result.labels, &result.weight, &result.class_weight, &result.dloss,
+                         &result.dlse,   &result.lse,    &result.statistics};
+  MutableView* const writes[] = {&out.loss,    &out.lse,    &out.argmax,     &out.label_logprob,
+                                 &out.entropy, &out.z_loss, &out.statistics, &result.partial};
+  more_reads.insert(more_reads.end(), std::begin(reads), std::end(reads));
+  more_writes.insert(more_writes.end(), std::begin(writes), std::end(writes));
+  views.reserve(more_reads, more_writes);
+  for (View* view : reads) *view = views.read(*view);
+  for (MutableView* view : writes) *view = views.write(*view);
+  return result;
+}
+
+streaming::Environment environment(ContextState& state) {
+  streaming::Environment result;
+  result.threads = state.threads.size();
+  result.parallel_for = [&threads = state.threads](
+                            std::int64_t tasks,
+                            const std::function<void(std::int64_t, int)>& body) {
+    threads.parallel_for(tasks, body);
+  };
+  return result;
+}
+
+namespace {
+bool is_dense_f32(const View& view) {
+  return view.dtype() == DType::f32 && (view.strides()[0] == 1 || view.extents()[0] <= 1);
+}
+}  // namespace
+
+std::int64_t dense_f32_bytes(const View& view, std::int64_t count) {
+  if (!view || is_dense_f32(view)) return 0;
+  streaming::Arena counter(nullptr);
+  counter.take<float>(count);
+  return counter.used();
+}
+
+const float* dense_f32(const View& view, std::int64_t first, std::int64_t count,
+                       streaming::Arena& arena) {
+  if (!view) return nullptr;
+  if (is_dense_f32(view)) return static_cast<const float*>(view.host_data()) + first;
+  auto* values = arena.take<float>(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    values[i] = load_f32(view.host_data(), view.dtype(), (first + i) * view.strides()[0]);
+  }
+  return values;
+}
+
+StreamingWorkspace::StreamingWorkspace(ContextState& state, dispatch::HostViews& views,
+                                       const MutableView& lent, std::int64_t bytes) {
+  if (!lent) {
+    lease_.emplace(state.workspaces.lend(bytes));
+    data_ = lease_->data();
+    return;
+  }
+  data_ = views.write(lent).host_data();
+  std::size_t space = static_cast<std::size_t>(bytes);
+  std::align(static_cast<std::size_t>(workspace_slack), 1, data_, space);
+}
+
+WorkspaceLimit workspace_limit(const std::optional<std::size_t>& requested, const MutableView& lent,
+                               std::int64_t v) {
+  constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+  if (requested || lent) {
+    const std::int64_t bound =
+        requested
+            ? static_cast<std::int64_t>(std::min(*requested, static_cast<std::size_t>(largest)))
+            : largest;
+    return {lent ? std::min(bound, dispatch::footprint_bytes(lent)) : bound, true};
+  }
+  // The host's default: 64 MiB, or 256 rows of f32 logits where they are wider.
+  return {std::max<std::int64_t>(std::int64_t{64} << 20, 256 * 4 * v), false};
+}
+
+void throw_workspace_too_small(const WorkspaceLimit& limit, const std::string& shape,
+                               std::int64_t minimum) {
+  throw Error(ErrorCode::workspace_too_small,
+              "workspace_bytes (or the lent workspace) is " + std::to_string(limit.bytes) +
+                  " bytes, the minimum of eigen for " + shape + " is " + std::to_string(minimum) +
+                  "; give at least that, or smaller block_sizes");
+}
+
+}  // namespace tessera::loss

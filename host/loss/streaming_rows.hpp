@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host/dispatch/completion.hpp"
+#include "host/dispatch/host_views.hpp"
+#include "host/dispatch/table.hpp"
+#include "host/loss/request.hpp"
+#include "host/loss/rows.hpp"
+#include "reference/streaming/rows.hpp"
+
+/// What the `eigen` implementations of the loss operators share: the per-token half of a request,
+/// and scratch memory.
+namespace tessera::loss {
+
+streaming::Type streaming_type(DType type);
+
+/// The same request over host views. `more_reads` and `more_writes` are the operator's own views,
+/// mapped together with the loss's, as they may share memory.
+LossRequest on_host(const LossRequest& request, dispatch::HostViews& views,
+                    std::vector<const View*> more_reads,
+                    std::vector<const MutableView*> more_writes);
+
+/// Tasks of a call on the context's threads.
+streaming::Environment environment(ContextState& state);
+
+/// A vector as dense f32: the view's own memory where it is that already, else converted into a
+/// piece of `arena`. nullptr when the view is not given.
+const float* dense_f32(const View& view, std::int64_t first, std::int64_t count,
+                       streaming::Arena& arena);
+/// Bytes `dense_f32` may take.
+std::int64_t dense_f32_bytes(const View& view, std::int64_t count);
+
+/// Rows without those that are ignored: the labelled ones in row order, then those whose label is
+/// out of range.
+class StreamingRows {
+ public:
+  static std::int64_t bytes(const LossRequest& request);
+  /// Reads labels, weights and cotangents of `request` (host views).
+  StreamingRows(const LossRequest& request, streaming::Arena& arena);
+
+  std::int64_t kept() const noexcept { return kept_; }
+  std::int64_t labelled() const noexcept { return labelled_; }
+  const std::int64_t* rows() const noexcept { return rows_; }      ///< [kept] flat rows
+  const std::int64_t* labels() const noexcept { return labels_; }  ///< [kept] column here or -1
+  streaming::RowSums* sums() const noexcept { return sums_; }      ///< [kept]
+  const streaming::Cotangent* cotangents() const noexcept { return cotangents_; }
+  const float* class_weight() const noexcept { return class_weight_; }  ///< [v] or nullptr
+
+  // What the request needs of the sums.
+  bool class_terms() const noexcept;
+  bool entropy() const noexcept;
+  bool argmax() const noexcept;
+
+  /// Element offsets of the kept rows of a view with the request's leading axes.
+  std::int64_t* offsets(const View& view, streaming::Arena& arena) const;
+  static std::int64_t offsets_bytes(const LossRequest& request);
+
+  /// Gives the rows of `view` [leading, n] that no gradient reaches their values: 0 where the row
+  /// is ignored (nothing with `accumulate`), NaN where its label is out of range.
+  void fill_other_rows(const MutableView& view, bool accumulate,
+                       const streaming::Environment& environment) const;
+  /// Writes every output that is given, from the sums.
+  void write_values() const;
+  /// A finished call; waiting for it throws for the first label out of range.
+  std::unique_ptr<Completion::State> completion() const;
+
+ private:
+  struct Writers;
+  float weight(std::int64_t row) const;
+  float class_weight_of(std::int64_t label) const;
+  void scan_labels();
+  void load_statistics();
+  void load_cotangents();
+  double row_loss(std::int64_t index) const;
+  void write_row(std::int64_t index, const Writers& writers) const;
+  void write_partials() const;
+  void write_partial(std::int64_t row, const float (&words)[8]) const;
+
+  const LossRequest& request_;
+  RowOffsets weight_offsets_;
+  std::int64_t kept_ = 0;
+  std::int64_t labelled_ = 0;
+  std::int64_t first_bad_ = -1;
+  double denominator_ = 0.0;  ///< of the mean
+  double class_total_ = 0.0;  ///< over the whole vocabulary
+  std::int64_t* rows_ = nullptr;
+  std::int64_t* labels_ = nullptr;
+  std::int64_t* global_labels_ = nullptr;
+  streaming::RowSums* sums_ = nullptr;
+  streaming::Cotangent* cotangents_ = nullptr;
+  const float* class_weight_ = nullptr;
+};
+
+/// The scratch block of a call: the caller's lent one, or one of the context's.
+class StreamingWorkspace {
+ public:
+  StreamingWorkspace(ContextState& state, dispatch::HostViews& views, const MutableView& lent,
+                     std::int64_t bytes);
+  void* data() const noexcept { return data_; }
+
+ private:
+  std::optional<dispatch::HostWorkspaces::Lease> lease_;
+  void* data_ = nullptr;
+};
+
+/// Slack that lets a lent block of any alignment start on a cache line.
+inline constexpr std::int64_t workspace_slack = dispatch::HostWorkspaces::alignment;
+
+/// The bound on scratch memory: the caller's (`strict`) or the default of the host.
+struct WorkspaceLimit {
+  std::int64_t bytes;
+  bool strict;
+};
+WorkspaceLimit workspace_limit(const std::optional<std::size_t>& requested, const MutableView& lent,
+                               std::int64_t v);
+[[noreturn]] void throw_workspace_too_small(const WorkspaceLimit& limit, const std::string& shape,
+                                            std::int64_t minimum);
+
+}  // namespace tessera::loss
