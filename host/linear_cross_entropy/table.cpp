@@ -12,6 +12,7 @@ const dispatch::Table<Request>& table() {
     result.push_back(dispatch::left_out<Request>(
         "opencl", "this library was built without OpenCL (TESSERA_OPENCL=OFF)"));
 #endif
+    result.push_back(eigen_implementation());
     result.push_back(reference_implementation());
     return result;
   }();
