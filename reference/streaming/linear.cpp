@@ -5,42 +5,10 @@
 #include <cstring>
 
 #include "reference/streaming/linear_memory.hpp"
+#include "reference/streaming/spans.hpp"
 
 namespace tessera::streaming {
 namespace {
-
-std::int64_t bytes_of(Type type) { return type == Type::f32 ? 4 : 2; }
-
-void* at(void* data, Type type, std::int64_t offset) {
-  return static_cast<char*>(data) + offset * bytes_of(type);
-}
-const void* at(const void* data, Type type, std::int64_t offset) {
-  return static_cast<const char*>(data) + offset * bytes_of(type);
-}
-
-/// Rows lie a fixed distance apart (and may be handed to a product as they are).
-bool evenly_spaced(const std::int64_t* offsets, std::int64_t rows) {
-  for (std::int64_t r = 2; r < rows; ++r) {
-    if (offsets[r] - offsets[r - 1] != offsets[1] - offsets[0]) return false;
-  }
-  return rows < 2 || offsets[1] >= offsets[0];
-}
-
-/// Consecutive columns or depths [first, first + count).
-struct Span {
-  std::int64_t first, count;
-};
-
-Span block_span(std::int64_t index, std::int64_t block, std::int64_t extent) {
-  const std::int64_t first = index * block;
-  return {first, std::min(block, extent - first)};
-}
-
-/// A matrix of f32 with rows `ld` floats apart, as a product reads it.
-struct Operand {
-  const float* data;
-  std::int64_t ld;
-};
 
 class Walk {
  public:
@@ -84,9 +52,9 @@ class Walk {
   void step(std::int64_t chunk, std::int64_t range) {
     chunk_ = chunk;
     range_ = range;
-    chunk_rows_ = block_span(chunk, s_.rows, std::max(rows_, std::int64_t{0}));
-    gradient_rows_ = std::clamp<std::int64_t>(p_.gradient_rows - chunk_rows_.first, 0,
-                                              std::max<std::int64_t>(0, chunk_rows_.count));
+    chunk_rows_ = block_span(chunk, s_.rows, rows_);
+    const std::int64_t labelled = p_.gradient_rows - chunk_rows_.first;
+    gradient_rows_ = std::clamp<std::int64_t>(labelled, 0, chunk_rows_.count);
     blocks_ = block_span(range, s_.blocks, g_.v_blocks);
     if (range == 0 || s_.v_outer) prepare_x();
     compute_logits();
@@ -99,14 +67,8 @@ class Walk {
   void sum_class_weights() {
     for (std::int64_t block = 0; block < g_.v_blocks; ++block) {
       const Span columns = block_span(block, g_.v_block, p_.v);
-      double sum = static_cast<double>(columns.count);
-      if (p_.class_weight != nullptr) {
-        sum = 0.0;
-        for (std::int64_t j = 0; j < columns.count; ++j) {
-          sum += static_cast<double>(p_.class_weight[columns.first + j]);
-        }
-      }
-      memory_.class_sums[block] = sum;
+      memory_.class_sums[block] = sum_of(
+          p_.class_weight != nullptr ? p_.class_weight + columns.first : nullptr, columns.count);
     }
   }
 
@@ -171,7 +133,6 @@ class Walk {
 
   void compute_logits() {
     const std::int64_t rows = chunk_rows_.count;
-    if (rows <= 0) return;
     const std::int64_t slices = s_.values ? std::min(g_.slices, blocks_.count) : blocks_.count;
     const std::int64_t row_tasks = ceil_div(rows, g_.logit_rows);
     parallel(slices * row_tasks, [&](std::int64_t task, int index) {

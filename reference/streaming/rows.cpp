@@ -75,6 +75,13 @@ void merge_into(const RowSums& later, RowSums& sums) {
   sums.class_sum = class_sum;
 }
 
+double sum_of(const float* class_weight, std::int64_t n) {
+  if (class_weight == nullptr) return static_cast<double>(n);
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < n; ++i) sum += static_cast<double>(class_weight[i]);
+  return sum;
+}
+
 double log_sum_exp(double max, double sum) {
   return max == -std::numeric_limits<double>::infinity() ? max : max + std::log(sum);
 }

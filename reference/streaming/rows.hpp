@@ -50,6 +50,8 @@ void add_block(const Kernels& kernels, const float* logits, std::int64_t n, std:
                const BlockTerms& terms, RowSums& sums);
 /// Appends `later`, whose columns all lie behind those of `sums`.
 void merge_into(const RowSums& later, RowSums& sums);
+/// Sum of n class weights; nullptr: n.
+double sum_of(const float* class_weight, std::int64_t n);
 /// lse of (max, sum): -Inf when nothing finite was seen.
 double log_sum_exp(double max, double sum);
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "reference/streaming/spans.hpp"
+
 namespace tessera::streaming {
 namespace {
 
@@ -28,8 +30,6 @@ Memory lay_out(Arena& arena, std::int64_t rows, const SoftmaxPlan& plan, int thr
   }
   return m;
 }
-
-std::int64_t bytes_of(Type type) { return type == Type::f32 ? 4 : 2; }
 
 class Stream {
  public:
@@ -64,16 +64,8 @@ class Stream {
     for (std::int64_t column = begin; column < end; column += plan_.v_block) {
       const std::int64_t n = std::min(plan_.v_block, end - column);
       terms.first_column = column;
-      terms.class_sum = static_cast<double>(n);
-      if (p_.class_weight != nullptr) {
-        terms.class_weight = p_.class_weight + column;
-        if (p_.class_terms) {
-          terms.class_sum = 0.0;
-          for (std::int64_t j = 0; j < n; ++j) {
-            terms.class_sum += static_cast<double>(terms.class_weight[j]);
-          }
-        }
-      }
+      terms.class_weight = p_.class_weight != nullptr ? p_.class_weight + column : nullptr;
+      if (p_.class_terms) terms.class_sum = sum_of(terms.class_weight, n);
       load(row, column, n, tile);
       add_block(kernels_, tile, n, p_.labels[row], terms, sums);
     }
