@@ -185,7 +185,6 @@ class Walk {
 
   void merge_parts() {
     const std::int64_t rows = chunk_rows_.count;
-    if (rows <= 0) return;
     const std::int64_t slices = std::min(g_.slices, blocks_.count);
     constexpr std::int64_t rows_per_task = 256;  // a merge costs about as much as an exp
     parallel(ceil_div(rows, rows_per_task), [&](std::int64_t task, int) {
