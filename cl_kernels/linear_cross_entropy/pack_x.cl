@@ -6,7 +6,7 @@
 #include "common/types.cl"
 
 #define X_ARGUMENTS                                                                            \
-  global const ELEMENT(X_TYPE) * x, long x_offset, long16 geometry, long x_h_stride,           \
+  global const ELEMENT(X_TYPE) * x, long x_offset, row_geometry geometry, long x_h_stride,           \
       global const int *info, long info_offset, global const int *rows, long rows_offset,      \
       long chunk_begin, long segment_begin, long segment_end
 
@@ -22,7 +22,7 @@ kernel void pack_rows(X_ARGUMENTS, global float* out, long out_offset, long h_co
     if (i < count) {
       const long row = rows[rows_offset + i];
       if (row < segment_begin || row >= segment_end) continue;
-      const long base = x_offset + row_offset(geometry, row - segment_begin);
+      const long base = x_offset + row_offset(&geometry, row - segment_begin);
       for (long h = h0; h < h1; ++h) to[h * TILE_N + n] = LOAD(X_TYPE, x, base + h * x_h_stride);
     } else {
       for (long h = h0; h < h1; ++h) to[h * TILE_N + n] = 0.0f;
@@ -43,7 +43,7 @@ kernel void pack_columns(X_ARGUMENTS, global float* out, long out_offset, long h
   if (chunk_begin + i < info[info_offset + INFO_COUNT]) {
     const long row = rows[rows_offset + chunk_begin + i];
     if (row < segment_begin || row >= segment_end) return;
-    const long base = x_offset + row_offset(geometry, row - segment_begin) + h0 * x_h_stride;
+    const long base = x_offset + row_offset(&geometry, row - segment_begin) + h0 * x_h_stride;
     for (; n < valid; ++n) to[n] = LOAD(X_TYPE, x, base + n * x_h_stride);
   }
   for (; n < TILE_N; ++n) to[n] = 0.0f;

@@ -6,7 +6,7 @@
 #include "common/types.cl"
 
 #define OUT_ARGUMENTS \
-  global ELEMENT(OUT_TYPE) * out, long out_offset, long16 geometry, long out_h_stride, \
+  global ELEMENT(OUT_TYPE) * out, long out_offset, row_geometry geometry, long out_h_stride, \
       long segment_begin, long segment_end
 
 // Work-item (h / H_STEP, counted row of the chunk).
@@ -21,7 +21,7 @@ kernel void write_rows(global const float* sums, long sums_offset, int h_padded,
   global const float* from = sums + sums_offset + i / TILE_N * h_padded * TILE_N + i % TILE_N;
   const long row = rows[rows_offset + chunk_begin + i];
   if (row < segment_begin || row >= segment_end) return;
-  const long base = out_offset + row_offset(geometry, row - segment_begin);
+  const long base = out_offset + row_offset(&geometry, row - segment_begin);
   for (long h = h0; h < h1; ++h) {
     const long at = base + h * out_h_stride;
     const float value = from[h * TILE_N];
@@ -38,7 +38,7 @@ kernel void write_excluded(global const int* labels, long labels_offset, long h_
   if (label > LABEL_IGNORED || (label == LABEL_IGNORED && add)) return;
   const long h0 = (long)get_global_id(0) * H_STEP;
   const long h1 = h0 + H_STEP < h_count ? h0 + H_STEP : h_count;
-  const long base = out_offset + row_offset(geometry, row - segment_begin);
+  const long base = out_offset + row_offset(&geometry, row - segment_begin);
   const float value = label == LABEL_IGNORED ? 0.0f : NAN;
   for (long h = h0; h < h1; ++h) STORE(OUT_TYPE, out, base + h * out_h_stride, value);
 }

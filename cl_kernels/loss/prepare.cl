@@ -18,14 +18,14 @@
 // One work-item per row: label_out[row] = column in this call or LABEL_*; class_of_label[row] = the
 // weight of the label's class (1 without class weights, 0 for rows that do not count).
 kernel void gather_labels(global const ELEMENT(LABEL_TYPE) * labels, long labels_offset,
-                          long16 geometry, global const ELEMENT(CLASS_TYPE) * class_weight,
+                          row_geometry geometry, global const ELEMENT(CLASS_TYPE) * class_weight,
                           long class_offset, long class_stride, global int* label_out,
                           long label_out_offset, global float* class_of_label,
                           long class_of_label_offset, long rows, long v, long v_total,
                           long vocab_offset, long ignore_index) {
   const long row = get_global_id(0);
   if (row >= rows) return;
-  const long label = labels[labels_offset + row_offset(geometry, row)];
+  const long label = labels[labels_offset + row_offset(&geometry, row)];
   int result;
   float c = 0.0f;
   if (label == ignore_index) {
@@ -43,11 +43,11 @@ kernel void gather_labels(global const ELEMENT(LABEL_TYPE) * labels, long labels
 
 // One work-item per row: out[row * width + column] = the per-token input as dense f32.
 kernel void gather_values(global const ELEMENT(VALUE_TYPE) * values, long values_offset,
-                          long16 geometry, long column_stride, long width, global float* out,
+                          row_geometry geometry, long column_stride, long width, global float* out,
                           long out_offset, long rows) {
   const long row = get_global_id(0);
   if (row >= rows) return;
-  const long base = values_offset + row_offset(geometry, row);
+  const long base = values_offset + row_offset(&geometry, row);
   for (long column = 0; column < width; ++column) {
     out[out_offset + row * width + column] = LOAD(VALUE_TYPE, values, base + column * column_stride);
   }
@@ -55,12 +55,12 @@ kernel void gather_values(global const ELEMENT(VALUE_TYPE) * values, long values
 
 // One work-item per row: the inverse of gather for outputs whose rows lie at more than one stride.
 // i32 outputs (argmax) travel as their bits.
-kernel void scatter_rows(global const uint* values, long values_offset, long16 geometry,
+kernel void scatter_rows(global const uint* values, long values_offset, row_geometry geometry,
                          long column_stride, long width, global uint* out, long out_offset,
                          long rows) {
   const long row = get_global_id(0);
   if (row >= rows) return;
-  const long base = out_offset + row_offset(geometry, row);
+  const long base = out_offset + row_offset(&geometry, row);
   for (long column = 0; column < width; ++column) {
     out[base + column * column_stride] = values[values_offset + row * width + column];
   }

@@ -29,7 +29,7 @@ struct Binding {
 /// Scratch of one call, in f32 words; as an argument it is a Binding.
 using Scratch = Binding;
 
-/// Extents (eight) and strides (eight) of leading axes, as a long16 argument.
+/// Extents (eight) and strides (eight) of leading axes, as a struct argument (cl_kernels/common/rows.cl).
 using Geometry = std::array<std::int64_t, 16>;
 
 /// Work sizes of a launch; `local` all 0: the driver's choice.
