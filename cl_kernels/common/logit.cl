@@ -42,12 +42,12 @@ inline lane_row load_lane_row(global const float* coefficients, int ld, int row)
 
 // d loss / d logit. Rows that pad a panel give exactly 0, whatever their logits are: a select, since
 // 0 * NaN is NaN. A NaN factor compares false and stays.
-inline lane_f lane_dlogit(lane_f logit, lane_i is_label, float class_weight, lane_row r) {
+inline lane_f lane_dlogit(lane_f logit, lane_i is_label, lane_f class_weight, lane_row r) {
   const lane_f probability = lane_exp(logit - r.shift) * r.inverse_sum;
   lane_f g = r.p * probability;
   g = is_label ? g - r.y : g;
 #if CLASS_GRADIENT
-  g = g - r.c * (lane_f)(class_weight);
+  g = g - r.c * class_weight;
 #endif
   return r.inverse_sum < (lane_f)(0.0f) ? (lane_f)(0.0f) : g;
 }

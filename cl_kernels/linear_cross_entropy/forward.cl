@@ -5,6 +5,7 @@
 //
 // STORE_LOGITS also keeps the logits, [panel][v][TILE_N], for gradients (value_and_grad).
 #include "common/logit.cl"
+#include "common/statistics.cl"
 #include "linear_cross_entropy/operands.cl"
 
 #define A_AT(m, k) W_AT(k, v_tile + (m))
@@ -17,12 +18,6 @@
 #define A_VECTOR_M(m, k) W_VECTOR(k, v_tile + (m))
 #endif
 #include "engines/engine.cl"
-
-// The running statistics of one lane group in one slice.
-typedef struct {
-  lane_f max, sum, label_logit, class_logit, argmax_value, exp_logit;
-  lane_i argmax;
-} lane_stats;
 
 // Work-groups: (group of slices, group of panels). Slices are taken round robin, so that scratch is
 // needed per group and not per slice; results do not depend on who takes which.
@@ -48,17 +43,9 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void forward(
     const long v_begin = slice * v_block;
     const long v_end = v_begin + v_block < v_count ? v_begin + v_block : v_count;
     global float* slice_stats = stats + stats_offset + (long)(first_slice + slice) * STAT_FIELDS * ld;
-#if WANT_CLASS
-    float class_sum = 0.0f;
-#endif
     for (long v_tile = v_begin; v_tile < v_end; v_tile += TILE_M) {
       const int m_count = v_end - v_tile < TILE_M ? (int)(v_end - v_tile) : TILE_M;
       ENGINE_LOAD_A(m_count, h_count)
-#if WANT_CLASS
-      // Classes of the tiles before this one, whose logits move with the maximum; then with this.
-      const float class_before = class_sum;
-      for (int m = 0; m < m_count; ++m) class_sum += CLASS_AT(v_base + v_tile + m);
-#endif
       for (int panel = panel_begin; panel < panel_end; ++panel) {
         ENGINE_MULTIPLY(tile_c, TILE_N, x_base + x_offset + (long)panel * h_count * TILE_N, m_count,
                         h_count, 1)
@@ -70,98 +57,35 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void forward(
           global float* kept =
               logits + logits_offset + ((long)panel * v_count + v_tile) * TILE_N + column;
 #endif
-          lane_stats s;
-#define STAT(field) (slice_stats + (field)*ld + row)
-          if (v_tile == v_begin) {
-            s.max = s.label_logit = s.argmax_value = (lane_f)(-INFINITY);
-            s.sum = s.class_logit = s.exp_logit = (lane_f)(0.0f);
-            // The first column, unless another is larger: also where every logit is -Inf.
-            s.argmax = (lane_i)(argmax_base + (int)v_begin);
-          } else {
-            s.max = LANE_LOAD(STAT(STAT_MAX));
-            s.sum = LANE_LOAD(STAT(STAT_SUM));
-            s.label_logit = LANE_LOAD(STAT(STAT_LABEL_LOGIT));
-#if WANT_CLASS
-            s.class_logit = LANE_LOAD(STAT(STAT_CLASS_LOGIT));
-#endif
-#if WANT_ARGMAX
-            s.argmax_value = LANE_LOAD(STAT(STAT_ARGMAX_VALUE));
-            s.argmax = AS_LANE_I(LANE_LOAD(STAT(STAT_ARGMAX)));
-#endif
-#if WANT_EXP
-            s.exp_logit = LANE_LOAD(STAT(STAT_EXP_LOGIT));
-#endif
-          }
+          global float* at = slice_stats + row;
+          lane_stats s = v_tile == v_begin ? stats_empty(argmax_base + (int)v_begin)
+                                           : stats_load(at, ld);
 
           // First pass: logits, their maximum, the label's.
-          lane_f m_new = s.max;
+          lane_f maximum = s.max;
           for (int m = 0; m < m_count; ++m) {
             const int v = (int)(v_base + v_tile) + m;
-            lane_f logit = LANE_LOAD(tile + m * TILE_N);
-            logit = lane_logit(logit + (lane_f)(BIAS_AT((long)v)), scale, cap);
+            const lane_f z = LANE_LOAD(tile + m * TILE_N) + (lane_f)(BIAS_AT((long)v));
+            const lane_f logit = lane_logit(z, scale, cap);
             LANE_STORE(logit, tile + m * TILE_N);
 #if STORE_LOGITS
             LANE_STORE(logit, kept + (long)m * TILE_N);
 #endif
-            m_new = logit > m_new ? logit : m_new;
+            maximum = logit > maximum ? logit : maximum;
             s.label_logit = label == (lane_i)(v) ? logit : s.label_logit;
-#if WANT_ARGMAX
-            const lane_i larger = logit > s.argmax_value;
-            s.argmax_value = larger ? logit : s.argmax_value;
-            s.argmax = larger ? (lane_i)(argmax_base + (int)v_tile + m) : s.argmax;
-#endif
+            stats_argmax(&s, logit, (lane_i)(argmax_base + (int)v_tile + m));
           }
 
-          // Second pass: sums relative to the new maximum (0 while there is none but -Inf).
-          const lane_f shift = m_new == (lane_f)(-INFINITY) ? (lane_f)(0.0f) : m_new;
-          lane_f sum = (lane_f)(0.0f);
-#if WANT_CLASS
-          lane_f class_logit = (lane_f)(0.0f);
-#endif
-#if WANT_EXP
-          lane_f exp_logit = (lane_f)(0.0f);
-#endif
+          // Second pass: sums relative to the new maximum.
+          stats_move(&s, maximum);
+          const lane_f shift = stats_shift(maximum);
+          lane_stats block = stats_empty(0);
           for (int m = 0; m < m_count; ++m) {
-            const lane_f d = LANE_LOAD(tile + m * TILE_N) - shift;
-            const lane_f e = lane_exp(d);
-            sum += e;
-#if WANT_CLASS
-            // A class of weight 0 adds nothing, even where its logit is -Inf.
-            const float c = CLASS_AT(v_base + v_tile + m);
-            if (c != 0.0f) class_logit += (lane_f)(c)*d;
-#endif
-#if WANT_EXP
-            exp_logit += e == (lane_f)(0.0f) ? (lane_f)(0.0f) : e * d;
-#endif
+            const lane_f c = (lane_f)(CLASS_AT(v_base + v_tile + m));
+            stats_add(&block, LANE_LOAD(tile + m * TILE_N) - shift, c);
           }
-
-          // What was summed before becomes relative to the new maximum; where it stands still the
-          // factor is exactly 1.
-          const lane_f factor =
-              s.max == m_new ? (lane_f)(1.0f) : lane_exp(s.max - m_new);
-#if WANT_EXP || WANT_CLASS
-          const lane_f old_shift = s.max == (lane_f)(-INFINITY) ? (lane_f)(0.0f) : s.max;
-          const lane_f moved = s.max == m_new ? (lane_f)(0.0f) : old_shift - shift;
-#endif
-#if WANT_EXP
-          const lane_f before = factor * (s.exp_logit + moved * s.sum);
-          exp_logit += factor == (lane_f)(0.0f) ? (lane_f)(0.0f) : before;
-          LANE_STORE(exp_logit, STAT(STAT_EXP_LOGIT));
-#endif
-#if WANT_CLASS
-          class_logit += class_before != 0.0f ? s.class_logit + (lane_f)(class_before)*moved
-                                              : s.class_logit;
-          LANE_STORE(class_logit, STAT(STAT_CLASS_LOGIT));
-          LANE_STORE((lane_f)(class_sum), STAT(STAT_CLASS_SUM));
-#endif
-          LANE_STORE(s.sum * factor + sum, STAT(STAT_SUM));
-          LANE_STORE(m_new, STAT(STAT_MAX));
-          LANE_STORE(s.label_logit, STAT(STAT_LABEL_LOGIT));
-#if WANT_ARGMAX
-          LANE_STORE(s.argmax_value, STAT(STAT_ARGMAX_VALUE));
-          LANE_STORE(AS_LANE_F(s.argmax), STAT(STAT_ARGMAX));
-#endif
-#undef STAT
+          stats_join(&s, &block);
+          stats_store(&s, at, ld);
         }
       }
     }

@@ -52,7 +52,8 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void gradient(
               const int v = (int)(v_base + v_tile) + m;
               const lane_f z = LANE_LOAD(tile + m * TILE_N);
               const lane_f logit = lane_logit(z + (lane_f)(BIAS_AT((long)v)), scale, cap);
-              const lane_f g = lane_dlogit(logit, label == (lane_i)(v), CLASS_AT((long)v), r);
+              const lane_f g = lane_dlogit(logit, label == (lane_i)(v),
+                                            (lane_f)(CLASS_AT((long)v)), r);
               LANE_STORE(lane_dz(g, logit, scale, cap), to + (long)m * TILE_N + column);
             }
           }
@@ -90,7 +91,8 @@ kernel void gradient_of_stored(COLUMN_ARGUMENTS, global const int* labels, long 
   for (long v = v_begin; v < v_end; ++v) {
     const lane_f logit = LANE_LOAD(at + v * TILE_N);
     const lane_f g =
-        lane_dlogit(logit, label == (lane_i)((int)(v_base + v)), CLASS_AT(v_base + v), r);
+        lane_dlogit(logit, label == (lane_i)((int)(v_base + v)),
+                                 (lane_f)(CLASS_AT(v_base + v)), r);
     LANE_STORE(lane_dz(g, logit, scale, cap), at + v * TILE_N);
   }
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the statistics of vocabulary slices to the outputs of a row, and to what gradients need of
 // it. One work-item per row; slices are merged in order, so a result never depends on timing.
-#include "common/info.cl"
 #define LANES 1
-#include "common/lanes.cl"
+#include "common/statistics.cl"
 
 #ifndef CLASS_TYPE
 #define CLASS_TYPE TYPE_F32
@@ -52,14 +51,6 @@ kernel void fill_excluded(global const int* labels, long labels_offset, global f
   }
 }
 
-// 0 where the maximum is -Inf, so that differences with it are never (-Inf) - (-Inf).
-inline float shift_of(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
-
-// exp(from - to) for to >= from, exactly 1 where nothing changed and 0 where there was nothing.
-inline float rescale_factor(float from, float to) {
-  return from == to ? 1.0f : lane_exp(from - to);
-}
-
 // One work-item per counted row of a chunk: merges `slices` partial statistics, stored as
 // [slice][field][ld], and writes the outputs asked for at the row's own place. row_max and row_sum
 // keep the merged statistics for gradients.
@@ -81,95 +72,41 @@ kernel void merge(global const float* stats, long stats_offset, int slices, int 
   const long i = get_global_id(0);
   if (i >= ld || chunk_begin + i >= info[info_offset + INFO_COUNT]) return;
   stats += stats_offset;
-#define STAT(slice, field) stats[((long)(slice)*STAT_FIELDS + (field)) * ld + i]
-  float m = STAT(0, STAT_MAX);
-  float s = STAT(0, STAT_SUM);
-  float label_logit = STAT(0, STAT_LABEL_LOGIT);
-#if WANT_ARGMAX
-  float best = STAT(0, STAT_ARGMAX_VALUE);
-  int best_at = as_int(STAT(0, STAT_ARGMAX));
-#endif
-#if WANT_CLASS
-  float class_logit = STAT(0, STAT_CLASS_LOGIT);
-  float class_sum = STAT(0, STAT_CLASS_SUM);
-#endif
-#if WANT_EXP
-  float exp_logit = STAT(0, STAT_EXP_LOGIT);
-#endif
+  lane_stats s = stats_load(stats + i, ld);
   for (int slice = 1; slice < slices; ++slice) {
-    const float m2 = STAT(slice, STAT_MAX);
-    const float s2 = STAT(slice, STAT_SUM);
-    const float m_new = m2 > m ? m2 : m;
-    const float f1 = rescale_factor(m, m_new);
-    const float f2 = rescale_factor(m2, m_new);
-#if WANT_EXP || WANT_CLASS
-    // How far each side's logits move when they become relative to the new maximum.
-    const float d1 = shift_of(m) - shift_of(m_new);
-    const float d2 = shift_of(m2) - shift_of(m_new);
-#endif
-#if WANT_EXP
-    // A side without any finite logit has s = 0 and adds nothing (its d may be anything).
-    const float e2 = STAT(slice, STAT_EXP_LOGIT);
-    exp_logit = (f1 != 0.0f ? f1 * (exp_logit + d1 * s) : 0.0f) +
-                (f2 != 0.0f ? f2 * (e2 + d2 * s2) : 0.0f);
-#endif
-#if WANT_CLASS
-    const float c2 = STAT(slice, STAT_CLASS_SUM);
-    class_logit = (class_logit + (class_sum != 0.0f ? class_sum * d1 : 0.0f)) +
-                  (STAT(slice, STAT_CLASS_LOGIT) + (c2 != 0.0f ? c2 * d2 : 0.0f));
-    class_sum += c2;
-#endif
-    s = s * f1 + s2 * f2;
-    m = m_new;
-    const float l2 = STAT(slice, STAT_LABEL_LOGIT);
-    label_logit = l2 != -INFINITY ? l2 : label_logit;
-#if WANT_ARGMAX
-    const float b2 = STAT(slice, STAT_ARGMAX_VALUE);
-    if (b2 > best) {
-      best = b2;
-      best_at = as_int(STAT(slice, STAT_ARGMAX));
-    }
-#endif
+    lane_stats next = stats_load(stats + (long)slice * STAT_FIELDS * ld + i, ld);
+    const float maximum = next.max > s.max ? next.max : s.max;
+    stats_move(&s, maximum);
+    stats_move(&next, maximum);
+    stats_join(&s, &next);
+    s.label_logit = next.label_logit != -INFINITY ? next.label_logit : s.label_logit;
+    stats_argmax(&s, next.argmax_value, next.argmax);
   }
   const long row = rows[rows_offset + chunk_begin + i];
   if (row_max) {
-    row_max[row_max_offset + row] = m;
-    row_sum[row_sum_offset + row] = s;
+    row_max[row_max_offset + row] = s.max;
+    row_sum[row_sum_offset + row] = s.sum;
   }
   if (statistics) {
     const long at = statistics_offset + row * statistics_stride;
-    statistics[at] = m;
-    statistics[at + statistics_column] = s;
+    statistics[at] = s.max;
+    statistics[at + statistics_column] = s.sum;
   }
   if (partial) {
-    global float* out = partial + partial_offset + row * STAT_FIELDS;
-    out[STAT_MAX] = m;
-    out[STAT_SUM] = s;
-    out[STAT_LABEL_LOGIT] = label_logit;
-#if WANT_CLASS
-    out[STAT_CLASS_LOGIT] = class_logit;
-    out[STAT_CLASS_SUM] = class_sum;
-#endif
-#if WANT_ARGMAX
-    out[STAT_ARGMAX_VALUE] = best;
-    out[STAT_ARGMAX] = as_float(best_at);
-#endif
-#if WANT_EXP
-    out[STAT_EXP_LOGIT] = exp_logit;
-#endif
+    stats_store(&s, partial + partial_offset + row * STAT_FIELDS, 1);
   }
-  const float log_s = log(s);
-  const float lse_value = m + log_s;
+  const float log_s = log(s.sum);
+  const float lse_value = s.max + log_s;
   PUT(lse, row, lse_value);
 #if WANT_ARGMAX
-  PUT(argmax, row, best_at);
+  PUT(argmax, row, s.argmax);
 #endif
   // max - logit_y first: a confident row has both equal, and nothing cancels. Where the row has no
   // finite logit both are -Inf and the difference, like the loss, is NaN.
-  const float nll = (m - label_logit) + log_s;
+  const float nll = (s.max - s.label_logit) + log_s;
   PUT(label_logprob, row, -nll);
 #if WANT_EXP
-  PUT(entropy, row, log_s - exp_logit / s);
+  PUT(entropy, row, log_s - s.exp_logit / s.sum);
 #endif
   const float w = weight ? weight[weight_offset + row] : 1.0f;
   const float z = logsumexp_weight != 0.0f ? logsumexp_weight * lse_value * lse_value : 0.0f;
@@ -182,7 +119,7 @@ kernel void merge(global const float* stats, long stats_offset, int slices, int 
 #if WANT_CLASS
     // sum of c * (lse - logit), as c's total times log(sum) minus what is relative to the maximum.
     if (label_smoothing != 0.0f) {
-      value += label_smoothing / v_total * (class_sum * log_s - class_logit);
+      value += label_smoothing / v_total * (s.class_sum * log_s - s.class_logit);
     }
 #endif
     OUTPUT_ROW(loss, row) = w * (value + z);
@@ -231,7 +168,7 @@ kernel void coefficients(global float* out, long out_offset, int ld, global cons
   // A loss that has no gradient (mean over nothing) must not turn an infinite lse into NaN.
   float p = wd != 0.0f ? wd * (a + z) : 0.0f;
   if (dlse) p += dlse[dlse_offset + row];
-  out[ROW_SHIFT * ld + i] = shift_of(m);
+  out[ROW_SHIFT * ld + i] = stats_shift(m);
   // A row of nothing but -Inf has s = 0: its probabilities 0 / 0 are NaN, like its loss.
   out[ROW_INVERSE_SUM * ld + i] = 1.0f / s;
   out[ROW_P * ld + i] = p;

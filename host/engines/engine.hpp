@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "host/opencl/runtime.hpp"
@@ -74,6 +76,11 @@ std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts);
 std::unique_ptr<Engine> make_simt_engine(const opencl::DeviceFacts& facts);
 /// By name ("cpu"); nullptr for an unknown one.
 std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts);
+
+/// Why extents are beyond what kernels count with: rows, h and columns of one launch are 32-bit
+/// (offsets are 64-bit throughout). Nothing: they are not.
+std::optional<std::string> beyond_32_bits(
+    std::initializer_list<std::pair<const char*, std::int64_t>> extents);
 
 /// Rounds up to a multiple.
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {

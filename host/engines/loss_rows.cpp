@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "host/engines/engine.hpp"
-#include "host/loss/rows.hpp"
+#include "host/engines/segments.hpp"
 #include "host/loss/validate.hpp"
 
 namespace tessera::engines {
@@ -21,18 +21,6 @@ constexpr std::int64_t info_words = 16;  ///< cl_kernels/common/info.cl
 
 std::int64_t region_words(std::int64_t words) {
   return round_up(std::max<std::int64_t>(words, 1), 16);
-}
-
-opencl::Geometry geometry_of(const Binding& binding, int axes) {
-  const loss::RowOffsets offsets(
-      View::host(nullptr, binding.dtype, binding.extents, binding.strides), axes);
-  opencl::Geometry geometry{};
-  for (int axis = 0; axis < Dims::max_rank; ++axis) {
-    const bool used = axis < offsets.rank();
-    geometry[static_cast<std::size_t>(axis)] = used ? offsets.extent(axis) : 1;
-    geometry[static_cast<std::size_t>(axis + Dims::max_rank)] = used ? offsets.stride(axis) : 0;
-  }
-  return geometry;
 }
 
 std::string type_option(const char* name, DType type) {

@@ -14,9 +14,6 @@
 /// labels, compaction of the rows that count, merging of slices, outputs, gradient coefficients.
 namespace tessera::engines {
 
-/// Extents and strides of leading axes as a kernel argument (cl_kernels/common/rows.cl).
-opencl::Geometry geometry_of(const opencl::Binding& binding, int axes);
-
 /// `-DNAME=<type>` for a kernel.
 std::string type_option(const char* name, DType type);
 

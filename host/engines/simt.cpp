@@ -87,4 +87,13 @@ std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::Devic
   return nullptr;
 }
 
+std::optional<std::string> beyond_32_bits(
+    std::initializer_list<std::pair<const char*, std::int64_t>> extents) {
+  constexpr std::int64_t most = (std::int64_t{1} << 31) - 4096;  // room to round up to tiles
+  for (const auto& [name, extent] : extents) {
+    if (extent > most) return fmt::format("{} is {}, beyond {}", name, extent, most);
+  }
+  return std::nullopt;
+}
+
 }  // namespace tessera::engines

@@ -13,13 +13,7 @@ std::optional<std::string> why_unsupported(ContextState& state, const Request& r
   if (runtime == nullptr) return "the context has no OpenCL device";
   if (auto reason = engines::make_engine(family, runtime->facts())->why_unsupported())
     return reason;
-  // Kernels count rows, h and columns of one launch in 32 bits; offsets are 64-bit throughout.
-  constexpr std::int64_t most = (std::int64_t{1} << 31) - 4096;
-  if (request.loss.b > most || request.h > most || request.loss.v > most) {
-    return fmt::format("B {}, H {} or V {} is beyond 2^31", request.loss.b, request.h,
-                       request.loss.v);
-  }
-  return std::nullopt;
+  return engines::beyond_32_bits({{"B", request.loss.b}, {"H", request.h}, {"V", request.loss.v}});
 }
 
 void describe(Dispatch& dispatch, const engines::Engine& engine, const Schedule& schedule,
@@ -28,9 +22,7 @@ void describe(Dispatch& dispatch, const engines::Engine& engine, const Schedule&
   dispatch.schedule = schedule.name;
   dispatch.device = info.name;
   dispatch.driver = info.driver;
-  dispatch.block_sizes = {{"b_block_size", schedule.blocks.b_block_size},
-                          {"h_block_size", schedule.blocks.h_block_size},
-                          {"v_block_size", schedule.blocks.v_block_size}};
+  dispatch.block_sizes = to_named(schedule.blocks);
   dispatch.block_source = schedule.source;
   dispatch.knobs = engine.knobs();
   dispatch.knobs.push_back({"slices", schedule.slices});

@@ -54,9 +54,8 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
     p.write_w = {"linear_cross_entropy/grad_w.cl", plain + out};
   }
   if (g.grad_bias) {
-    p.write_bias = {
-        "linear_cross_entropy/grad_w.cl",
-        fmt::format("{} {} -DOUT_LAYOUT=1", plain,
+    p.write_bias = {"linear_cross_entropy/grad_w.cl",
+                    fmt::format("{} {} -DOUT_LAYOUT=1", plain,
                                 engines::type_option("OUT_TYPE", g.grad_bias.dtype()))};
   }
   p.grad_x = {"linear_cross_entropy/grad_x.cl", shape + w};

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "host/loss/rows.hpp"
-
 namespace tessera::linear_cross_entropy {
 
 using engines::ceil_div;
@@ -69,71 +67,19 @@ void Run::bind() {
   pack_ = take(regions.pack, "packed operand");
   tile_ = take(regions.tile, "tiles");
 
-  x_segments_ = segments(request_.x, "x", false);
+  x_segments_ =
+      engines::bind_segments(call_, request_.x, request_.loss.b, "x", engines::Access::read);
   const auto& g = request_.gradients;
-  if (g.grad_x) grad_x_segments_ = segments(g.grad_x, "grad_x", true);
+  if (g.grad_x) {
+    grad_x_segments_ =
+        engines::bind_segments(call_, g.grad_x, request_.loss.b, "grad_x",
+                               g.accumulate ? engines::Access::update : engines::Access::write);
+  }
   if (request_.bias) {
     bias_ = call_.read(request_.bias, "bias");
     bias_stride_ = bias_.strides[0];
   }
   if (g.grad_bias) grad_bias_ = call_.write(g.grad_bias, "grad_bias", g.accumulate);
-}
-
-std::vector<Run::Segment> Run::segments(const View& view, const char* name, bool write) {
-  // Merged leading axes, outermost first, so that a cut along the outermost is a range of rows.
-  const int leading = view.rank() - 1;
-  const loss::RowOffsets offsets(view, leading);
-  Dims extents;
-  Dims strides;
-  for (int axis = 0; axis < offsets.rank(); ++axis) {
-    extents.push_back(offsets.extent(axis));
-    strides.push_back(offsets.stride(axis));
-  }
-  const std::int64_t outer = extents.empty() ? 1 : extents[0];
-  const std::int64_t rows_each =
-      extents.empty() ? 1 : extents.product() / std::max<std::int64_t>(outer, 1);
-  extents.push_back(view.extents().back());
-  strides.push_back(view.strides().back());
-  const View merged = view.reshaped(extents, strides);
-
-  const auto part_of = [&](std::int64_t begin, std::int64_t count) {
-    if (offsets.rank() == 0) return merged;
-    Dims part = extents;
-    part[0] = count;
-    const auto bytes = begin * strides[0] * static_cast<std::int64_t>(size_of(view.dtype()));
-    if (view.is_device()) {
-      return View::device(view.device_memory(), view.byte_offset() + bytes, view.dtype(), part,
-                          strides);
-    }
-    return View::host(static_cast<const char*>(view.host_data()) + bytes, view.dtype(), part,
-                      strides);
-  };
-  std::int64_t count = std::max<std::int64_t>(outer, 1);
-  while (count > 1 && !view.is_device() && !call_.fits(part_of(0, count)))
-    count = ceil_div(count, 2);
-
-  std::vector<Segment> list;
-  for (std::int64_t begin = 0; begin < std::max<std::int64_t>(outer, 1); begin += count) {
-    const std::int64_t here = std::min(count, std::max<std::int64_t>(outer, 1) - begin);
-    const View part = part_of(begin, here);
-    Segment segment;
-    segment.begin = begin * rows_each;
-    segment.end = std::min(request_.loss.b, (begin + here) * rows_each);
-    if (write) {
-      const auto target = part.is_device()
-                              ? MutableView::device(part.device_memory(), part.byte_offset(),
-                                                    part.dtype(), part.extents(), part.strides())
-                              : MutableView::host(const_cast<void*>(part.host_data()), part.dtype(),
-                                                  part.extents(), part.strides());
-      segment.bound = call_.write(target, name, request_.gradients.accumulate);
-    } else {
-      segment.bound = call_.read(part, name);
-    }
-    segment.geometry = engines::geometry_of(segment.bound, segment.bound.extents.rank() - 1);
-    segment.h_stride = segment.bound.strides.back();
-    list.push_back(std::move(segment));
-  }
-  return list;
 }
 
 std::vector<Run::Piece> Run::pieces() const {
@@ -186,7 +132,7 @@ void Run::pack(const Chunk& chunk, bool columns) {
     if (columns) {
       call_.launch(programs_.pack_x, "pack_columns",
                    engines::per_element(chunk.rows, ceil_div(h, tile_n_)), segment.bound,
-                   segment.geometry, segment.h_stride, rows_.info(), rows_.rows(), chunk.begin,
+                   segment.geometry, segment.stride, rows_.info(), rows_.rows(), chunk.begin,
                    segment.begin, segment.end, packed_columns_, h, chunk.rows);
     } else {
       const auto steps =
@@ -196,8 +142,8 @@ void Run::pack(const Chunk& chunk, bool columns) {
           programs_.pack_x, "pack_rows",
           Range{{(steps + group - 1) / group * group, static_cast<std::size_t>(chunk.panels), 1},
                 {group, 1, 1}},
-          segment.bound, segment.geometry, segment.h_stride, rows_.info(), rows_.rows(),
-          chunk.begin, segment.begin, segment.end, packed_rows_, h);
+          segment.bound, segment.geometry, segment.stride, rows_.info(), rows_.rows(), chunk.begin,
+          segment.begin, segment.end, packed_rows_, h);
     }
   }
 }
@@ -332,14 +278,14 @@ void Run::write_x(const Chunk& chunk) {
     call_.launch(programs_.write_x, "write_rows",
                  Range{{first, static_cast<std::size_t>(chunk.rows), 1}, {group, 1, 1}},
                  sums_x(chunk), narrow(schedule_.h_padded), request_.h, chunk.rows, rows_.info(),
-                 rows_.rows(), chunk.begin, segment.bound, segment.geometry, segment.h_stride,
+                 rows_.rows(), chunk.begin, segment.bound, segment.geometry, segment.stride,
                  segment.begin, segment.end, std::int32_t{g.accumulate});
     if (chunk.index > 0 || segment.end == segment.begin) continue;
     call_.launch(
         programs_.write_x, "write_excluded",
         Range{{first, static_cast<std::size_t>(segment.end - segment.begin), 1}, {group, 1, 1}},
-        rows_.labels(), request_.h, segment.bound, segment.geometry, segment.h_stride,
-        segment.begin, segment.end, std::int32_t{g.accumulate});
+        rows_.labels(), request_.h, segment.bound, segment.geometry, segment.stride, segment.begin,
+        segment.end, std::int32_t{g.accumulate});
   }
 }
 

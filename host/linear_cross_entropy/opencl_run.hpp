@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "host/engines/loss_rows.hpp"
+#include "host/engines/segments.hpp"
 #include "host/linear_cross_entropy/opencl_plan.hpp"
 
 namespace tessera::linear_cross_entropy {
@@ -33,19 +34,11 @@ class Run {
     std::int64_t begin = 0, count = 0;
     opencl::Binding w{}, grad_w{};
   };
-  /// Rows [begin, end) of x or grad_x that one binding reaches.
-  struct Segment {
-    std::int64_t begin = 0, end = 0;
-    opencl::Binding bound{};
-    opencl::Geometry geometry{};
-    std::int64_t h_stride = 1;
-  };
   struct Chunk {
     std::int64_t index = 0, begin = 0, rows = 0, panels = 0;
   };
 
   void bind();
-  std::vector<Segment> segments(const View& view, const char* name, bool write);
   std::vector<Piece> pieces() const;
   void bind_piece(Piece& piece, bool needs_grad_w);
   std::vector<Chunk> chunks() const;
@@ -75,7 +68,7 @@ class Run {
   engines::LossRows rows_;
   Programs programs_;
   std::int64_t tile_n_;
-  std::vector<Segment> x_segments_, grad_x_segments_;
+  std::vector<engines::Segment> x_segments_, grad_x_segments_;
   opencl::Binding bias_{}, grad_bias_{};
   std::int64_t bias_stride_ = 1;
   opencl::Scratch packed_rows_{}, packed_columns_{}, stats_{}, coefficients_{}, dz_{};

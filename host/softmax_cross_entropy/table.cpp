@@ -6,7 +6,9 @@ namespace tessera::softmax_cross_entropy {
 const dispatch::Table<Request>& table() {
   static const dispatch::Table<Request> rows = [] {
     dispatch::Table<Request> result;
-#ifndef TESSERA_OPENCL
+#ifdef TESSERA_OPENCL
+    result = opencl_implementations();
+#else
     result.push_back(dispatch::left_out<Request>(
         "opencl", "this library was built without OpenCL (TESSERA_OPENCL=OFF)"));
 #endif

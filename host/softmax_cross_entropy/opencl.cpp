@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "host/engines/engine.hpp"
+#include "host/engines/loss_rows.hpp"
+#include "host/engines/segments.hpp"
+#include "host/softmax_cross_entropy/request.hpp"
+#include "tuning/lookup/lookup.hpp"
+
+namespace tessera::softmax_cross_entropy {
+namespace {
+
+using engines::ceil_div;
+using engines::round_up;
+using opencl::Range;
+using opencl::Scratch;
+
+struct Schedule {
+  BlockSizes blocks{};
+  BlockSource source = BlockSource::fallback;
+  std::int64_t chunk_rows = 0;
+  std::int64_t slices = 0;
+  std::int64_t scratch_words = 0;
+};
+
+/// Work-items of a group: a CPU core streams a slice with its vectors alone.
+std::int64_t group_of(const engines::Engine& engine) { return engine.lanes() == 1 ? 64 : 1; }
+
+std::int64_t scratch_of(const Request& r, const engines::Engine& engine, std::int64_t chunk,
+                        std::int64_t slices) {
+  std::int64_t words = engines::loss_rows_words(r.loss, engine.tile_n());
+  if (r.loss.wants_values()) words += engines::region_words(8 * slices * chunk);
+  if (r.loss.wants_gradients()) words += engines::region_words(5 * chunk);
+  return words;
+}
+
+Schedule make_schedule(const Request& r, const engines::Engine& engine,
+                       const opencl::DeviceFacts& facts, const DeviceInfo& info) {
+  const tuning::Key key{"softmax_cross_entropy",
+                        info.name,
+                        info.type,
+                        to_string(r.loss.pass),
+                        "opencl." + engine.name(),
+                        to_string(r.logits.dtype()),
+                        {r.loss.b, r.loss.v}};
+  const std::int64_t unit = group_of(engine) * engine.lanes();
+  const auto decision = tuning::decide<BlockSizes>(
+      r.execution.block_sizes, key,
+      [&](const BlockSizes& b) {
+        return BlockSizes{b.b_block_size, round_up(b.v_block_size, unit)};
+      },
+      [&]() -> std::optional<BlockSizes> {
+        // Rows alone feed every core; few rows are cut into slices until they do. A slice of 8192
+        // columns keeps the statistics, 32 bytes each, far below the logits they come from.
+        const std::int64_t wanted = 8 * facts.compute_units;
+        const std::int64_t pieces = std::max<std::int64_t>(
+            {1, ceil_div(wanted, std::max<std::int64_t>(r.loss.b, 1)), ceil_div(r.loss.v, 8192)});
+        return BlockSizes{4096, std::max(unit, round_up(ceil_div(r.loss.v, pieces), unit))};
+      });
+  if (decision.block_sizes.v_block_size % unit != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("block_sizes: v_block_size = {} is illegal for opencl.{}: it must be a "
+                            "positive multiple of {}",
+                            decision.block_sizes.v_block_size, engine.name(), unit));
+  }
+  Schedule s;
+  s.blocks = decision.block_sizes;
+  s.source = decision.source;
+  s.blocks.b_block_size = std::min(s.blocks.b_block_size, std::max<std::int64_t>(r.loss.b, 1));
+  s.blocks.v_block_size =
+      std::min(s.blocks.v_block_size, round_up(std::max<std::int64_t>(r.loss.v, 1), unit));
+  s.slices = ceil_div(std::max<std::int64_t>(r.loss.v, 1), s.blocks.v_block_size);
+  s.chunk_rows = s.blocks.b_block_size;
+  std::int64_t bytes = std::int64_t{64} << 20;
+  if (facts.is_gpu) bytes = facts.global_memory_bytes / 16;
+  if (r.execution.workspace_bytes) bytes = static_cast<std::int64_t>(*r.execution.workspace_bytes);
+  const auto allowed = [&](std::int64_t chunk) {
+    return scratch_of(r, engine, chunk, s.slices) * 4 <= bytes &&
+           8 * s.slices * chunk * 4 <= facts.max_allocation_bytes;
+  };
+  while (s.chunk_rows > 1 && !allowed(s.chunk_rows)) s.chunk_rows = ceil_div(s.chunk_rows, 2);
+  if (!allowed(s.chunk_rows) && r.execution.workspace_bytes) {
+    throw Error(
+        ErrorCode::workspace_too_small,
+        fmt::format("workspace_bytes: {} is too small for B {}, V {} on opencl.{}; it needs "
+                    "at least {}",
+                    bytes, r.loss.b, r.loss.v, engine.name(),
+                    scratch_of(r, engine, 1, s.slices) * 4));
+  }
+  s.scratch_words = scratch_of(r, engine, s.chunk_rows, s.slices);
+  return s;
+}
+
+struct Programs {
+  opencl::Specialisation forward, gradient;
+};
+
+Programs programs_of(const Request& r, const engines::Engine& engine) {
+  const auto contiguous = [](const View& view) {
+    return view.strides().back() == 1 || view.extents().back() == 1 ? 1 : 0;
+  };
+  const auto& o = r.loss.options;
+  std::string shared = fmt::format(
+      "-DLANES={} -DGROUP={} {} -DV_CONTIGUOUS={} -DSOFT_CAP={} -DHAS_CLASS_WEIGHT={}",
+      engine.lanes(), group_of(engine), engines::type_option("LOGITS_TYPE", r.logits.dtype()),
+      contiguous(r.logits), o.logit_soft_cap != 0.0f ? 1 : 0, r.loss.class_weight ? 1 : 0);
+  if (r.loss.class_weight) {
+    shared.append(" ").append(engines::type_option("CLASS_TYPE", r.loss.class_weight.dtype()));
+  }
+  Programs p;
+  p.forward = {"softmax_cross_entropy/forward.cl", shared + engines::statistics_options(r.loss)};
+  if (r.gradients.grad_logits) {
+    p.gradient = {
+        "softmax_cross_entropy/gradient.cl",
+        fmt::format("{} {} -DOUT_CONTIGUOUS={} -DCLASS_GRADIENT={}", shared,
+                    engines::type_option("OUT_TYPE", r.gradients.grad_logits.dtype()),
+                    contiguous(r.gradients.grad_logits), o.label_smoothing != 0.0f ? 1 : 0)};
+  }
+  return p;
+}
+
+/// One call: statistics and values of each chunk of rows, then its gradient.
+void enqueue(opencl::Call& call, const Request& r, const engines::Engine& engine,
+             const Schedule& s) {
+  const auto& o = r.loss.options;
+  const auto& g = r.gradients;
+  const auto programs = programs_of(r, engine);
+  engines::LossRows rows(call, r.loss, engine.tile_n());
+  rows.prepare();
+  const auto logits =
+      engines::bind_segments(call, r.logits, r.loss.b, "logits", engines::Access::read);
+  std::vector<engines::Segment> out;
+  if (g.grad_logits) {
+    out = engines::bind_segments(call, g.grad_logits, r.loss.b, "grad_logits",
+                                 g.accumulate ? engines::Access::update : engines::Access::write);
+  }
+  Scratch stats;
+  Scratch coefficients;
+  if (r.loss.wants_values()) stats = call.scratch(8 * s.slices * s.chunk_rows, "statistics");
+  if (r.loss.wants_gradients()) coefficients = call.scratch(5 * s.chunk_rows, "coefficients");
+
+  const auto group = static_cast<std::size_t>(group_of(engine));
+  const auto grid = [&](std::int64_t row_count) {
+    return Range{
+        {static_cast<std::size_t>(s.slices) * group, static_cast<std::size_t>(row_count), 1},
+        {group, 1, 1}};
+  };
+  const auto ld = static_cast<std::int32_t>(s.chunk_rows);
+  for (std::int64_t begin = 0; begin < r.loss.b; begin += s.chunk_rows) {
+    if (r.loss.wants_values()) {
+      for (const auto& part : logits) {
+        call.launch(programs.forward, "forward", grid(s.chunk_rows), part.bound, part.geometry,
+                    part.stride, part.begin, part.end, rows.class_weight(), rows.class_stride(),
+                    rows.info(), rows.rows(), rows.compact_labels(), begin, r.loss.v,
+                    s.blocks.v_block_size, stats, ld, o.logit_scale, o.logit_soft_cap,
+                    static_cast<std::int32_t>(o.vocab_offset));
+      }
+      rows.merge(stats, s.slices, s.chunk_rows, begin);
+    }
+    if (!r.loss.wants_gradients()) continue;
+    rows.coefficients(coefficients, s.chunk_rows, begin);
+    for (const auto& part : logits) {
+      for (const auto& to : out) {
+        if (std::max(part.begin, to.begin) >= std::min(part.end, to.end)) continue;
+        call.launch(programs.gradient, "gradient", grid(s.chunk_rows), part.bound, part.geometry,
+                    part.stride, part.begin, part.end, rows.class_weight(), rows.class_stride(),
+                    rows.info(), rows.rows(), rows.compact_labels(), begin, r.loss.v,
+                    s.blocks.v_block_size, coefficients, ld, to.bound, to.geometry, to.stride,
+                    to.begin, to.end, o.logit_scale, o.logit_soft_cap, std::int32_t{g.accumulate});
+      }
+    }
+  }
+  // Rows that do not count come last: in place, their logits are gone after this.
+  for (const auto& to : out) {
+    if (to.end == to.begin) continue;
+    call.launch(programs.gradient, "gradient_excluded", grid(to.end - to.begin), rows.labels(),
+                r.loss.v, s.blocks.v_block_size, to.bound, to.geometry, to.stride, to.begin, to.end,
+                std::int32_t{g.accumulate});
+  }
+  rows.finish();
+}
+
+/// An engine for the device behind a context, with why it cannot serve.
+std::optional<std::string> why_unsupported(ContextState& state, const Request& request,
+                                           const std::string& family) {
+  auto* runtime = opencl::runtime_of(state);
+  if (runtime == nullptr) return "the context has no OpenCL device";
+  if (auto reason = engines::make_engine(family, runtime->facts())->why_unsupported())
+    return reason;
+  return engines::beyond_32_bits({{"B", request.loss.b}, {"V", request.loss.v}});
+}
+
+void describe(Dispatch& dispatch, const engines::Engine& engine, const Schedule& schedule,
+              const DeviceInfo& info) {
+  dispatch.implementation = "opencl." + engine.name();
+  dispatch.schedule = "streamed";
+  dispatch.device = info.name;
+  dispatch.driver = info.driver;
+  dispatch.block_sizes = to_named(schedule.blocks);
+  dispatch.block_source = schedule.source;
+  dispatch.knobs = {{"lanes", engine.lanes()},
+                    {"group", group_of(engine)},
+                    {"slices", schedule.slices},
+                    {"chunk_rows", schedule.chunk_rows}};
+  dispatch.workspace_bytes = schedule.scratch_words * 4;
+}
+
+std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
+                                       const Request& request, dispatch::Attempt& attempt,
+                                       const std::string& family) {
+  auto& runtime = *opencl::runtime_of(*state);
+  const auto engine = engines::make_engine(family, runtime.facts());
+  const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
+  describe(attempt.dispatch, *engine, schedule, runtime.info());
+  opencl::Call call(
+      state, runtime,
+      {request.execution.queue, request.execution.wait_for, request.execution.workspace}, attempt);
+  enqueue(call, request, *engine, schedule);
+  return call.finish();
+}
+
+Plan plan(ContextState& state, const Request& request, const std::string& family) {
+  auto& runtime = *opencl::runtime_of(state);
+  const auto engine = engines::make_engine(family, runtime.facts());
+  const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
+  Plan result;
+  describe(result.dispatch, *engine, schedule, runtime.info());
+  result.workspace_bytes = schedule.scratch_words * 4;
+  result.minimum_workspace_bytes = scratch_of(request, *engine, 1, schedule.slices) * 4;
+  auto kernels = engines::loss_kernels_of(request.loss);
+  const auto programs = programs_of(request, *engine);
+  if (request.loss.wants_values()) kernels.emplace_back(programs.forward, "forward");
+  if (request.gradients.grad_logits) {
+    kernels.emplace_back(programs.gradient, "gradient");
+    kernels.emplace_back(programs.gradient, "gradient_excluded");
+  }
+  for (const auto& [program, entry] : kernels) runtime.programs().kernel(program, entry);
+  return result;
+}
+
+}  // namespace
+
+std::vector<dispatch::Implementation<Request>> opencl_implementations() {
+  std::vector<dispatch::Implementation<Request>> rows;
+  for (const char* name : {"cpu", "simt"}) {
+    const std::string family = name;
+    dispatch::Implementation<Request> row;
+    row.name = "opencl." + family;
+    row.description = engines::make_engine(family, {})->description();
+    row.why_unsupported = [family](ContextState& state, const Request& request) {
+      return why_unsupported(state, request, family);
+    };
+    row.run = [family](const std::shared_ptr<ContextState>& state, const Request& request,
+                       dispatch::Attempt& attempt) { return run(state, request, attempt, family); };
+    row.plan = [family](ContextState& state, const Request& request) {
+      return plan(state, request, family);
+    };
+    row.infer = [family](ContextState& state, const Request& request) {
+      auto& runtime = *opencl::runtime_of(state);
+      const auto engine = engines::make_engine(family, runtime.facts());
+      const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
+      return std::pair{schedule.blocks, schedule.source};
+    };
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace tessera::softmax_cross_entropy
