@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "programs/report.hpp"
+#include "tessera/dtype.hpp"
+#include "tessera/execution.hpp"
+
+namespace tessera::programs {
+
+/// The command line of tessera-info.
+struct InfoOptions {
+  std::string device;
+  std::vector<std::int64_t> shape;  ///< B, H, V; empty: no question about a shape
+  std::optional<DType> x_dtype, w_dtype;
+  bool w_is_vh = false;
+  Pass pass = Pass::value_and_grad;
+  std::vector<std::string> implementation;
+  std::vector<std::int64_t> block_sizes;
+  std::optional<std::int64_t> workspace_bytes;
+  bool json = false;
+};
+
+void add_info_options(CLI::App& app, InfoOptions& options);
+/// Throws `Error invalid_argument` for options that do not go together.
+void check_info_options(const CLI::App& app, const InfoOptions& options);
+
+/// `devices`, `default_device`, `implementations` and, with a shape, `request`, `plan` (or
+/// `plan_error`), `cost` and `verdicts`: for each implementation whether it would run and why not.
+Json gather_info(const InfoOptions& options);
+
+/// The same for people.
+std::string info_text(const Json& info);
+
+}  // namespace tessera::programs

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "programs/info.hpp"
+
+namespace tessera::programs {
+namespace {
+
+std::string text_of(const Json& json) { return json.get<std::string>(); }
+
+std::string mebibytes(const Json& bytes) {
+  return fmt::format("{:.1f} MiB", bytes.get<double>() / (1 << 20));
+}
+
+std::string values(const Json& object) {
+  std::string result;
+  for (const auto& [name, value] : object.items()) {
+    result += fmt::format("{}{} {}", result.empty() ? "" : ", ", name, value.get<std::int64_t>());
+  }
+  return result;
+}
+
+using Out = std::back_insert_iterator<std::string>;
+
+void devices_text(const Json& info, Out out) {
+  if (info.at("devices").empty()) {
+    fmt::format_to(out, "No OpenCL device was found; calls run on the host.\n");
+  }
+  for (const auto& device : info.at("devices")) {
+    const bool used =
+        !info.at("device").is_null() && info.at("device").at("selector") == device.at("selector");
+    fmt::format_to(
+        out,
+        "{} {}  {} ({})\n"
+        "      {}, {}, driver {}\n"
+        "      {} compute units, {} memory, {} at once, {} bytes local{}\n",
+        used ? "*" : " ", text_of(device.at("selector")), text_of(device.at("name")),
+        text_of(device.at("type")), text_of(device.at("platform")), text_of(device.at("version")),
+        text_of(device.at("driver")), device.at("compute_units").get<std::int64_t>(),
+        mebibytes(device.at("global_memory_bytes")), mebibytes(device.at("max_allocation_bytes")),
+        device.at("local_memory_bytes").get<std::int64_t>(),
+        device.at("shares_host_memory").get<bool>() ? ", uses host memory as it is" : "");
+  }
+  fmt::format_to(out, "Host threads: {}\n", info.at("threads").get<int>());
+}
+
+void plan_text(const Json& info, Out out) {
+  const auto& request = info.at("request");
+  fmt::format_to(out, "\n{} {} B {} H {} V {}, x {}, w {} {}:\n", text_of(request.at("operator")),
+                 text_of(request.at("pass")), request.at("b").get<std::int64_t>(),
+                 request.at("h").get<std::int64_t>(), request.at("v").get<std::int64_t>(),
+                 text_of(request.at("x_dtype")), text_of(request.at("w_dtype")),
+                 text_of(request.at("w_layout")));
+  const auto& plan = info.at("plan");
+  if (plan.is_null()) {
+    fmt::format_to(out, "  nothing would run: {}\n", text_of(info.at("plan_error")));
+  } else {
+    fmt::format_to(out,
+                   "  runs on      {}, {}{}{}\n"
+                   "  schedule     {}\n"
+                   "  blocks       {} (from: {})\n",
+                   text_of(plan.at("implementation")), text_of(plan.at("device")),
+                   text_of(plan.at("driver")).empty() ? "" : ", driver ",
+                   text_of(plan.at("driver")), text_of(plan.at("schedule")),
+                   values(plan.at("block_sizes")), text_of(plan.at("block_source")));
+    if (!plan.at("knobs").empty()) {
+      fmt::format_to(out, "  knobs        {}\n", values(plan.at("knobs")));
+    }
+    fmt::format_to(out, "  workspace    {} (at least {})\n", mebibytes(plan.at("workspace_bytes")),
+                   mebibytes(plan.at("minimum_workspace_bytes")));
+    fmt::format_to(
+        out, "  work         {:.4g} FLOP credited, {:.4g} executed; {} at least, {} moved\n",
+        info.at("cost").at("flops").get<double>(),
+        info.at("cost").at("executed_flops").get<double>(),
+        mebibytes(info.at("cost").at("bytes_ideal")), mebibytes(info.at("cost").at("bytes_moved")));
+  }
+  for (const auto& verdict : info.at("verdicts")) {
+    fmt::format_to(out, "  {:<12} {}", text_of(verdict.at("implementation")),
+                   verdict.at("runs").get<bool>() ? "runs" : text_of(verdict.at("reason")));
+    if (verdict.contains("inferred_block_sizes")) {
+      fmt::format_to(out, "\n               would choose {} ({})",
+                     values(verdict.at("inferred_block_sizes")),
+                     text_of(verdict.at("inferred_block_source")));
+    }
+    fmt::format_to(out, "\n");
+  }
+}
+
+}  // namespace
+
+std::string info_text(const Json& info) {
+  std::string text;
+  const Out out = std::back_inserter(text);
+  fmt::format_to(out, "tessera {} ({}; {})\n\n", text_of(info.at("version")),
+                 text_of(info.at("revision")), text_of(info.at("build")));
+  devices_text(info, out);
+  fmt::format_to(out, "\nImplementations of linear_cross_entropy (+: tried by default)\n");
+  for (const auto& row : info.at("implementations")) {
+    fmt::format_to(out, "{} {:<12} {}\n", row.at("by_default").get<bool>() ? "+" : " ",
+                   text_of(row.at("name")), text_of(row.at("description")));
+  }
+  if (info.contains("request")) plan_text(info, out);
+  return text;
+}
+
+}  // namespace tessera::programs

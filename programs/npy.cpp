@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "programs/npy.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <string_view>
+
+#include "tessera/error.hpp"
+
+namespace tessera::programs {
+namespace {
+
+// Elements are used as they lie in the file.
+static_assert(std::endian::native == std::endian::little, "the files are little-endian");
+
+[[noreturn]] void fail(const std::string& name, const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", name, what));
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor() { ::close(fd_); }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+/// The bytes of a file and what keeps them alive.
+struct Bytes {
+  std::shared_ptr<const void> owner;
+  std::span<const std::byte> data;
+};
+
+Bytes map_file(int fd, std::size_t size, const std::string& name) {
+  void* const address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (address == MAP_FAILED) fail(name, fmt::format("cannot be mapped: {}", std::strerror(errno)));
+  std::shared_ptr<const void> owner(
+      address, [size](const void* p) { ::munmap(const_cast<void*>(p), size); });
+  return {owner, {static_cast<const std::byte*>(address), size}};
+}
+
+/// For pipes and the like, which have no size and cannot be mapped.
+Bytes read_stream(int fd, const std::string& name) {
+  auto buffer = std::make_shared<std::vector<std::byte>>();
+  constexpr std::size_t piece = std::size_t{1} << 20;
+  for (std::size_t used = 0;;) {
+    buffer->resize(used + piece);
+    const ssize_t got = ::read(fd, buffer->data() + used, piece);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail(name, fmt::format("cannot be read: {}", std::strerror(errno)));
+    used += static_cast<std::size_t>(got);
+    if (got == 0) {
+      buffer->resize(used);
+      break;
+    }
+  }
+  return {buffer, {buffer->data(), buffer->size()}};
+}
+
+Bytes open_bytes(const std::string& path, const std::string& name) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) fail(name, fmt::format("cannot be opened: {}", std::strerror(errno)));
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) {
+    fail(name, fmt::format("cannot be read: {}", std::strerror(errno)));
+  }
+  if (S_ISDIR(status.st_mode)) fail(name, "is a folder, not a .npy file");
+  if (!S_ISREG(status.st_mode)) return read_stream(file.get(), name);
+  if (status.st_size == 0) fail(name, "is empty, not a .npy file");
+  return map_file(file.get(), static_cast<std::size_t>(status.st_size), name);
+}
+
+DType element_type(const std::string& descr, NpyRole role, bool bf16_bits,
+                   const std::string& name) {
+  if (descr.size() > 1 && descr[0] == '>') {
+    fail(name, fmt::format("holds big-endian elements ('{0}'); save it as a.astype('<{1}')", descr,
+                           descr.substr(1)));
+  }
+  // '=' is the writer's own order, which numpy replaces by '<' on every machine this runs on.
+  const bool ordered = !descr.empty() && std::strchr("<|=", descr[0]) != nullptr;
+  const std::string_view kind = ordered ? std::string_view(descr).substr(1) : "";
+  if (role == NpyRole::floating) {
+    if (kind == "f4") return DType::f32;
+    if (kind == "f2") return DType::f16;
+    if (kind == "V2" || (kind == "u2" && bf16_bits)) return DType::bf16;
+    const char* hint = kind == "f8"   ? "convert it with a.astype(numpy.float32)"
+                       : kind == "u2" ? "if these are the bits of bf16, pass --bf16-bits"
+                                      : "convert it";
+    fail(name, fmt::format("holds '{}'; accepted are '<f4' (f32), '<f2' (f16), 'V2' (bf16 as "
+                           "numpy saves it){}: {}",
+                           descr, bf16_bits ? " and '<u2' (bf16)" : "", hint));
+  }
+  if (kind == "i4") return DType::i32;
+  if (kind == "i8") return DType::i64;
+  fail(name, fmt::format("holds '{}'; accepted are '<i4' and '<i8': convert it with "
+                         "a.astype(numpy.int64)",
+                         descr));
+}
+
+}  // namespace
+
+Dims fortran_strides(const Dims& extents) {
+  Dims strides = extents;
+  std::int64_t step = 1;
+  for (int axis = 0; axis < extents.rank(); ++axis) {
+    strides[axis] = step;
+    step *= extents[axis];
+  }
+  return strides;
+}
+
+NpyArray NpyArray::load(const std::string& argument, const std::string& path, NpyRole role,
+                        bool bf16_bits) {
+  const std::string name = argument + " " + path;
+  Bytes bytes = open_bytes(path, name);
+  const NpyHeader header = parse_npy_header(bytes.data, name);
+  const DType type = element_type(header.descr, role, bf16_bits, name);
+  if (header.shape.size() > static_cast<std::size_t>(Dims::max_rank)) {
+    fail(name, fmt::format("has {} axes, the limit is {}; merge leading axes with reshape",
+                           header.shape.size(), Dims::max_rank));
+  }
+  // Strides are products of extents, so they are bounded here even where one extent is 0.
+  const auto limit = std::numeric_limits<std::int64_t>::max() / 16;
+  std::int64_t count = 1, nonzero = 1;
+  for (auto extent : header.shape) {
+    if (extent > 0 && nonzero > limit / extent) fail(name, "its shape overflows 64 bits");
+    nonzero *= extent > 0 ? extent : 1;
+    count *= extent;
+  }
+  const std::size_t needed = static_cast<std::size_t>(count) * size_of(type);
+  const std::size_t present = bytes.data.size() - header.data_offset;
+  if (present < needed) {
+    fail(name, fmt::format("truncated: its shape needs {} bytes of elements, {} are there", needed,
+                           present));
+  }
+
+  NpyArray array;
+  array.fortran_order_ = header.fortran_order;
+  const std::byte* elements = bytes.data.data() + header.data_offset;
+  array.memory_ = bytes.owner;
+  if (reinterpret_cast<std::uintptr_t>(elements) % size_of(type) != 0) {
+    // Writers other than numpy need not pad the header; views need aligned elements.
+    auto copy = std::make_shared<std::vector<std::uint64_t>>(needed / 8 + 1);
+    if (needed > 0) std::memcpy(copy->data(), elements, needed);
+    elements = reinterpret_cast<const std::byte*>(copy->data());
+    array.memory_ = copy;
+  }
+  const Dims extents(header.shape);
+  array.view_ =
+      View::host(elements, type, extents,
+                 header.fortran_order ? fortran_strides(extents) : contiguous_strides(extents));
+  return array;
+}
+
+}  // namespace tessera::programs

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "programs/score_shards.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <type_traits>
+
+#include "programs/cli.hpp"
+#include "programs/npy.hpp"
+
+namespace tessera::programs {
+namespace {
+
+/// Calls `use(name, member)` for each field of Partial.
+template <class Use>
+void for_each_field(Use&& use) {
+  use("max", &Partial::max);
+  use("sum", &Partial::sum);
+  use("label_logit", &Partial::label_logit);
+  use("class_logit", &Partial::class_logit);
+  use("class_sum", &Partial::class_sum);
+  use("argmax_value", &Partial::argmax_value);
+  use("argmax", &Partial::argmax);
+  use("exp_logit", &Partial::exp_logit);
+}
+
+template <class Member>
+struct FieldType;
+template <class T>
+struct FieldType<T Partial::*> {
+  using type = T;
+};
+
+/// What a folder's report.json says of the run that wrote it last.
+struct Record {
+  std::string folder;
+  std::string mode;
+  Json options;
+  std::optional<ShardRange> range;
+};
+
+std::optional<Record> read_record(const std::string& folder) {
+  const auto path = std::filesystem::path(folder) / "report.json";
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  try {
+    const Json json = Json::parse(file);
+    Record record{.folder = folder,
+                  .mode = json.value("mode", ""),
+                  .options = Json::object(),
+                  .range = std::nullopt};
+    if (json.contains("options")) record.options = json.at("options");
+    if (json.contains("shard")) {
+      const Json& shard = json.at("shard");
+      record.range = ShardRange{shard.at("vocab_offset").get<std::int64_t>(),
+                                shard.at("vocab_size").get<std::int64_t>(),
+                                shard.at("vocab_size_total").get<std::int64_t>()};
+    }
+    return record;
+  } catch (const Json::exception& error) {
+    fail_call(fmt::format("{} is not a report of tessera-score: {}", path.string(), error.what()));
+  }
+}
+
+void require_same(const Record& record, const char* option, const char* key, double value,
+                  const char* where) {
+  if (record.options.contains(key) && record.options.at(key).get<double>() != value) {
+    fail_call(fmt::format("{} is {} here, but {} was written with {} {}; use the same in every run",
+                          option, value, record.folder, where,
+                          record.options.at(key).get<double>()));
+  }
+}
+
+void check_tiling(std::vector<Record> records, std::int64_t total) {
+  std::sort(records.begin(), records.end(),
+            [](const Record& a, const Record& b) { return a.range->offset < b.range->offset; });
+  std::int64_t covered = 0;
+  for (const auto& record : records) {
+    if (record.range->offset != covered) {
+      fail_call(fmt::format(
+          "--combine: columns {} to {} {}; {} begins at column {}",
+          std::min(covered, record.range->offset), std::max(covered, record.range->offset) - 1,
+          record.range->offset > covered ? "are in no folder" : "are in two folders", record.folder,
+          record.range->offset));
+    }
+    covered += record.range->size;
+  }
+  if (covered != total) {
+    fail_call(
+        fmt::format("--combine: the folders cover columns 0 to {} of {}; add the missing "
+                    "shards",
+                    covered - 1, total));
+  }
+}
+
+}  // namespace
+
+void add_partials(OutputSet& files, const PartialResult& partial) {
+  for_each_field([&](const char* name, auto member) {
+    using T = typename FieldType<decltype(member)>::type;
+    HostTensor column(dtype_of<T>::value, partial.extents);
+    const auto values = column.as<T>();
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = partial.rows[i].*member;
+    files.add_tensor(fmt::format("partial_{}.npy", name), column);
+  });
+}
+
+PartialResult read_partials(const std::string& folder) {
+  PartialResult result;
+  bool first = true;
+  for_each_field([&](const char* name, auto member) {
+    using T = typename FieldType<decltype(member)>::type;
+    const auto path =
+        (std::filesystem::path(folder) / fmt::format("partial_{}.npy", name)).string();
+    const auto array = NpyArray::load(
+        "--combine", path, std::is_same_v<T, float> ? NpyRole::floating : NpyRole::integer, false);
+    const View& view = array.view();
+    if (view.dtype() != dtype_of<T>::value) {
+      fail_call(fmt::format("--combine {}: holds {}, not {}", path, to_string(view.dtype()),
+                            to_string(dtype_of<T>::value)));
+    }
+    if (first) {
+      result.extents = view.extents();
+      result.rows.resize(static_cast<std::size_t>(view.size()));
+      first = false;
+    } else if (view.extents() != result.extents) {
+      fail_call(fmt::format(
+          "--combine {}: its shape differs from that of partial_max.npy beside it", path));
+    }
+    if (array.fortran_order() && view.rank() > 1) {
+      fail_call(fmt::format("--combine {}: is in Fortran order; save it in C order", path));
+    }
+    const T* const values = static_cast<const T*>(view.host_data());
+    for (std::size_t i = 0; i < result.rows.size(); ++i) result.rows[i].*member = values[i];
+  });
+  return result;
+}
+
+Json options_to_json(const LossOptions& options, bool class_weight) {
+  return {{"logsumexp_weight", options.logsumexp_weight},
+          {"logit_scale", options.logit_scale},
+          {"logit_soft_cap", options.logit_soft_cap},
+          {"label_smoothing", options.label_smoothing},
+          {"ignore_index", options.ignore_index},
+          {"reduction", to_string(options.reduction)},
+          {"vocab_offset", options.vocab_offset},
+          {"vocab_size_total", options.vocab_size_total},
+          {"class_weight", class_weight}};
+}
+
+Json range_to_json(const ShardRange& range) {
+  return {{"vocab_offset", range.offset},
+          {"vocab_size", range.size},
+          {"vocab_size_total", range.total}};
+}
+
+LossOptions reconcile_shards(const ScoreOptions& options, std::int64_t class_weight_size) {
+  LossOptions loss = options.loss_options();
+  const bool class_weight = class_weight_size > 0;
+  std::vector<Record> records;
+  for (const auto& folder : options.combine) {
+    const auto record = read_record(folder);
+    if (record && record->range) records.push_back(*record);
+  }
+  for (const auto& record : records) {
+    require_same(record, "--ignore-index", "ignore_index", static_cast<double>(loss.ignore_index),
+                 "--ignore-index");
+    if (options.logit_scale) {
+      require_same(record, "--logit-scale", "logit_scale", loss.logit_scale, "--logit-scale");
+    }
+    if (options.logit_soft_cap) {
+      require_same(record, "--logit-soft-cap", "logit_soft_cap", loss.logit_soft_cap,
+                   "--logit-soft-cap");
+    }
+    // Without smoothing the weights of other columns than the label's are not used.
+    if (loss.label_smoothing != 0.0f &&
+        record.options.value("class_weight", class_weight) != class_weight) {
+      fail_call(
+          fmt::format("--class-weight is {}given here, but it was{} when {} was written; "
+                      "with --label-smoothing it takes part in both",
+                      class_weight ? "" : "not ", class_weight ? " not" : "", record.folder));
+    }
+    if (loss.vocab_size_total == 0) loss.vocab_size_total = record.range->total;
+    if (loss.vocab_size_total != record.range->total) {
+      fail_call(fmt::format("--vocab-size-total is {} here, but {} is a shard of {} columns",
+                            loss.vocab_size_total, record.folder, record.range->total));
+    }
+    const auto& first = records.front();
+    for (const char* key : {"logit_scale", "logit_soft_cap"}) {
+      if (first.options.contains(key)) {
+        require_same(record, first.folder.c_str(), key, first.options.at(key).get<double>(), key);
+      }
+    }
+  }
+  if (!records.empty()) {
+    loss.logit_scale = records.front().options.value("logit_scale", loss.logit_scale);
+    loss.logit_soft_cap = records.front().options.value("logit_soft_cap", loss.logit_soft_cap);
+  }
+  if (loss.vocab_size_total == 0) loss.vocab_size_total = class_weight_size;
+  if (loss.vocab_size_total == 0) {
+    fail_call(
+        "--combine: no folder has a report.json that says how many columns the whole has; "
+        "give --vocab-size-total");
+  }
+  if (records.size() == options.combine.size()) check_tiling(records, loss.vocab_size_total);
+  return loss;
+}
+
+void check_statistics_folder(const std::string& folder, const LossOptions& options) {
+  const auto record = read_record(folder);
+  if (record && record->mode == "shard") {
+    fail_call(
+        fmt::format("--statistics {}: holds one shard's partial sums; merge all shards with "
+                    "--combine and give that folder",
+                    folder));
+  }
+  if (!record || (record->mode != "combine" && record->mode != "backward")) return;
+  require_same(*record, "--logit-scale", "logit_scale", options.logit_scale, "--logit-scale");
+  require_same(*record, "--logit-soft-cap", "logit_soft_cap", options.logit_soft_cap,
+               "--logit-soft-cap");
+}
+
+}  // namespace tessera::programs

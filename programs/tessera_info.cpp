@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "programs/cli.hpp"
+#include "programs/info.hpp"
+
+int main(int argc, char** argv) {
+  using namespace tessera::programs;
+  CLI::App app(
+      "Devices and drivers found here and, for a shape, which implementation would run, with which "
+      "block sizes, and why each other one would not.",
+      "tessera-info");
+  InfoOptions options;
+  add_info_options(app, options);
+  return run_program(app, argc, argv, [&] {
+    check_info_options(app, options);
+    const Json info = gather_info(options);
+    for (const auto& warning : info.at("warnings")) {
+      fmt::print(stderr, "tessera-info: warning: {}\n", warning.get<std::string>());
+    }
+    fmt::print("{}", options.json ? dump(info) : info_text(info));
+  });
+}
