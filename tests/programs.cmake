@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# The programs' own parts, and the programs themselves as users call them.
+if(TESSERA_BUILD_PROGRAMS)
+  set(programs "${PROJECT_SOURCE_DIR}/programs")
+  tessera_test(npy_test npy_test.cpp "${programs}/npy.cpp" "${programs}/npy_header.cpp"
+               "${programs}/output_set.cpp")
+
+  # Debian's numpy belongs to Debian's python3, which need not be the first one on the path.
+  set(TESSERA_TEST_PYTHON "")
+  foreach(candidate IN ITEMS /usr/bin/python3 python3)
+    execute_process(COMMAND ${candidate} -c "import numpy" RESULT_VARIABLE no_numpy
+                    OUTPUT_QUIET ERROR_QUIET)
+    if(no_numpy EQUAL 0 AND NOT TESSERA_TEST_PYTHON)
+      set(TESSERA_TEST_PYTHON ${candidate})
+    endif()
+  endforeach()
+  if(TESSERA_TEST_PYTHON)
+    foreach(part IN ITEMS values shards errors info)
+      add_test(NAME programs_${part}
+               COMMAND ${TESSERA_TEST_PYTHON} "${CMAKE_CURRENT_LIST_DIR}/programs_test.py"
+                       "$<TARGET_FILE_DIR:tessera-score>" ${part})
+      set_tests_properties(programs_${part} PROPERTIES TIMEOUT 600)
+    endforeach()
+  else()
+    message(STATUS "python3 with numpy was not found: the programs are not tested")
+  endif()
+endif()
