@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs tessera-score and tessera-info as users do.
+
+programs_test.py BIN_FOLDER values|shards|errors|info
+"""
+import json
+import os
+import sys
+
+import numpy as np
+
+import programs_support as support
+from programs_support import Workplace, check, compare, decode, encode, run, softmax_loss
+
+contract_fields = ["implementation", "schedule", "device", "driver", "block_sizes", "knobs",
+                   "block_source", "refused", "warnings", "seconds_first", "seconds",
+                   "extra_bytes_peak", "revision"]
+partial_fields = ["max", "sum", "label_logit", "class_logit", "class_sum", "argmax_value",
+                  "argmax", "exp_logit"]
+per_token = ["lse", "argmax", "label_logprob", "entropy", "z_loss"]
+
+
+def implementations():
+    code, out, err = run("tessera-info", "--json")
+    check(code == 0, f"tessera-info --json: {err}")
+    info = json.loads(out)
+    names = [row["name"] for row in info["implementations"]]
+    return [n for n in names if not n.startswith("opencl") or info["device"] is not None]
+
+
+class Problem:
+    """Random arrays with outliers, their files, and what the programs should say of them."""
+
+    def __init__(self, place, seed=1, leading=(3, 7), h=33, v=129, x_dtype="f32", w_dtype="f32",
+                 layout="hv", labels_dtype=np.int32, fortran=False, bits=False, bias=False,
+                 weight=False, class_weight=False, dlse=False, dloss=False, logits=False,
+                 **options):
+        r = np.random.default_rng(seed)
+        self.options, self.leading, self.layout, self.bits = options, leading, layout, bits
+        self.logits, self.x_dtype, self.w_dtype = logits, x_dtype, w_dtype
+        b = int(np.prod(leading, dtype=int))
+        x = r.normal(size=(b, h))
+        if b > 2:
+            x[2] *= 8
+        w = r.normal(size=(h, v)) / np.sqrt(h)
+        self.labels = r.integers(0, v, size=b)
+        if b > 4:
+            self.labels[[1, 4]] = options.get("ignore_index", -100)
+        z = 4 * r.normal(size=(b, v))
+        self.arguments = []
+
+        def give(name, array, dtype="f32", order="C"):
+            stored = np.asarray(encode(array, dtype, bits), order=order)
+            self.arguments += [f"--{name}", place.save(name.replace("-", "_"), stored)]
+            return decode(stored)
+
+        if logits:
+            self.z = give("logits", z.reshape(leading + (v,)), x_dtype).reshape(b, v)
+        else:
+            self.x = give("x", x.reshape(leading + (h,)), x_dtype).reshape(b, h)
+            order = "F" if fortran else "C"
+            if layout == "hv":
+                self.w = give("w", w, w_dtype, order)
+            else:
+                self.w = give("w", np.ascontiguousarray(w.T), w_dtype, order).T
+                self.arguments += ["--w-layout", "vh"]
+        self.arguments += ["--labels",
+                           place.save("labels", self.labels.reshape(leading).astype(labels_dtype))]
+        self.extra, self.bias = {}, None
+        if bias:
+            self.bias = give("bias", r.normal(size=v))
+        if weight:
+            self.extra["weight"] = give("weight", r.normal(size=leading), "f16").reshape(b)
+        if class_weight:
+            self.extra["class_weight"] = give("class-weight", r.uniform(0.5, 2, size=v))
+        self.cotangents = {}
+        self.gradient_arguments = []
+        shown, self.arguments = self.arguments, self.gradient_arguments
+        reduction = options.get("reduction", "mean")
+        if dloss:
+            d = give("dloss", r.normal(size=leading if reduction == "none" else ()))
+            self.cotangents["dloss"] = d.reshape(b) if reduction == "none" else d
+        if dlse:
+            self.cotangents["dlse"] = give("dlse", r.normal(size=leading)).reshape(b)
+        self.arguments = shown
+        for key, value in options.items():
+            self.arguments += ["--" + key.replace("_", "-"), value]
+        if bits:
+            self.arguments.append("--bf16-bits")
+
+    def expected(self):
+        z = self.z if self.logits else self.x @ self.w
+        if self.bias is not None:
+            z = z + self.bias
+        outputs, dz = softmax_loss(z, self.labels, **self.extra, **self.cotangents,
+                                   **self.options)
+        for name in per_token + (["loss"] if self.options.get("reduction") == "none" else []):
+            outputs[name] = outputs[name].reshape(self.leading)
+        if self.logits:
+            outputs["grad_logits"] = dz.reshape(self.leading + (-1,))
+            return outputs
+        outputs["grad_x"] = (dz @ self.w.T).reshape(self.leading + (-1,))
+        grad_w = self.x.T @ dz
+        outputs["grad_w"] = grad_w if self.layout == "hv" else grad_w.T
+        if self.bias is not None:
+            outputs["grad_bias"] = dz.sum(axis=0)
+        return outputs
+
+    def gradient_dtypes(self, grad_dtype):
+        same = {"grad_x": self.x_dtype, "grad_w": self.w_dtype, "grad_logits": self.x_dtype,
+                "grad_bias": "f32"}
+        return {k: t if grad_dtype in (None, "same") else grad_dtype for k, t in same.items()}
+
+
+def stored_type(array):
+    return {"<f4": "f32", "<f2": "f16", "|V2": "bf16", "<u2": "bf16-bits"}.get(array.dtype.str)
+
+
+def check_outputs(name, problem, out, want, gradients, grad_dtype=None, values=True):
+    types = problem.gradient_dtypes(grad_dtype)
+    both_bf16 = not problem.logits and problem.x_dtype == problem.w_dtype == "bf16"
+    for field, expected in want.items():
+        path = os.path.join(out, field + ".npy")
+        is_gradient = field.startswith("grad_")
+        if not (gradients if is_gradient else values):
+            check(not os.path.exists(path), f"{name}: {field}.npy was written")
+            continue
+        got = np.load(path)
+        if field == "argmax":
+            check(got.dtype == np.int32, f"{name}: argmax is {got.dtype}")
+            check(np.array_equal(got, expected), f"{name}: argmax")
+            continue
+        dtype = types[field] if is_gradient else "f32"
+        stored = dtype + ("-bits" if dtype == "bf16" and problem.bits else "")
+        check(stored_type(got) == stored, f"{name}: {field} is {got.dtype.str}, expected {stored}")
+        compare(f"{name}: {field}", got, expected, "bf16" if is_gradient and both_bf16 else dtype)
+    leftovers = [f for f in os.listdir(out) if f.endswith(".tmp")]
+    check(not leftovers, f"{name}: left {leftovers}")
+
+
+def check_report(name, out, implementation):
+    with open(os.path.join(out, "report.json")) as file:
+        report = json.load(file)
+    for field in contract_fields:
+        check(field in report, f"{name}: report.json has no {field}")
+    check(report["implementation"] == implementation
+          or report["implementation"].startswith(implementation + "."),
+          f"{name}: {report['implementation']} ran")
+    check(report["seconds"] > 0 and report["seconds_first"] > 0, f"{name}: seconds")
+    check(report["extra_bytes_peak"] >= 0, f"{name}: extra_bytes_peak")
+    check(sorted(report["files"] + ["report.json"]) == sorted(os.listdir(out)), f"{name}: files")
+    return report
+
+
+value_cases = [
+    dict(),
+    dict(layout="vh", bias=True, labels_dtype=np.int64, logsumexp_weight=1e-2, reduction="none",
+         dloss=True, dlse=True, weight=True),
+    dict(x_dtype="bf16", w_dtype="bf16", layout="vh", logit_soft_cap=5.0, reduction="sum"),
+    dict(x_dtype="f32", w_dtype="bf16", bits=True, grad_dtype="bf16", label_smoothing=0.1,
+         class_weight=True, leading=(11,)),
+    dict(x_dtype="f16", w_dtype="f16", fortran=True, logit_scale=0.5, ignore_index=3, dloss=True),
+    dict(leading=(), layout="vh", fortran=True, grad_dtype="f16", dlse=True),
+    dict(logits=True, leading=(2, 2, 3), label_smoothing=0.2, class_weight=True, weight=True,
+         logsumexp_weight=1e-3, logit_soft_cap=9.0, reduction="none"),
+    dict(logits=True, x_dtype="bf16", leading=(17,), reduction="sum", dlse=True, dloss=True),
+    dict(logits=True, x_dtype="f16", grad_dtype="f32"),
+    dict(leading=(0,), reduction="sum"),
+    dict(h=1, v=1, leading=(1,), label_smoothing=1.0),
+    dict(leading=(5,), v=7, execution=["--block-sizes", "64,64,256"]),
+]
+
+
+def test_values():
+    for implementation in implementations():
+        for number, case in enumerate(value_cases):
+            case = dict(case)
+            grad_dtype, execution = case.pop("grad_dtype", None), case.pop("execution", [])
+            name = f"{implementation} case {number}"
+            with Workplace() as place:
+                problem = Problem(place, seed=number, **case)
+                out = place.path("deep/out")
+                call = problem.arguments + execution + ["--implementation", implementation]
+                gradients = ["--grad"] + problem.gradient_arguments
+                gradients += ["--grad-dtype", grad_dtype] if grad_dtype else []
+                code, text, err = run("tessera-score", *call, *gradients, "--out", out)
+                check(code == 0, f"{name}: exit {code}: {err}")
+                if code != 0:
+                    continue
+                check_outputs(name, problem, out, problem.expected(), True, grad_dtype)
+                check_report(name, out, implementation)
+                problem.cotangents = {}
+                out = place.path("forward")
+                code, text, err = run("tessera-score", *call, "--out", out)
+                check(code == 0, f"{name} forward: exit {code}: {err}")
+                if code == 0:
+                    check_outputs(name, problem, out, problem.expected(), False)
+                    check("loss" in text or case.get("reduction") == "none", f"{name}: {text}")
+    test_default_order()
+
+
+def test_default_order():
+    with Workplace() as place:
+        problem = Problem(place)
+        out = place.path("out")
+        code, _, err = run("tessera-score", *problem.arguments, "--out", out)
+        check(code == 0, f"default: {err}")
+        first = os.stat(os.path.join(out, "loss.npy")).st_ino
+        code, _, err = run("tessera-score", *problem.arguments, "--implementation",
+                           "reference,eigen", "--out", out)
+        check(code == 0 and os.stat(os.path.join(out, "loss.npy")).st_ino != first,
+              "a second run replaces files by renaming")
+        # A list falls back with a warning and a reason; no driver is there at all.
+        empty = dict(os.environ, OCL_ICD_VENDORS=place.path("no_vendors/"))
+        os.mkdir(place.path("no_vendors"))
+        code, _, err = run("tessera-score", *problem.arguments, "--out", out, env=empty)
+        check(code == 0 and "warning" in err, f"no OpenCL: exit {code}: {err}")
+        report = check_report("no OpenCL", out, "eigen")
+        check(report["refused"] and all(r["reason"] for r in report["refused"]),
+              f"no OpenCL: refused {report['refused']}")
+        check(report["warnings"], "no OpenCL: warnings are in the report")
+        out = place.path("never")
+        code, _, err = run("tessera-score", *problem.arguments, "--implementation", "opencl",
+                           "--out", out, env=empty)
+        check(code == 2 and err.count("\n") == 1 and not os.path.exists(out),
+              f"opencl without OpenCL: exit {code}: {err}")
+
+
+def test_shards():
+    import programs_shards
+    programs_shards.run_all(Problem, implementations(), partial_fields, check_outputs)
+
+
+def test_errors():
+    import programs_errors
+    programs_errors.run_all(Problem)
+
+
+def test_info():
+    for arguments in ([], ["--shape", "64x128x1000"], ["--shape", "64x128x1000", "--x-dtype",
+                      "bf16", "--w-dtype", "f32", "--w-layout", "vh", "--pass", "backward"],
+                      ["--shape", "0x1x1", "--pass", "forward"],
+                      ["--shape", "8x8x100", "--pass", "forward_partial", "--x-dtype", "f16"]):
+        code, text, err = run("tessera-info", *arguments)
+        check(code == 0 and text.startswith("tessera "), f"info {arguments}: {code} {err}")
+        code, out, err = run("tessera-info", "--json", *arguments)
+        check(code == 0, f"info --json {arguments}: {code} {err}")
+        if code != 0:
+            continue
+        info = json.loads(out)
+        for name in [row["name"] for row in info["implementations"]]:
+            check(name in text, f"info {arguments}: {name} is not in the text")
+        if not arguments:
+            continue
+        check(info["plan"]["implementation"] in [v["implementation"] for v in info["verdicts"]],
+              f"info {arguments}: plan")
+        check(sum(v["runs"] for v in info["verdicts"]) == 1, f"info {arguments}: one runs")
+        check(all(v["runs"] or v["reason"] for v in info["verdicts"]), f"info {arguments}: reasons")
+        check(set(info["plan"]["block_sizes"]) == {"b_block_size", "h_block_size", "v_block_size"},
+              f"info {arguments}: blocks")
+    for arguments in (["--shape", "64x128"], ["--shape", "axbxc"], ["--shape", "-1x2x3"],
+                      ["--pass", "forward"], ["--shape", "1x2x3", "--pass", "sideways"],
+                      ["--shape", "1x2x3", "--x-dtype", "f64"], ["--device", "no such device"],
+                      ["--shape", "1x2x3", "--implementation", "eigen,nothing"], ["extra"],
+                      ["--shape", "4x4x4", "--block-sizes", "0,1,1"]):
+        code, out, err = run("tessera-info", *arguments)
+        check(code == 2 and err.count("\n") == 1 and not out, f"info {arguments}: {code} {err!r}")
+    for program in ("tessera-info", "tessera-score"):
+        for flag in ("--help", "--version"):
+            code, out, err = run(program, flag)
+            check(code == 0 and program in out and not err, f"{program} {flag}: {code} {out}")
+
+
+if __name__ == "__main__":
+    support.bin_folder = sys.argv[1]
+    {"values": test_values, "shards": test_shards, "errors": test_errors,
+     "info": test_info}[sys.argv[2]]()
+    print(f"{support.checks} checks, {len(support.failures)} failed")
+    sys.exit(1 if support.failures or support.checks == 0 else 0)
