@@ -131,7 +131,6 @@ def bad_options(t, place):
     for name in ("--x", "--w"):
         t.refused(name, t.without(name))
     t.refused("--labels", t.without("--labels"))
-    t.refused("--out", t.good + ["--out"])
     t.refused("--x", t.good + ["--x", empty_bias])
     t.refused("--w-layout", t.good + ["--w-layout", "hw"])
     t.refused("--reduction", t.good + ["--reduction", "avg"])
@@ -200,6 +199,9 @@ def bad_places(t, place):
     check(code == 1 and err.count("\n") == 1 and "loss.npy" in err,
           f"errors: a folder in the way: {code} {err!r}")
     check(os.listdir(out) == ["loss.npy"], f"errors: {os.listdir(out)} were left")
+    code, _, err = run("tessera-score", *t.good)
+    check(code == 2 and err.count("\n") == 1 and "--out is missing" in err,
+          f"errors: no --out: {code} {err!r}")
     code, _, err = run("tessera-score")
     check(code == 2 and err.count("\n") == 1, f"errors: no arguments: {code} {err!r}")
 
