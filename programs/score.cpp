@@ -287,8 +287,8 @@ Json make_report(const ScoreOptions& o, const ScoreArrays& a, const LossOptions&
 
 void score(const ScoreOptions& o) {
   OutputSet files(o.out);
-  const ScoreArrays arrays = load_arrays(o);
   if (o.mode() == ScoreMode::backward) check_statistics_folder(o.statistics, o.loss_options());
+  const ScoreArrays arrays = load_arrays(o);
   LossOptions options = o.loss_options();
   Results results = make_results(o.mode(), o.reduction, arrays.labels.view().extents());
   std::vector<std::string> warnings;

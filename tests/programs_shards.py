@@ -115,6 +115,7 @@ def run_refusals(Problem):
     """Combinations that would give wrong numbers are told apart by what the folders record."""
     with Workplace() as place:
         problem = Problem(place, label_smoothing=0.1, class_weight=True)
+        problem.arguments += ["--implementation", "reference"]
         whole = of_the_whole(problem.arguments)
         folders = []
         for begin, end in ((0, 50), (50, 100), (100, 129), (40, 129)):

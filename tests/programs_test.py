@@ -98,9 +98,9 @@ class Problem:
         for name in per_token + (["loss"] if self.options.get("reduction") == "none" else []):
             outputs[name] = outputs[name].reshape(self.leading)
         if self.logits:
-            outputs["grad_logits"] = dz.reshape(self.leading + (-1,))
+            outputs["grad_logits"] = dz.reshape(self.leading + dz.shape[1:])
             return outputs
-        outputs["grad_x"] = (dz @ self.w.T).reshape(self.leading + (-1,))
+        outputs["grad_x"] = (dz @ self.w.T).reshape(self.leading + self.w.shape[:1])
         grad_w = self.x.T @ dz
         outputs["grad_w"] = grad_w if self.layout == "hv" else grad_w.T
         if self.bias is not None:
