@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
+#include <algorithm>
 
 #include "programs/cli.hpp"
 #include "tessera/tessera.hpp"
@@ -92,6 +92,28 @@ Json verdicts(Context& context, const InfoOptions& o, const Question& q,
     }
     result.push_back(std::move(verdict));
   }
+  return result;
+}
+
+/// One row per name, with the operators that have it.
+Json implementations_to_json() {
+  Json result = Json::array();
+  const auto add = [&](const std::vector<ImplementationInfo>& rows, const char* operator_name) {
+    for (const auto& row : rows) {
+      auto at = std::find_if(result.begin(), result.end(),
+                             [&](const Json& known) { return known.at("name") == row.name; });
+      if (at == result.end()) {
+        result.push_back({{"name", row.name},
+                          {"description", row.description},
+                          {"by_default", row.by_default},
+                          {"operators", Json::array()}});
+        at = result.end() - 1;
+      }
+      at->at("operators").push_back(operator_name);
+    }
+  };
+  add(lce::implementations(), "linear_cross_entropy");
+  add(softmax_cross_entropy::implementations(), "softmax_cross_entropy");
   return result;
 }
 
@@ -205,11 +227,7 @@ Json gather_info(const InfoOptions& o) {
   Context context = make_context(o.device, {}, warnings);
   info["device"] = context.has_device() ? to_json(context.device_info()) : Json(nullptr);
   info["threads"] = context.threads();
-  info["implementations"] = Json::array();
-  for (const auto& row : lce::implementations()) {
-    info["implementations"].push_back(
-        {{"name", row.name}, {"description", row.description}, {"by_default", row.by_default}});
-  }
+  info["implementations"] = implementations_to_json();
   if (!o.shape.empty()) answer(context, o, info);
   info["warnings"] = warnings;
   return info;

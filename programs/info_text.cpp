@@ -96,10 +96,12 @@ std::string info_text(const Json& info) {
   fmt::format_to(out, "tessera {} ({}; {})\n\n", text_of(info.at("version")),
                  text_of(info.at("revision")), text_of(info.at("build")));
   devices_text(info, out);
-  fmt::format_to(out, "\nImplementations of linear_cross_entropy (+: tried by default)\n");
+  fmt::format_to(out, "\nImplementations (+: tried by default)\n");
   for (const auto& row : info.at("implementations")) {
-    fmt::format_to(out, "{} {:<12} {}\n", row.at("by_default").get<bool>() ? "+" : " ",
-                   text_of(row.at("name")), text_of(row.at("description")));
+    const bool all = row.at("operators").size() > 1;
+    fmt::format_to(out, "{} {:<12} {}{}\n", row.at("by_default").get<bool>() ? "+" : " ",
+                   text_of(row.at("name")), text_of(row.at("description")),
+                   all ? "" : " (" + text_of(row.at("operators").front()) + " only)");
   }
   if (info.contains("request")) plan_text(info, out);
   return text;

@@ -125,7 +125,7 @@ def bad_labels(t, labels):
     t.refused(["row 1", "[0, 1]", "-100"], t.good + ["--ignore-index", 5])
 
 
-def bad_options(t, place):
+def bad_options(t, place, implementations):
     empty_bias = t.save(np.zeros(129, np.float32))
     t.refused("--nonsense", t.good + ["--nonsense"])
     t.refused("stray", t.good + ["stray"])
@@ -157,9 +157,9 @@ def bad_options(t, place):
     t.refused("--ignore-index", t.good + ["--ignore-index", "9999999999999999999"])
     t.refused("--ignore-index", t.good + ["--ignore-index", "1.0"])
     t.refused("nothing", t.instead("--implementation", "nothing"))
-    t.refused("nothing", t.instead("--implementation", "eigen,nothing"))
-    t.refused("nothing", t.instead("--implementation", "nothing,eigen"))
-    t.refused("--implementation", t.instead("--implementation", "eigen,"))
+    t.refused("nothing", t.instead("--implementation", "reference,nothing"))
+    t.refused("nothing", t.instead("--implementation", "nothing,reference"))
+    t.refused("--implementation", t.instead("--implementation", "reference,"))
     t.refused("--implementation", t.instead("--implementation", ""))
     t.refused("no such device", t.good + ["--device", "no such device"])
     t.refused("77:77", t.good + ["--device", "77:77"])
@@ -170,7 +170,7 @@ def bad_options(t, place):
     t.refused("v_block_size", t.good + ["--block-sizes", "64,64,-64"])
     t.refused("--workspace-bytes", t.good + ["--workspace-bytes", "-1"])
     t.refused("--workspace-bytes", t.good + ["--workspace-bytes", "1k"])
-    for implementation in ("eigen", "reference"):
+    for implementation in implementations:
         t.refused("workspace", t.instead("--implementation", implementation)
                   + ["--workspace-bytes", 1])
 
@@ -207,13 +207,13 @@ def bad_places(t, place):
     check(code == 2 and err.count("\n") == 1, f"errors: no arguments: {code} {err!r}")
 
 
-def run_all(Problem):
+def run_all(Problem, implementations):
     with Workplace() as place:
         problem = Problem(place)
         t = Bench(place, problem)
         bad_files(t, place)
         bad_shapes(t)
         bad_labels(t, problem.labels.reshape(3, 7).astype(np.int32))
-        bad_options(t, place)
+        bad_options(t, place, implementations)
         bad_logits(t, place)
         bad_places(t, place)
