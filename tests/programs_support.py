@@ -48,7 +48,7 @@ class Workplace:
         return path
 
 
-# -- Types ------------------------------------------------------------------------------------------
+# -- Types ---------------------------------------------------------------
 
 
 def bf16_bits(array):
@@ -76,7 +76,7 @@ def decode(array):
     return array.astype(np.float64)
 
 
-# -- The loss, from docs/maths.md ---------------------------------------------------------------------
+# -- The loss, from docs/maths.md ---------------------------------------------------------------
 
 
 def softmax_loss(z, labels, *, weight=None, class_weight=None, logsumexp_weight=0.0,
@@ -130,7 +130,7 @@ def softmax_loss(z, labels, *, weight=None, class_weight=None, logsumexp_weight=
     return outputs, g
 
 
-# -- Comparing --------------------------------------------------------------------------------------
+# -- Comparing ---------------------------------------------------------------
 
 # Norm-wise: f32 sums of a few hundred terms of size one; the 16-bit types round once (2^-12, 2^-9),
 # and OpenCL engines may round dz to bf16 before the product where x and w are bf16.
