@@ -135,16 +135,17 @@ class Run {
     Examples batch;
     double next_evaluation = evaluation_interval;
     Loss last;
-    for (; done() < 1.0; ++step_) {
+    while (done() < 1.0) {
       sample(corpus_.train(), o_.batch, o_.model.context, random, batch);
       const double began = seconds();
       last = model_->value_and_grad(context_, batch, loss_, execution_);
-      if (!std::isfinite(last.total))
+      if (!std::isfinite(last.total)) {
         throw std::runtime_error("the loss is not finite; lower --learning-rate");
+      }
       if (step_ == 0) first_loss_ = last.total;
       AdamWStep adam;
       adam.learning_rate = static_cast<float>(learning_rate(o_.learning_rate, done()));
-      adam.step = step_ + 1;
+      adam.step = ++step_;
       model_->update(adam, 1.0f);
       smooth_rate(seconds() - began);
 
@@ -153,7 +154,7 @@ class Run {
         held_out = evaluate();
         next_evaluation += evaluation_interval;
       }
-      record(step_ + 1, last, held_out);
+      record(last, held_out);
       show(last);
     }
     const double trained = seconds();
@@ -183,7 +184,7 @@ class Run {
     return part;
   }
   void smooth_rate(double step_seconds) {
-    seconds_per_step_ = step_ == 0 ? step_seconds : 0.95 * seconds_per_step_ + 0.05 * step_seconds;
+    seconds_per_step_ = step_ == 1 ? step_seconds : 0.95 * seconds_per_step_ + 0.05 * step_seconds;
   }
   double evaluate() {
     const auto n = static_cast<std::int64_t>(held_out_.labels.size());
@@ -195,10 +196,10 @@ class Run {
     }
     return std::exp(nll / static_cast<double>(n));
   }
-  void record(std::int64_t step, const Loss& loss, std::optional<double> held_out) {
+  void record(const Loss& loss, std::optional<double> held_out) {
     if (!csv_.is_open()) return;
-    csv_ << fmt::format("{},{:.3f},{},{:.8g},{:.6g},{},{:.0f}\n", step, seconds(), step * o_.batch,
-                        loss.total, std::exp(loss.nll),
+    csv_ << fmt::format("{},{:.3f},{},{:.8g},{:.6g},{},{:.0f}\n", step_, seconds(),
+                        step_ * o_.batch, loss.total, std::exp(loss.nll),
                         held_out ? fmt::format("{:.6g}", *held_out) : std::string(),
                         static_cast<double>(o_.batch) / seconds_per_step_);
   }
@@ -206,7 +207,7 @@ class Run {
     const double part = done();
     const double left = part > 0.0 ? seconds() * (1.0 - part) / part : 0.0;
     progress_.show(fmt::format("step {}  loss {:.4f}  perplexity {:.1f}  {:.0f} tokens/s  {} left",
-                               step_ + 1, loss.total, std::exp(loss.nll),
+                               step_, loss.total, std::exp(loss.nll),
                                static_cast<double>(o_.batch) / seconds_per_step_, clock(left)),
                    seconds());
   }
