@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME architecture
          COMMAND Python3::Interpreter "${CMAKE_CURRENT_LIST_DIR}/architecture_test.py"
                  "${PROJECT_SOURCE_DIR}" --oracle $<TARGET_OBJECTS:tessera_oracle>

@@ -47,6 +47,8 @@ class Model {
   /// Steps every parameter, with the gradients' common norm limited to `max_norm`.
   void update(const AdamWStep& step, float max_norm);
 
+  /// Embedding, both mixing layers with their biases, output layer and its bias.
+  std::vector<Parameter*> all();
   std::int64_t parameters() const;
   /// What the last value_and_grad ran on.
   const tessera::Dispatch& dispatch() const { return dispatch_; }
@@ -55,7 +57,6 @@ class Model {
   void mix(const Examples& examples);           ///< contexts -> x_
   void mix_backward(const Examples& examples);  ///< grad_x_ -> gradients
   tessera::linear_cross_entropy::Inputs output_inputs(const Examples& examples);
-  std::vector<Parameter*> all();
 
   ModelOptions options_;
   Parameter embedding_;  ///< [V, E]

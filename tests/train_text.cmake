@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+if(TESSERA_BUILD_EXAMPLES)
+  set(train_text_folder "${PROJECT_SOURCE_DIR}/examples/train_text")
+  tessera_test(train_text_test train_text_test.cpp "${train_text_folder}/model.cpp"
+               "${train_text_folder}/text.cpp" ONE_PROCESS)
+
+  # The licence texts are on every Debian machine and are just long enough.
+  set(train_text_implementations "reference,eigen")
+  if(TESSERA_OPENCL)
+    string(APPEND train_text_implementations ",opencl.cpu,opencl.simt")
+  endif()
+  file(GLOB train_text_licences /usr/share/common-licenses/GPL-* /usr/share/common-licenses/GFDL-*
+       /usr/share/common-licenses/MPL-* /usr/share/common-licenses/LGPL-*
+       /usr/share/common-licenses/Apache-2.0 /usr/share/common-licenses/Artistic)
+  add_test(NAME train_text_curves
+           COMMAND Python3::Interpreter "${train_text_folder}/compare.py"
+                   $<TARGET_FILE:train_text> --implementations ${train_text_implementations} --
+                   --steps 12 --batch 96 --hidden 48 --embedding 24 --max-vocab 1500
+                   --eval-tokens 256 --text ${train_text_licences})
+  set_tests_properties(train_text_curves PROPERTIES TIMEOUT 600)
+endif()
