@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The softmax operator on every problem of the table, gradients in place included.
+#include <gtest/gtest.h>
+
+#include "tests/support/cases.hpp"
+#include "tests/support/matrix.hpp"
+
+namespace tessera::test {
+namespace {
+
+class SoftmaxMatrix : public testing::TestWithParam<MatrixParameter> {};
+
+TEST_P(SoftmaxMatrix, AgreesWithTheOracle) {
+  const auto& [implementation, pass, group] = GetParam();
+  run_group(implementation, pass, softmax_group(group), true);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SoftmaxMatrix,
+                         testing::Combine(testing::ValuesIn(softmax_implementations()), all_passes,
+                                          testing::ValuesIn(softmax_groups())),
+                         matrix_name);
+
+TEST(SoftmaxMatrix, HasImplementations) { EXPECT_FALSE(softmax_implementations().empty()); }
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/cases.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "tests/support/runner.hpp"
+
+// Kernels are compiled per types, layout and options, at half a second each on PoCL, so the rows
+// share few combinations: sizes, data, views and blocks vary over f32 [V,H] with z-loss alone,
+// types vary over one shape, options over one type.
+
+namespace tessera::test {
+namespace {
+
+constexpr DType floats[] = {DType::f32, DType::bf16, DType::f16};
+constexpr WLayout both[] = {WLayout::hv, WLayout::vh};
+
+std::string text(WLayout layout) { return layout == WLayout::hv ? "hv" : "vh"; }
+
+Case base(const std::string& name) {
+  Case c;
+  c.name = name;
+  // Larger than one register tile in each extent, and a multiple of none.
+  c.b = 37;
+  c.h = 33;
+  c.v = 301;
+  c.bias = true;
+  c.options.logsumexp_weight = 1e-2f;
+  return c;
+}
+
+/// Odd sizes, each extent below, at and above powers of two, and no rows or no depth at all.
+std::vector<Case> sizes() {
+  struct Size {
+    std::int64_t b, h, v;
+  };
+  constexpr Size all[] = {
+      {1, 1, 1},      {1, 1, 2},     {3, 1, 7},       {1, 3, 7},       {7, 7, 3},
+      {3, 129, 5},    {1, 127, 129}, {129, 3, 127},   {127, 129, 1},   {7, 127, 1000},
+      {65, 64, 63},   {64, 65, 192}, {63, 63, 193},   {129, 127, 257}, {200, 16, 513},
+      {2, 300, 2049}, {1, 7, 5003},  {0, 5, 9},       {4, 0, 9},       {0, 0, 3},
+      {130, 1, 130},  {6, 48, 48},   {300, 130, 130},
+  };
+  std::vector<Case> cases;
+  for (const WLayout layout : both) {
+    for (const Size& size : all) {
+      Case c = base("sizes_" + std::to_string(size.b) + "x" + std::to_string(size.h) + "x" +
+                    std::to_string(size.v) + "_" + text(layout));
+      c.b = size.b;
+      c.h = size.h;
+      c.v = size.v;
+      c.w_layout = layout;
+      c.labels = size.b > 1 ? Labels::ends : Labels::uniform;
+      c.seed = static_cast<std::uint64_t>(size.b * 7 + size.v);
+      cases.push_back(c);
+    }
+  }
+  return cases;
+}
+
+std::vector<Case> types() {
+  std::vector<Case> cases;
+  for (const DType x : floats) {
+    for (const DType w : floats) {
+      for (const WLayout layout : both) {
+        Case c =
+            base(std::string("types_") + to_string(x) + "_" + to_string(w) + "_" + text(layout));
+        // Mixed pairs alternate between the layouts; equal types have both.
+        if (x != w && (layout == WLayout::hv) != (x < w)) continue;
+        c.x_type = x;
+        c.w_type = w;
+        c.w_layout = layout;
+        c.labels = Labels::some_ignored;
+        c.dlse = Cotangent::given;
+        cases.push_back(c);
+        if (x != w) continue;
+        // Other gradient types, other side types and 64-bit labels cost no other products.
+        c.name += "_sides";
+        c.side_type = x == DType::bf16 ? DType::f16 : DType::bf16;
+        c.label_type = DType::i64;
+        c.grad_x_type = x == DType::f32 ? DType::bf16 : DType::f32;
+        c.grad_w_type = x == DType::f32 ? DType::f16 : DType::f32;
+        c.grad_bias_type = x == DType::f32 ? DType::bf16 : DType::f16;
+        c.weight = Weights::positive;
+        c.class_weight = true;
+        c.seed = 3;
+        cases.push_back(c);
+        c.name += "_accumulate";
+        c.accumulate = true;
+        cases.push_back(c);
+      }
+    }
+  }
+  return cases;
+}
+
+void add_option_cases(std::vector<Case>& cases, const Case& from, const std::string& prefix) {
+  auto add = [&](const std::string& name, auto change) {
+    Case c = from;
+    c.name = prefix + name;
+    change(c);
+    cases.push_back(c);
+  };
+  add("plain", [](Case& c) {
+    c.bias = false;
+    c.options.logsumexp_weight = 0.0f;
+  });
+  add("loss_alone", [](Case& c) { c.optional_outputs = false; });
+  for (const auto reduction : {Reduction::sum, Reduction::none}) {
+    add(std::string("reduction_") + to_string(reduction), [&](Case& c) {
+      c.options.reduction = reduction;
+      c.dloss = c.dlse = Cotangent::given;
+      c.weight = Weights::signed_and_zero;
+      c.labels = Labels::some_ignored;
+    });
+  }
+  add("mean_weighted", [](Case& c) {
+    c.dloss = Cotangent::given;
+    c.weight = Weights::signed_and_zero;
+    c.class_weight = true;
+    c.labels = Labels::some_ignored;
+  });
+  add("cancelling_weights", [](Case& c) {
+    c.weight = Weights::cancelling;
+    c.dlse = Cotangent::given;
+  });
+  add("stride0_cotangents", [](Case& c) {
+    c.options.reduction = Reduction::none;
+    c.dloss = c.dlse = Cotangent::stride0;
+  });
+  add("scale", [](Case& c) { c.options.logit_scale = 0.7f; });
+  add("soft_cap", [](Case& c) {
+    c.options.logit_soft_cap = 3.0f;
+    c.options.logit_scale = 1.5f;
+    c.dlse = Cotangent::given;
+  });
+  add("smoothing", [](Case& c) { c.options.label_smoothing = 0.2f; });
+  add("smoothing_1", [](Case& c) { c.options.label_smoothing = 1.0f; });
+  add("smoothing_class_weights", [](Case& c) {
+    c.options.label_smoothing = 0.3f;
+    c.class_weight = true;
+    c.labels = Labels::some_ignored;
+  });
+  add("everything", [](Case& c) {
+    c.options.label_smoothing = 0.1f;
+    c.options.logit_soft_cap = 5.0f;
+    c.options.logit_scale = 1.25f;
+    c.class_weight = true;
+    c.weight = Weights::signed_and_zero;
+    c.labels = Labels::some_ignored;
+    c.dloss = c.dlse = Cotangent::given;
+  });
+  add("large_z_loss", [](Case& c) { c.options.logsumexp_weight = 3.0f; });
+  add("ignore_index_0", [](Case& c) {
+    c.options.ignore_index = 0;
+    c.labels = Labels::some_ignored;
+  });
+  add("all_ignored", [](Case& c) {
+    c.labels = Labels::all_ignored;
+    c.dlse = Cotangent::given;
+  });
+  add("from_lse", [](Case& c) {
+    c.from_lse = true;
+    c.dlse = Cotangent::given;
+    c.labels = Labels::some_ignored;
+  });
+  add("accumulate", [](Case& c) {
+    c.accumulate = true;
+    c.labels = Labels::some_ignored;
+  });
+}
+
+std::vector<Case> options(bool softmax) {
+  std::vector<Case> cases;
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Case from = base("");
+    from.softmax = softmax;
+    from.x_type = from.w_type = type;
+    from.w_layout = type == DType::f32 ? WLayout::vh : WLayout::hv;
+    add_option_cases(cases, from,
+                     std::string(softmax ? "softmax_" : "") + "options_" + to_string(type) + "_");
+  }
+  return cases;
+}
+
+std::vector<Case> data(bool softmax) {
+  struct Kind {
+    Data data;
+    const char* name;
+  };
+  constexpr Kind kinds[] = {
+      {Data::dominating, "dominating"},
+      {Data::all_negative, "all_negative"},
+      {Data::large_offset, "large_offset"},
+      {Data::large_spread, "large_spread"},
+      {Data::equal, "equal"},
+      {Data::one_hot_row, "one_hot_row"},
+      {Data::masked, "masked"},
+      {Data::masked_label, "masked_label"},
+      {Data::masked_row, "masked_row"},
+      {Data::nan_rows, "nan_rows"},
+      {Data::nan_bias, "nan_bias"},
+  };
+  std::vector<Case> cases;
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const Kind& kind : kinds) {
+      Case c = base(std::string(softmax ? "softmax_" : "") + "data_" + kind.name + "_" +
+                    to_string(type));
+      c.softmax = softmax;
+      c.x_type = c.w_type = type;
+      c.w_layout = type == DType::f32 ? WLayout::vh : WLayout::hv;
+      c.data = kind.data;
+      c.bias = kind.data != Data::equal;
+      // Wide enough that the masked half covers whole blocks of columns.
+      c.v = 1201;
+      const bool infinite = kind.data == Data::masked_label || kind.data == Data::masked_row ||
+                            kind.data == Data::nan_rows || kind.data == Data::nan_bias;
+      if (infinite) c.options.reduction = Reduction::none;
+      c.dlse = infinite ? Cotangent::none : Cotangent::given;
+      cases.push_back(c);
+      if (kind.data == Data::masked) {
+        c.name += "_smoothing";
+        c.options.label_smoothing = 0.2f;
+        c.class_weight = true;  // 0 on the masked words
+        cases.push_back(c);
+      }
+      if (kind.data == Data::nan_rows) {
+        c.name += "_mean";
+        c.options.reduction = Reduction::mean;
+        cases.push_back(c);
+      }
+    }
+  }
+  return cases;
+}
+
+std::vector<Case> views() {
+  std::vector<Case> cases;
+  auto add = [&](const std::string& name, auto change) {
+    for (const Place place : {Place::host, Place::device}) {
+      Case c = base("views_" + name + (place == Place::device ? "_device" : ""));
+      c.b = 36;
+      c.place = place;
+      c.labels = Labels::some_ignored;
+      c.weight = Weights::positive;
+      c.dlse = Cotangent::given;
+      change(c);
+      cases.push_back(c);
+    }
+  };
+  add("dense", [](Case&) {});
+  add("padded", [](Case& c) {
+    c.x_layout = XLayout::padded;
+    c.w_layout = WLayout::vh_padded;
+    c.strided_outputs = true;
+  });
+  add("padded_hv", [](Case& c) {
+    c.x_layout = XLayout::padded;
+    c.w_layout = WLayout::hv_padded;
+  });
+  add("column", [](Case& c) { c.x_layout = XLayout::column; });
+  add("strided", [](Case& c) { c.w_layout = WLayout::strided; });
+  add("strided_bf16", [](Case& c) {
+    c.w_layout = WLayout::strided;
+    c.x_type = c.w_type = DType::bf16;
+    c.x_layout = XLayout::column;
+  });
+  add("transposed_gradient", [](Case& c) { c.grad_w_layout = WLayout::hv; });
+  add("transposed_gradient_hv", [](Case& c) {
+    c.w_layout = WLayout::hv;
+    c.grad_w_layout = WLayout::vh_padded;
+  });
+  add("strided_gradient", [](Case& c) { c.grad_w_layout = WLayout::strided; });
+  add("shifted", [](Case& c) {
+    c.x_layout = XLayout::shifted;
+    c.options.reduction = Reduction::none;
+  });
+  add("shifted_bf16", [](Case& c) {
+    c.x_layout = XLayout::shifted;
+    c.x_type = c.w_type = DType::bf16;
+    c.label_type = DType::i64;
+  });
+  add("leading3", [](Case& c) {
+    c.x_layout = XLayout::leading3;
+    c.strided_outputs = true;
+    c.options.reduction = Reduction::none;
+    c.dloss = Cotangent::given;
+  });
+  add("vector", [](Case& c) {
+    c.b = 1;
+    c.labels = Labels::uniform;
+    c.x_layout = XLayout::vector;
+  });
+  add("broadcast", [](Case& c) {
+    c.x_layout = XLayout::broadcast;
+    c.labels = Labels::uniform;
+  });
+  add("odd_bf16", [](Case& c) {
+    c.x_type = c.w_type = DType::bf16;
+    c.b = 13;
+    c.h = 35;
+    c.v = 97;
+  });
+  return cases;
+}
+
+std::vector<Case> blocks() {
+  using Blocks = linear_cross_entropy::BlockSizes;
+  constexpr Blocks all[] = {{64, 64, 64},     {64, 64, 192},     {96, 96, 96},   {128, 128, 384},
+                            {256, 512, 1024}, {1024, 512, 2048}, {2048, 64, 96}, {64, 4096, 768}};
+  std::vector<Case> cases;
+  for (const Blocks& block : all) {
+    Case c = base("blocks_" + std::to_string(block.b_block_size) + "_" +
+                  std::to_string(block.h_block_size) + "_" + std::to_string(block.v_block_size));
+    c.b = 197;
+    c.h = 150;
+    c.v = 1501;
+    c.block_sizes = block;
+    cases.push_back(c);
+  }
+  // The library's own blocks, and a budget that forces value_and_grad into chunks of rows.
+  Case c = base("blocks_own");
+  c.b = 197;
+  c.h = 150;
+  c.v = 1501;
+  cases.push_back(c);
+  for (const DType type : floats) {
+    c.name = std::string("blocks_small_workspace_") + to_string(type);
+    c.b = 700;
+    c.h = 40;
+    c.v = 1501;
+    c.x_type = c.w_type = type;
+    c.labels = Labels::some_ignored;
+    c.workspace_bytes = std::size_t{3} << 20;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+std::vector<Case> saturated() {
+  Case c = base("saturated_infinite_z");
+  c.data = Data::nan_rows;
+  c.options.logit_soft_cap = 4.0f;
+  c.options.reduction = Reduction::none;
+  c.values_only = true;
+  // Row 0 has a NaN, which no cap saturates; row 2's infinity times w is +-Inf, never NaN.
+  return {c};
+}
+
+/// Small enough for an interpreter that is a million times slower.
+std::vector<Case> shrunk(std::vector<Case> cases) {
+  for (Case& c : cases) {
+    c.name += "_tiny";
+    if (c.x_layout != XLayout::leading3) c.b = std::min<std::int64_t>(c.b, 5);
+    if (c.x_layout == XLayout::leading3) c.b = 6;
+    c.h = std::min<std::int64_t>(c.h, 7);
+    c.v = std::min<std::int64_t>(c.v, 37);
+  }
+  return cases;
+}
+
+template <class Keep>
+std::vector<Case> kept(const std::vector<Case>& cases, Keep keep) {
+  std::vector<Case> result;
+  std::copy_if(cases.begin(), cases.end(), std::back_inserter(result), keep);
+  return result;
+}
+
+bool ends_with_any(const std::string& name, std::initializer_list<const char*> ends) {
+  return std::any_of(ends.begin(), ends.end(),
+                     [&](const char* end) { return name.ends_with(end); });
+}
+
+/// What every kernel of every family runs through at least once.
+std::vector<Case> interpreted(bool softmax) {
+  auto cases = kept(options(softmax), [](const Case& c) {
+    return ends_with_any(c.name, {"plain", "everything", "from_lse", "accumulate"});
+  });
+  for (const Case& c : kept(data(softmax), [](const Case& c) {
+         return ends_with_any(c.name, {"masked_f32", "nan_rows_f32"});
+       })) {
+    cases.push_back(c);
+  }
+  if (!softmax) {
+    for (const Case& c : kept(types(), [](const Case& c) {
+           return ends_with_any(c.name, {"f16_f16_vh", "f16_f16_hv", "f32_f32_hv"});
+         })) {
+      cases.push_back(c);
+    }
+    for (const Case& c : kept(views(), [](const Case& c) {
+           return ends_with_any(c.name, {"padded", "strided", "shifted_device"});
+         })) {
+      cases.push_back(c);
+    }
+  }
+  return shrunk(cases);
+}
+
+}  // namespace
+
+std::vector<std::string> linear_groups() {
+  if (tiny()) return {"interpreted"};
+  return {"sizes", "types", "options", "data", "views", "blocks", "saturated"};
+}
+
+std::vector<Case> linear_group(const std::string& group) {
+  if (group == "sizes") return sizes();
+  if (group == "types") return types();
+  if (group == "options") return options(false);
+  if (group == "data") return data(false);
+  if (group == "views") return views();
+  if (group == "blocks") return blocks();
+  if (group == "saturated") return saturated();
+  if (group == "interpreted") return interpreted(false);
+  throw std::logic_error("no group of cases is called " + group);
+}
+
+std::vector<std::string> softmax_groups() {
+  if (tiny()) return {"interpreted"};
+  return {"sizes", "types", "options", "data", "views"};
+}
+
+std::vector<Case> softmax_group(const std::string& group) {
+  std::vector<Case> cases;
+  if (group == "options") return options(true);
+  if (group == "data") return data(true);
+  if (group == "interpreted") return interpreted(true);
+  if (group == "sizes") {
+    for (Case c : sizes()) {
+      if (c.w_layout == WLayout::vh) cases.push_back(c);
+    }
+  } else if (group == "types") {
+    for (Case c : types()) {
+      if (c.x_type != c.w_type || c.w_layout == WLayout::hv) continue;
+      cases.push_back(c);
+      if (c.accumulate || c.grad_x_type.value_or(c.x_type) != c.x_type) continue;
+      c.name += "_in_place";
+      c.in_place = true;
+      cases.push_back(c);
+    }
+  } else if (group == "views") {
+    for (Case c : views()) {
+      if (c.w_layout == WLayout::vh && !c.grad_w_layout) cases.push_back(c);
+      if (c.x_layout != XLayout::shifted && c.x_layout != XLayout::padded) continue;
+      c.name += "_in_place";
+      c.in_place = true;
+      cases.push_back(c);
+    }
+  } else {
+    throw std::logic_error("no group of cases is called " + group);
+  }
+  for (Case& c : cases) {
+    c.softmax = true;
+    c.name = "softmax_" + c.name;
+  }
+  return cases;
+}
+
+}  // namespace tessera::test

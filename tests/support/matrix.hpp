@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/support/runner.hpp"
+
+/// What the matrices of both operators share: one gtest per implementation, pass and group.
+namespace tessera::test {
+
+using MatrixParameter = std::tuple<std::string, Pass, std::string>;
+
+inline const auto all_passes =
+    testing::Values(Pass::forward, Pass::backward, Pass::value_and_grad, Pass::forward_partial);
+
+inline std::string matrix_name(const testing::TestParamInfo<MatrixParameter>& info) {
+  std::string name = std::get<0>(info.param) + "_" + to_string(std::get<1>(info.param)) + "_" +
+                     std::get<2>(info.param);
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '.' || c == '-'; }, '_');
+  return name;
+}
+
+/// Runs a group; at least one of its cases must have run.
+inline void run_group(const std::string& implementation, Pass pass, const std::vector<Case>& cases,
+                      bool softmax) {
+  if (const auto reason = why_absent(implementation, softmax)) GTEST_SKIP() << *reason;
+  int served = 0;
+  for (const Case& c : cases) {
+    // The merged outputs of one shard need labels in host memory, and are always dense.
+    if (pass == Pass::forward_partial && c.place == Place::device) continue;
+    served += run_case(implementation, pass, c) ? 1 : 0;
+  }
+  EXPECT_GT(served, 0) << implementation << " refused every case of the group";
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/oracle/oracle.hpp"
+#include "tessera/linear_cross_entropy.hpp"
+#include "tessera/softmax_cross_entropy.hpp"
+#include "tests/support/guarded_buffer.hpp"
+
+/// The table's rows: what a problem looks like, and the numbers in it. A case says everything by
+/// value and its numbers follow from the seed alone, so that every implementation and every pass
+/// see the same problem.
+namespace tessera::test {
+
+/// Where the elements of w[H,V] (and of grad_w) lie.
+enum class WLayout { hv, vh, hv_padded, vh_padded, strided };
+/// Where the rows of x (and of grad_x) lie. `shifted` is x[:, :-1] with labels[:, 1:]; `leading3`
+/// has three leading axes, none of which merge; `vector` is a single example without leading axes;
+/// `broadcast` repeats one row by stride 0; `column` has the tokens adjacent in memory.
+enum class XLayout { dense, padded, column, shifted, leading3, vector, broadcast };
+
+enum class Data {
+  gaussian,      ///< with outliers: one element in 64 is eight times larger
+  dominating,    ///< one column stands 40 above the rest in every row
+  all_negative,  ///< every logit below -100
+  large_offset,  ///< logits of 1e4 that differ by units
+  large_spread,  ///< logits of +-1e4
+  equal,         ///< all logits equal, exactly: argmax is the lowest index
+  one_hot_row,   ///< row 0 has logits of +-1e3, the others are ordinary
+  masked,        ///< a bias of -Inf on the first half of the columns and on every seventh
+  masked_label,  ///< the same, and row 0's label is masked
+  masked_row,    ///< row 0 has nothing but -Inf logits
+  nan_rows,      ///< row 0 has a NaN, row 2 a +Inf among its x
+  nan_bias,      ///< a NaN in the bias: every row
+};
+
+enum class Labels { uniform, some_ignored, all_ignored, ends };
+/// Per-token weights: positive, with zeros and negatives, or summing to exactly 0.
+enum class Weights { none, positive, signed_and_zero, cancelling };
+enum class Cotangent { none, given, stride0 };
+
+struct Case {
+  std::string name{};
+  std::int64_t b = 5, h = 7, v = 37;
+  DType x_type = DType::f32;  ///< softmax: the type of the logits
+  DType w_type = DType::f32;
+  DType side_type = DType::f32;  ///< bias, weights and cotangents
+  DType label_type = DType::i32;
+  WLayout w_layout = WLayout::vh;
+  XLayout x_layout = XLayout::dense;
+  Data data = Data::gaussian;
+  Labels labels = Labels::uniform;
+  LossOptions options{};
+  bool bias = false;
+  bool class_weight = false;
+  Weights weight = Weights::none;
+  Cotangent dloss = Cotangent::none;
+  Cotangent dlse = Cotangent::none;
+  std::optional<DType> grad_x_type{};  ///< default: x's
+  std::optional<DType> grad_w_type{};  ///< default: w's
+  DType grad_bias_type = DType::f32;
+  std::optional<WLayout> grad_w_layout{};  ///< default: w's
+  bool accumulate = false;
+  bool strided_outputs = false;  ///< every other element of the per-token outputs' memory
+  bool from_lse = false;         ///< backward gets lse, not statistics
+  bool optional_outputs = true;  ///< all of them; false: the loss alone
+  bool in_place = false;         ///< softmax: grad_logits is the view logits
+  bool values_only = false;      ///< gradients are unspecified (an infinite logit under a cap)
+  Place place = Place::host;
+  std::optional<linear_cross_entropy::BlockSizes> block_sizes{};
+  std::optional<std::size_t> workspace_bytes{};
+  bool softmax = false;
+  std::uint64_t seed = 1;
+};
+
+/// Case 0 as GoogleTest prints it.
+void PrintTo(const Case& c, std::ostream* out);
+
+/// The numbers of a case as doubles that its types represent exactly; cotangents included.
+oracle::Problem make_problem(const Case& c);
+
+/// Extents, strides and memory of x and everything that is per token.
+struct RowLayout {
+  Dims leading{};               ///< extents
+  Dims x_strides{};             ///< of x, [leading, h]
+  Dims label_strides{};         ///< [leading]
+  std::int64_t x_elements = 0;  ///< of the memory behind x
+  std::int64_t label_offset = 0;
+  std::int64_t label_elements = 0;
+};
+RowLayout row_layout(XLayout layout, std::int64_t b, std::int64_t h);
+
+/// Strides and memory of w.
+struct MatrixLayout {
+  Dims strides{};
+  std::int64_t elements = 0;
+};
+MatrixLayout matrix_layout(WLayout layout, std::int64_t h, std::int64_t v);
+
+/// Offset in elements of flat row `row` over extents and strides of the leading axes.
+std::int64_t row_offset(const Dims& leading, const Dims& strides, std::int64_t row);
+
+/// One argument: memory and the way the case looks at it.
+struct Argument {
+  std::unique_ptr<Storage> storage{};
+  Dims extents{}, strides{};
+  std::int64_t offset = 0;
+
+  explicit operator bool() const { return storage != nullptr; }
+  View view() const { return storage ? storage->view(extents, strides, offset) : View(); }
+  MutableView mutable_view() const {
+    return storage ? storage->mutable_view(extents, strides, offset) : MutableView();
+  }
+  /// Element offset of the flat row-major index `i` of the view.
+  std::int64_t at(std::int64_t i) const { return offset + row_offset(extents, strides, i); }
+  double get(std::int64_t i) const { return storage->get(at(i)); }
+  std::int64_t size() const { return extents.product(); }
+};
+
+/// A problem's inputs in guarded memory, laid out as the case says; what no view reaches is poison.
+class Arguments {
+ public:
+  Arguments(Context& context, const Case& c, const oracle::Problem& problem);
+
+  linear_cross_entropy::Inputs linear() const;
+  softmax_cross_entropy::Inputs softmax() const;
+  /// Statistics or lse for backward, from the oracle's values, rounded to f32.
+  void add_statistics(Context& context, const oracle::Values& values);
+  /// Empty, or which input was written to or beside.
+  std::string damage();
+
+  const RowLayout& rows() const { return rows_; }
+
+  Argument x, labels, w, bias, weight, class_weight, dloss, dlse, lse, statistics;
+
+ private:
+  std::vector<std::pair<const char*, Argument*>> all();
+  Case case_;
+  RowLayout rows_;
+};
+
+/// An argument of these extents and strides over new memory, poisoned.
+Argument make_argument(Context& context, Place place, DType type, const Dims& extents,
+                       const Dims& strides = {}, std::int64_t offset = 0,
+                       std::int64_t elements = -1);
+
+}  // namespace tessera::test

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/tolerance.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+// Where the tolerances come from. u = 2^-24 is the unit roundoff of f32.
+//
+// Inputs. 16-bit inputs are exact inputs: the oracle reads the same numbers. So only f32
+// accumulation, the elementary functions and the last rounding count.
+//
+// Logits. A dot product of n terms, f32 in any order, deviates by at most gamma_n |x|.|w| with
+// gamma_n = n u; for rounding errors without a common sign sqrt(n) takes the place of n (Higham and
+// Mary, SIAM J. Sci. Comput. 41(5), 2019, with lambda = 4 failing in about one of 1e3 sums of worst
+// sign). So  e_bv = 4 sqrt(H + 2) u (|x_b| |w_v| + |bias_v|) |slope| + 4 u |logit| + 2 u cap,
+// where slope = d logit / dz, and the last two terms pay for scale, tanh (5 ulp) and log2(e).
+//
+// Sums over v. exp2 to 4 ulp and blocked partial sums: relative  s = (8 + sqrt(V)) u  plus the
+// rounding of the argument, 3 u (max - logit) in proportion to p. All this stays first order:
+//   lse            sum_v p_v e_v + s + 2 u (|lse| + |max|)
+//   lse - logit_y  sum_{v != y} p_v e_v + (1 - p_y) e_y + s + 4 u (max - logit_y): no |lse| term,
+//                  since it is formed relative to the maximum
+//   entropy        d entropy / d logit_v = -p_v (log p_v + entropy)
+//   z              |weight lambda| 2 |lse| times the deviation of lse
+//
+// Backward. p_v deviates, relatively, by e_v + sum p e + s + 3 u (max - logit_v); from a saved lse
+// by 2 u |lse| more, since that rounding does not cancel. dz follows by the product rule, with
+// 8 u for each of its terms. An OpenCL engine may round dz to bf16 where x and w are both bf16:
+// 2^-9 |dz| more. A gradient is a sum over v or b: norm-wise, since a single element is dominated
+// by cancellation,
+//   |d grad_x_b| <= sum_v |w_v| (d dz_bv + 4 sqrt(V) u |dz_bv|)
+//   |d grad_w_v| <= sum_b |x_b| (d dz_bv + 4 sqrt(B) u |dz_bv|)
+// and one rounding to the view's type.
+
+namespace tessera::test {
+namespace {
+
+constexpr double u = 0x1p-24;
+constexpr double lambda = 4.0;
+
+std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+double root(std::int64_t n) { return std::sqrt(static_cast<double>(n)); }
+
+bool counts(const oracle::Problem& p, std::int64_t row) {
+  const std::int64_t label = p.labels[index(row)];
+  return label != p.options.ignore_index && label >= 0 && label < p.v_total();
+}
+
+double weight_of(const oracle::Problem& p, std::int64_t row) {
+  return p.weight.empty() ? 1.0 : p.weight[index(row)];
+}
+
+double class_weight_of(const oracle::Problem& p, std::int64_t column) {
+  return p.class_weight.empty() ? 1.0 : p.class_weight[index(column)];
+}
+
+double denominator_of(const oracle::Problem& p) {
+  double sum = 0.0;
+  for (std::int64_t row = 0; row < p.b; ++row) {
+    if (counts(p, row)) sum += weight_of(p, row) * class_weight_of(p, p.labels[index(row)]);
+  }
+  return sum;
+}
+
+/// Norms of the finite elements of each row (step 1) or column.
+std::vector<double> norms(const std::vector<double>& a, std::int64_t rows, std::int64_t columns,
+                          bool of_columns) {
+  std::vector<double> squares(index(of_columns ? columns : rows), 0.0);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const double value = a[index(i * columns + j)];
+      if (std::isfinite(value)) squares[index(of_columns ? j : i)] += value * value;
+    }
+  }
+  for (auto& value : squares) value = std::sqrt(value);
+  return squares;
+}
+
+/// What a row's softmax looks like and how far it may be off.
+struct Row {
+  bool finite = false;
+  double max = 0, sum = 0, lse = 0;
+  double mean_error = 0;  ///< sum_v p_v e_v
+  double sum_error = 0;   ///< s, relative
+  double lse_error = 0;
+  double p(double logit) const { return std::isinf(logit) ? 0.0 : std::exp(logit - max) / sum; }
+};
+
+Row row_of(const oracle::Problem& p, const oracle::Values& values, const double* errors,
+           std::int64_t row) {
+  Row r;
+  r.max = values.max[index(row)];
+  r.sum = values.sum[index(row)];
+  r.lse = values.lse[index(row)];
+  r.finite = p.labels[index(row)] != p.options.ignore_index && std::isfinite(r.lse);
+  if (!r.finite) return r;
+  r.sum_error = (8.0 + root(p.v)) * u;
+  const double* logits = values.logits.data() + row * p.v;
+  for (std::int64_t j = 0; j < p.v; ++j) {
+    const double probability = r.p(logits[j]);
+    if (probability == 0.0) continue;
+    r.mean_error += probability * errors[j];
+    r.sum_error += 3.0 * u * probability * (r.max - logits[j]);
+  }
+  r.lse_error = r.mean_error + r.sum_error + 2.0 * u * (std::abs(r.lse) + std::abs(r.max));
+  return r;
+}
+
+/// Of lse - logit_j; infinite logits are compared by class.
+double distance_error(const Row& r, double logit, double error) {
+  if (std::isinf(logit)) return 0.0;
+  const double probability = r.p(logit);
+  return std::max(0.0, r.mean_error - probability * error) + (1.0 - probability) * error +
+         r.sum_error + 4.0 * u * ((r.max - logit) + std::abs(std::log(r.sum)));
+}
+
+double slope_of(const LossOptions& options, double logit) {
+  const double cap = options.logit_soft_cap;
+  const double t = cap == 0.0 ? 0.0 : logit / cap;
+  return std::abs(options.logit_scale) * (1.0 - t * t);
+}
+
+std::vector<double> logit_errors(const oracle::Problem& p, const oracle::Values& values) {
+  std::vector<double> errors(values.logits.size(), 0.0);
+  const bool dot = !p.softmax();
+  const std::vector<double> x = dot ? norms(p.x, p.b, p.h, false) : std::vector<double>();
+  const std::vector<double> w = dot ? norms(p.w, p.h, p.v, true) : std::vector<double>();
+  for (std::int64_t row = 0; row < p.b; ++row) {
+    for (std::int64_t j = 0; j < p.v; ++j) {
+      const double logit = values.logits[index(row * p.v + j)];
+      if (!std::isfinite(logit)) continue;
+      double z = 0.0;
+      if (dot) {
+        const double bias = p.bias.empty() ? 0.0 : std::abs(p.bias[index(j)]);
+        z = lambda * root(p.h + 2) * u * (x[index(row)] * w[index(j)] + bias);
+      }
+      errors[index(row * p.v + j)] = z * slope_of(p.options, logit) + 4.0 * u * std::abs(logit) +
+                                     2.0 * u * p.options.logit_soft_cap;
+    }
+  }
+  return errors;
+}
+
+}  // namespace
+
+double unit_roundoff(DType type) {
+  return type == DType::bf16 ? 0x1p-9 : type == DType::f16 ? 0x1p-11 : u;
+}
+
+double smallest_step(DType type) {
+  // bf16 denormals may be flushed, so its smallest normal number; half of f16's denormal spacing.
+  return type == DType::f16 ? 0x1p-25 : 0x1p-126;
+}
+
+ValueTolerance value_tolerance(const oracle::Problem& p, const oracle::Values& values) {
+  ValueTolerance t;
+  t.logit = logit_errors(p, values);
+  for (auto* field : {&t.lse, &t.label_logprob, &t.entropy, &t.z_loss, &t.max}) {
+    field->assign(index(p.b), 0.0);
+  }
+  std::vector<double> row_tolerance(index(p.b), 0.0);
+  double magnitude = 0.0;
+  const double eps = p.options.label_smoothing;
+  for (std::int64_t row = 0; row < p.b; ++row) {
+    const std::size_t i = index(row);
+    const double* logits = values.logits.data() + row * p.v;
+    const double* errors = t.logit.data() + row * p.v;
+    const Row r = row_of(p, values, errors, row);
+    if (!r.finite) continue;
+    t.max[i] = *std::max_element(errors, errors + p.v) + u * std::abs(r.max);
+    t.lse[i] = r.lse_error;
+    const double z_scale = std::abs(weight_of(p, row) * p.options.logsumexp_weight);
+    t.z_loss[i] = z_scale * (2.0 * std::abs(r.lse) * r.lse_error + 4.0 * u * r.lse * r.lse);
+    if (!values.entropy.empty()) {
+      const double entropy = values.entropy[i];
+      t.entropy[i] = r.sum_error * (1.0 + std::abs(std::log(r.sum)) + std::abs(entropy)) +
+                     8.0 * u * (std::abs(std::log(r.sum)) + std::abs(entropy));
+      for (std::int64_t j = 0; j < p.v; ++j) {
+        const double probability = r.p(logits[j]);
+        if (probability == 0.0) continue;
+        t.entropy[i] += probability * std::abs(std::log(probability) + entropy) * errors[j];
+      }
+    }
+    if (!counts(p, row) || !p.whole()) continue;
+    const std::int64_t label = p.labels[i];
+    const double to_label = distance_error(r, logits[label], errors[label]);
+    t.label_logprob[i] = to_label;
+    double nll = (1.0 - eps) * class_weight_of(p, label) * to_label;
+    double size = std::abs((1.0 - eps) * class_weight_of(p, label) * (r.lse - logits[label]));
+    for (std::int64_t j = 0; eps != 0.0 && j < p.v; ++j) {
+      const double c = eps / static_cast<double>(p.v) * class_weight_of(p, j);
+      if (c == 0.0) continue;
+      const double far = r.lse - logits[j];
+      nll += c * (distance_error(r, logits[j], errors[j]) + (4.0 + root(p.v)) * u * far);
+      size += c * far;
+    }
+    row_tolerance[i] = std::abs(weight_of(p, row)) * (nll + 4.0 * u * size) + t.z_loss[i];
+    magnitude += std::abs(weight_of(p, row)) * size + z_scale * r.lse * r.lse;
+  }
+  if (p.options.reduction == Reduction::none) {
+    t.loss = row_tolerance;
+    return t;
+  }
+  double total = (4.0 + root(p.b)) * u * magnitude;
+  for (double value : row_tolerance) total += value;
+  const double denominator = denominator_of(p);
+  if (p.options.reduction == Reduction::mean && denominator != 0.0) {
+    total /= std::abs(denominator);
+  }
+  t.loss = {total};
+  return t;
+}
+
+GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Values& values,
+                                     const oracle::Gradients& gradients,
+                                     const ValueTolerance& value_tolerance,
+                                     const Precision& precision) {
+  const bool linear = !p.softmax();
+  const double eps = p.options.label_smoothing;
+  const auto v_total = static_cast<double>(p.v_total());
+  double class_total = 0.0;
+  for (std::int64_t j = 0; j < p.v_total(); ++j) class_total += std::abs(class_weight_of(p, j));
+  const double denominator = denominator_of(p);
+  const std::vector<double> x = linear ? norms(p.x, p.b, p.h, false) : std::vector<double>();
+  const std::vector<double> w = linear ? norms(p.w, p.h, p.v, true) : std::vector<double>();
+  GradientTolerance t;
+  t.grad_x.assign(index(p.b), 0.0);
+  t.grad_w.assign(index(p.v), 0.0);
+  t.grad_bias.assign(index(p.v), 0.0);
+  t.grad_logits.assign(index(p.b * p.v), 0.0);
+
+  for (std::int64_t row = 0; row < p.b; ++row) {
+    const std::size_t i = index(row);
+    if (!counts(p, row)) continue;
+    const double* logits = values.logits.data() + row * p.v;
+    const double* errors = value_tolerance.logit.data() + row * p.v;
+    // On a shard the row's statistics are those of the whole.
+    Row r = row_of(p, values, errors, row);
+    if (!p.max.empty()) {
+      r.max = p.max[i];
+      r.sum = p.sum[i];
+      r.lse = r.max + std::log(r.sum);
+      r.finite = std::isfinite(r.lse);
+      r.mean_error = std::max(r.mean_error, *std::max_element(errors, errors + p.v));
+      r.lse_error = r.mean_error + r.sum_error + 2.0 * u * (std::abs(r.lse) + std::abs(r.max));
+    }
+    if (!r.finite) continue;
+    double dloss = 1.0;
+    if (!p.dloss.empty()) dloss = p.dloss[p.options.reduction == Reduction::none ? i : 0];
+    if (p.options.reduction == Reduction::mean) {
+      dloss = denominator == 0.0 ? 0.0 : dloss / denominator;
+    }
+    const double scale = std::abs(weight_of(p, row) * dloss);
+    const double dlse = p.dlse.empty() ? 0.0 : p.dlse[i];
+    const double c_label = (1.0 - eps) * std::abs(class_weight_of(p, p.labels[i]));
+    const double a = c_label + eps / v_total * class_total;
+    const double z = 2.0 * std::abs(p.options.logsumexp_weight);
+    const double common = r.mean_error + r.sum_error + 8.0 * u +
+                          (precision.from_lse ? 2.0 * u * std::abs(r.lse) : 0.0);
+    for (std::int64_t j = 0; j < p.v; ++j) {
+      const double dz = std::abs(gradients.dz[index(row * p.v + j)]);
+      if (!std::isfinite(dz)) continue;
+      const double probability = r.p(logits[j]);
+      const bool masked = std::isinf(logits[j]);
+      const double far = masked ? 0.0 : r.max - logits[j];
+      const double relative = std::expm1(std::min(40.0, errors[j] + common + 3.0 * u * far));
+      const double from_p = scale * (a + z * std::abs(r.lse)) + std::abs(dlse);
+      const std::int64_t column = p.options.vocab_offset + j;
+      const double size = from_p * probability + scale * (column == p.labels[i] ? c_label : 0.0) +
+                          scale * eps * std::abs(class_weight_of(p, column)) / v_total;
+      const double g = from_p * probability * relative + scale * z * r.lse_error * probability +
+                       8.0 * u * size + root(p.v_total()) * u * scale * a * probability;
+      double d = g * (masked ? std::abs(p.options.logit_scale) : slope_of(p.options, logits[j]));
+      if (p.options.logit_soft_cap != 0.0) {
+        const double tanh = std::abs(logits[j] / p.options.logit_soft_cap);
+        d += size * std::abs(p.options.logit_scale) *
+             (2.0 * tanh * errors[j] / p.options.logit_soft_cap + 8.0 * u);
+      }
+      t.grad_bias[index(j)] += d + lambda * root(p.b) * u * dz;
+      t.grad_logits[index(row * p.v + j)] =
+          d + unit_roundoff(precision.grad_x) * dz + smallest_step(precision.grad_x);
+      if (!linear) continue;
+      if (precision.dz_bf16) d += 0x1p-9 * dz + 0x1p-126;
+      t.grad_x[i] += w[index(j)] * (d + lambda * root(p.v) * u * dz);
+      t.grad_w[index(j)] += x[i] * (d + lambda * root(p.b) * u * dz);
+    }
+  }
+  if (!linear) return t;
+  const std::vector<double> grad_x = norms(gradients.grad_x, p.b, p.h, false);
+  const std::vector<double> grad_w = norms(gradients.grad_w, p.h, p.v, true);
+  // Twice the roundoff: the value that is rounded may lie on the far side of its own deviation.
+  auto rounded = [&](double norm, DType type) {
+    return 2.0 * unit_roundoff(type) * norm + root(p.h + 1) * smallest_step(type);
+  };
+  for (std::size_t i = 0; i < t.grad_x.size(); ++i) {
+    t.grad_x[i] += rounded(grad_x[i], precision.grad_x);
+  }
+  for (std::size_t j = 0; j < t.grad_w.size(); ++j) {
+    t.grad_w[j] += rounded(grad_w[j], precision.grad_w);
+    const double bias = gradients.grad_bias[j];
+    if (std::isfinite(bias)) t.grad_bias[j] += rounded(std::abs(bias), precision.grad_bias);
+  }
+  return t;
+}
+
+}  // namespace tessera::test
