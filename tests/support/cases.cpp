@@ -106,7 +106,7 @@ void add_option_cases(std::vector<Case>& cases, const Case& from, const std::str
     c.bias = false;
     c.options.logsumexp_weight = 0.0f;
   });
-  add("loss_alone", [](Case& c) { c.optional_outputs = false; });
+  add("loss_alone", [](Case& c) { c.outputs = 0; });
   for (const auto reduction : {Reduction::sum, Reduction::none}) {
     add(std::string("reduction_") + to_string(reduction), [&](Case& c) {
       c.options.reduction = reduction;

@@ -26,6 +26,22 @@ inline std::string matrix_name(const testing::TestParamInfo<MatrixParameter>& in
   return name;
 }
 
+/// "opencl.cpu" as GoogleTest allows it.
+inline std::string implementation_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '.' || c == '-'; }, '_');
+  return name;
+}
+
+/// A fixture with the name of an implementation; skipped where that has no device.
+class ImplementationTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (const auto reason = why_absent(GetParam(), false)) GTEST_SKIP() << *reason;
+  }
+};
+
 /// Runs a group; at least one of its cases must have run.
 inline void run_group(const std::string& implementation, Pass pass, const std::vector<Case>& cases,
                       bool softmax) {

@@ -44,6 +44,23 @@ enum class Labels { uniform, some_ignored, all_ignored, ends };
 enum class Weights { none, positive, signed_and_zero, cancelling };
 enum class Cotangent { none, given, stride0 };
 
+/// What a case asks for. A gradient of the bias exists only where there is a bias.
+enum OutputBit : unsigned {
+  lse_bit = 1,
+  argmax_bit = 2,
+  label_logprob_bit = 4,
+  entropy_bit = 8,
+  z_loss_bit = 16,
+  statistics_bit = 32,
+  all_outputs = 63
+};
+enum GradientBit : unsigned {
+  grad_x_bit = 1,
+  grad_w_bit = 2,
+  grad_bias_bit = 4,
+  all_gradients = 7
+};
+
 struct Case {
   std::string name{};
   std::int64_t b = 5, h = 7, v = 37;
@@ -66,11 +83,12 @@ struct Case {
   DType grad_bias_type = DType::f32;
   std::optional<WLayout> grad_w_layout{};  ///< default: w's
   bool accumulate = false;
-  bool strided_outputs = false;  ///< every other element of the per-token outputs' memory
-  bool from_lse = false;         ///< backward gets lse, not statistics
-  bool optional_outputs = true;  ///< all of them; false: the loss alone
-  bool in_place = false;         ///< softmax: grad_logits is the view logits
-  bool values_only = false;      ///< gradients are unspecified (an infinite logit under a cap)
+  bool strided_outputs = false;        ///< every other element of the per-token outputs' memory
+  bool from_lse = false;               ///< backward gets lse, not statistics
+  unsigned outputs = all_outputs;      ///< optional outputs asked for, bits of OutputBit
+  unsigned gradients = all_gradients;  ///< gradients asked for, bits of GradientBit
+  bool in_place = false;               ///< softmax: grad_logits is the view logits
+  bool values_only = false;  ///< gradients are unspecified (an infinite logit under a cap)
   Place place = Place::host;
   std::optional<linear_cross_entropy::BlockSizes> block_sizes{};
   std::optional<std::size_t> workspace_bytes{};

@@ -68,16 +68,17 @@ Results::Results(Context& context, const Case& c, const Expected& expected, Pass
   };
   if (pass != Pass::backward) {
     loss = make(DType::f32, c.options.reduction == Reduction::none ? leading : Dims{});
-    if (c.optional_outputs) {
-      lse = make(DType::f32, leading);
-      argmax = make(DType::i32, leading);
-      label_logprob = make(DType::f32, leading);
-      entropy = make(DType::f32, leading);
-      z_loss = make(DType::f32, leading);
-      Dims pairs = leading;
-      pairs.push_back(2);
-      statistics = make(DType::f32, pairs);
-    }
+    auto optional = [&](OutputBit bit, DType type, const Dims& extents) {
+      return (c.outputs & bit) != 0 ? make(type, extents) : Argument();
+    };
+    lse = optional(lse_bit, DType::f32, leading);
+    argmax = optional(argmax_bit, DType::i32, leading);
+    label_logprob = optional(label_logprob_bit, DType::f32, leading);
+    entropy = optional(entropy_bit, DType::f32, leading);
+    z_loss = optional(z_loss_bit, DType::f32, leading);
+    Dims pairs = leading;
+    pairs.push_back(2);
+    statistics = optional(statistics_bit, DType::f32, pairs);
   }
   if (pass == Pass::backward || pass == Pass::value_and_grad) {
     const DType x_type = c.grad_x_type.value_or(c.x_type);
@@ -89,11 +90,16 @@ Results::Results(Context& context, const Case& c, const Expected& expected, Pass
     if (p.softmax()) {
       if (!c.in_place) grad_logits = make_argument(context, c.place, x_type, extents, strides);
     } else {
-      grad_x = make_argument(context, c.place, x_type, extents, strides);
-      const MatrixLayout layout = matrix_layout(c.grad_w_layout.value_or(c.w_layout), p.h, p.v);
-      grad_w = make_argument(context, c.place, c.grad_w_type.value_or(c.w_type), {p.h, p.v},
-                             layout.strides);
-      if (c.bias) {
+      auto wanted = [&](GradientBit bit) { return (c.gradients & bit) != 0; };
+      if (wanted(grad_x_bit)) {
+        grad_x = make_argument(context, c.place, x_type, extents, strides);
+      }
+      if (wanted(grad_w_bit)) {
+        const auto layout = matrix_layout(c.grad_w_layout.value_or(c.w_layout), p.h, p.v);
+        grad_w = make_argument(context, c.place, c.grad_w_type.value_or(c.w_type), {p.h, p.v},
+                               layout.strides);
+      }
+      if (c.bias && wanted(grad_bias_bit)) {
         grad_bias = make_argument(context, c.place, c.grad_bias_type, {p.v},
                                   c.strided_outputs ? Dims{2} : Dims{});
       }

@@ -208,8 +208,11 @@ bool rounds_dz(const std::string& implementation, const Case& c) {
 }
 
 bool run_case(const std::string& implementation, Pass pass, const Case& c) {
+  return run_case(shared_context(), implementation, pass, c);
+}
+
+bool run_case(Context& context, const std::string& implementation, Pass pass, const Case& c) {
   SCOPED_TRACE("case " + c.name + ", " + to_string(pass) + ", " + implementation);
-  Context& context = shared_context();
   if (c.place == Place::device && !context.has_device()) return true;
   const bool gradients = pass == Pass::backward || pass == Pass::value_and_grad;
   if (gradients && c.values_only) return true;

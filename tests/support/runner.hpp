@@ -69,6 +69,7 @@ class Results {
 
 /// Runs the case; false: the implementation refused it (recorded in the summary; an implementation
 /// of this project that refuses a case of the table is a failure).
+bool run_case(Context& context, const std::string& implementation, Pass pass, const Case& c);
 bool run_case(const std::string& implementation, Pass pass, const Case& c);
 
 /// True when the implementation may round dz to bf16 for this case.
