@@ -36,7 +36,7 @@ std::vector<std::byte> bytes_of(const std::string& implementation, Pass pass, co
   Results results(context, c, e, pass, implementation);
   lce::ExecutionOptions execution;
   execution.implementation = implementation;
-  const lce::Inputs in = arguments.linear();
+  const lce::Inputs in = arguments.linear(pass);
   if (pass == Pass::forward) {
     lce::forward(context, in, results.outputs(), c.options, execution).wait();
   } else if (pass == Pass::backward) {

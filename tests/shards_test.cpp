@@ -118,7 +118,7 @@ TEST_P(Shards, MergeToTheWholeInAnyGrouping) {
     SCOPED_TRACE(c.name);
     const Expected& e = expected_of(c);
     Arguments arguments(context, c, e.problem);
-    const lce::Inputs whole = arguments.linear();
+    const lce::Inputs whole = arguments.linear(Pass::forward);
     std::vector<PartialResult> parts;
     for (const Shard& shard : cut(c.v)) {
       parts.push_back(lce::forward_partial(context, inputs_of(whole, shard), options_of(c, shard),
@@ -164,8 +164,9 @@ TEST_P(Shards, BackwardFromMergedStatistics) {
     lce::Inputs whole = arguments.linear();
     std::vector<PartialResult> parts;
     for (const Shard& shard : cut(c.v)) {
-      parts.push_back(lce::forward_partial(context, inputs_of(whole, shard), options_of(c, shard),
-                                           on(GetParam())));
+      parts.push_back(lce::forward_partial(context,
+                                           inputs_of(arguments.linear(Pass::forward), shard),
+                                           options_of(c, shard), on(GetParam())));
     }
     LossOptions options = c.options;
     options.vocab_size_total = c.v;

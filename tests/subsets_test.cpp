@@ -91,8 +91,9 @@ TEST_P(Subsets, OwnedResultsHoldWhatIsWanted) {
                      .grad_bias = bit(8)};
     const bool gradients = mask >> 6 != 0;
     const auto r =
-        gradients ? lce::value_and_grad(shared_context(), arguments.linear(), options, execution)
-                  : lce::forward(shared_context(), arguments.linear(), options, execution);
+        gradients
+            ? lce::value_and_grad(shared_context(), arguments.linear(), options, execution)
+            : lce::forward(shared_context(), arguments.linear(Pass::forward), options, execution);
     EXPECT_EQ(r.dispatch.implementation, GetParam());
     EXPECT_TRUE(r.loss);
     EXPECT_EQ(static_cast<bool>(r.lse), bit(0)) << mask;

@@ -189,7 +189,7 @@ void Arguments::add_statistics(Context& context, const oracle::Values& values) {
   fill(statistics, pairs);
 }
 
-linear_cross_entropy::Inputs Arguments::linear() const {
+linear_cross_entropy::Inputs Arguments::linear(Pass pass) const {
   linear_cross_entropy::Inputs in;
   in.x = x.view();
   in.labels = labels.view();
@@ -197,23 +197,31 @@ linear_cross_entropy::Inputs Arguments::linear() const {
   in.bias = bias.view();
   in.weight = weight.view();
   in.class_weight = class_weight.view();
-  in.dloss = dloss.view();
-  in.dlse = dlse.view();
-  in.lse = lse.view();
-  in.statistics = statistics.view();
+  if (pass == Pass::backward || pass == Pass::value_and_grad) {
+    in.dloss = dloss.view();
+    in.dlse = dlse.view();
+  }
+  if (pass == Pass::backward) {
+    in.lse = lse.view();
+    in.statistics = statistics.view();
+  }
   return in;
 }
 
-softmax_cross_entropy::Inputs Arguments::softmax() const {
+softmax_cross_entropy::Inputs Arguments::softmax(Pass pass) const {
   softmax_cross_entropy::Inputs in;
   in.logits = x.view();
   in.labels = labels.view();
   in.weight = weight.view();
   in.class_weight = class_weight.view();
-  in.dloss = dloss.view();
-  in.dlse = dlse.view();
-  in.lse = lse.view();
-  in.statistics = statistics.view();
+  if (pass == Pass::backward || pass == Pass::value_and_grad) {
+    in.dloss = dloss.view();
+    in.dlse = dlse.view();
+  }
+  if (pass == Pass::backward) {
+    in.lse = lse.view();
+    in.statistics = statistics.view();
+  }
   return in;
 }
 

@@ -26,10 +26,7 @@ std::map<SummaryKey, Tally>& tallies() {
   return map;
 }
 
-std::string current_case() {
-  const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-  return info ? std::string(info->test_suite_name()) + "." + info->name() : std::string();
-}
+thread_local std::string current_case;
 
 }  // namespace
 
@@ -54,9 +51,11 @@ void Summary::add(const SummaryKey& key, const std::string& what, double deviati
   const double fraction = tolerance > 0.0 ? deviation / tolerance : deviation > 0.0 ? 1e9 : 0.0;
   if (fraction > tally.worst_fraction) {
     tally.worst_fraction = fraction;
-    tally.worst_what = what + " in " + current_case();
+    tally.worst_what = what + " in " + current_case;
   }
 }
+
+void Summary::set_case(const std::string& name) { current_case = name; }
 
 void Summary::write() const {
   const char* path = std::getenv("TESSERA_TEST_SUMMARY");

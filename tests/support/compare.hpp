@@ -22,6 +22,8 @@ class Summary {
   void add_case(const SummaryKey& key, bool refused);
   /// A deviation and its tolerance.
   void add(const SummaryKey& key, const std::string& what, double deviation, double tolerance);
+  /// Names the case that this thread compares from now on.
+  void set_case(const std::string& name);
   void write() const;
 };
 

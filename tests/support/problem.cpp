@@ -123,6 +123,7 @@ void make_logits(const Case& c, oracle::Problem& p, Numbers& numbers) {
         default:
           break;
       }
+      if (c.x_layout == XLayout::broadcast && row > 0) value = p.logits[index(j)];
       p.logits[index(row * p.v + j)] = round_to(c.x_type, value);
     }
   }
@@ -143,7 +144,7 @@ void make_labels(const Case& c, oracle::Problem& p, Numbers& numbers) {
     const bool ignored = c.labels == Labels::all_ignored ||
                          (c.labels == Labels::some_ignored && (row % 5 == 1 || row % 7 == 4));
     p.labels.push_back(ignored ? p.options.ignore_index : label);
-    if (c.x_layout == XLayout::broadcast) continue;  // all rows are one
+    if (c.x_layout == XLayout::broadcast) continue;  // all rows are one row of memory
     if (ignored && !p.softmax()) {
       for (std::int64_t k = 0; k < p.h; ++k) p.x[index(row * p.h + k)] = std::nan("");
     } else if (ignored) {

@@ -145,8 +145,9 @@ class Arguments {
  public:
   Arguments(Context& context, const Case& c, const oracle::Problem& problem);
 
-  linear_cross_entropy::Inputs linear() const;
-  softmax_cross_entropy::Inputs softmax() const;
+  /// Only what the pass reads: cotangents with gradients, statistics in backward.
+  linear_cross_entropy::Inputs linear(Pass pass = Pass::value_and_grad) const;
+  softmax_cross_entropy::Inputs softmax(Pass pass = Pass::value_and_grad) const;
   /// Statistics or lse for backward, from the oracle's values, rounded to f32.
   void add_statistics(Context& context, const oracle::Values& values);
   /// Empty, or which input was written to or beside.

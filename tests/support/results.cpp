@@ -80,7 +80,7 @@ Results::Results(Context& context, const Case& c, const Expected& expected, Pass
     pairs.push_back(2);
     statistics = optional(statistics_bit, DType::f32, pairs);
   }
-  if (pass == Pass::backward || pass == Pass::value_and_grad) {
+  if (wants_gradients()) {
     const DType x_type = c.grad_x_type.value_or(c.x_type);
     // A gradient must not overlap itself, so a broadcast row has a dense one.
     const bool dense = c.x_layout == XLayout::broadcast;
@@ -133,14 +133,13 @@ linear_cross_entropy::Gradients Results::linear_gradients() const {
   g.grad_x = grad_x.mutable_view();
   g.grad_w = grad_w.mutable_view();
   g.grad_bias = grad_bias.mutable_view();
-  g.accumulate = case_.accumulate;
+  g.accumulate = case_.accumulate && wants_gradients();
   return g;
 }
 
 softmax_cross_entropy::Gradients Results::softmax_gradients(const Arguments& arguments) const {
   softmax_cross_entropy::Gradients g;
-  const bool wanted = pass_ == Pass::backward || pass_ == Pass::value_and_grad;
-  if (wanted) {
+  if (wants_gradients()) {
     g.grad_logits = case_.in_place ? arguments.x.mutable_view() : grad_logits.mutable_view();
     g.accumulate = case_.accumulate;
   }
@@ -179,7 +178,7 @@ void Results::check(Arguments& arguments) {
     if (argmax) check_argmax();
     if (statistics) check_statistics();
   }
-  if (pass_ == Pass::backward || pass_ == Pass::value_and_grad) check_gradients(arguments);
+  if (wants_gradients()) check_gradients(arguments);
 }
 
 void Results::check_surroundings() {
@@ -279,7 +278,7 @@ void Results::check_gradients(Arguments& arguments) {
       gradient_tolerance(p, expected_.values, g, expected_.tolerance, precision);
   // With accumulate the sum is formed in f32 and rounded once: rounding in proportion to the base.
   auto extra = [](double base, DType type) {
-    return base == 0.0 ? 0.0 : (2.0 * unit_roundoff(type) + 0x1p-23) * base;
+    return base == 0.0 ? 0.0 : (unit_roundoff(type) + 0x1p-23) * base;
   };
   if (p.softmax()) {
     const Argument& actual = case_.in_place ? arguments.x : grad_logits;

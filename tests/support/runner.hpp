@@ -52,6 +52,7 @@ class Results {
   Argument grad_x, grad_w, grad_bias, grad_logits;
 
  private:
+  bool wants_gradients() const { return pass_ == Pass::backward || pass_ == Pass::value_and_grad; }
   void check_values();
   void check_argmax();
   void check_statistics();

@@ -27,8 +27,8 @@
 // Backward. p_v deviates, relatively, by e_v + sum p e + s + 3 u (max - logit_v); from a saved lse
 // by 2 u |lse| more, since that rounding does not cancel. dz follows by the product rule, with
 // 8 u for each of its terms. An OpenCL engine may round dz to bf16 where x and w are both bf16:
-// 2^-9 |dz| more. A gradient is a sum over v or b: norm-wise, since a single element is dominated
-// by cancellation,
+// 2^-8 |dz| more (bf16 has 8 bits). A gradient is a sum over v or b: norm-wise, since a single
+// element is dominated by cancellation,
 //   |d grad_x_b| <= sum_v |w_v| (d dz_bv + 4 sqrt(V) u |dz_bv|)
 //   |d grad_w_v| <= sum_b |x_b| (d dz_bv + 4 sqrt(B) u |dz_bv|)
 // and one rounding to the view's type.
@@ -145,7 +145,7 @@ std::vector<double> logit_errors(const oracle::Problem& p, const oracle::Values&
 }  // namespace
 
 double unit_roundoff(DType type) {
-  return type == DType::bf16 ? 0x1p-9 : type == DType::f16 ? 0x1p-11 : u;
+  return type == DType::bf16 ? 0x1p-8 : type == DType::f16 ? 0x1p-11 : u;
 }
 
 double smallest_step(DType type) {
@@ -279,9 +279,9 @@ GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Val
       }
       t.grad_bias[index(j)] += d + lambda * root(p.b) * u * dz;
       t.grad_logits[index(row * p.v + j)] =
-          d + unit_roundoff(precision.grad_x) * dz + smallest_step(precision.grad_x);
+          d + unit_roundoff(precision.grad_x) * (dz + d) + smallest_step(precision.grad_x);
       if (!linear) continue;
-      if (precision.dz_bf16) d += 0x1p-9 * dz + 0x1p-126;
+      if (precision.dz_bf16) d += unit_roundoff(DType::bf16) * dz + smallest_step(DType::bf16);
       t.grad_x[i] += w[index(j)] * (d + lambda * root(p.v) * u * dz);
       t.grad_w[index(j)] += x[i] * (d + lambda * root(p.b) * u * dz);
     }
@@ -289,17 +289,20 @@ GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Val
   if (!linear) return t;
   const std::vector<double> grad_x = norms(gradients.grad_x, p.b, p.h, false);
   const std::vector<double> grad_w = norms(gradients.grad_w, p.h, p.v, true);
-  // Twice the roundoff: the value that is rounded may lie on the far side of its own deviation.
-  auto rounded = [&](double norm, DType type) {
-    return 2.0 * unit_roundoff(type) * norm + root(p.h + 1) * smallest_step(type);
+  // What is rounded is the deviating value, so its tolerance so far is rounded too.
+  auto rounded = [&](double norm, double tolerance, DType type) {
+    return tolerance + unit_roundoff(type) * (norm + tolerance) +
+           root(p.h + 1) * smallest_step(type);
   };
   for (std::size_t i = 0; i < t.grad_x.size(); ++i) {
-    t.grad_x[i] += rounded(grad_x[i], precision.grad_x);
+    t.grad_x[i] = rounded(grad_x[i], t.grad_x[i], precision.grad_x);
   }
   for (std::size_t j = 0; j < t.grad_w.size(); ++j) {
-    t.grad_w[j] += rounded(grad_w[j], precision.grad_w);
+    t.grad_w[j] = rounded(grad_w[j], t.grad_w[j], precision.grad_w);
     const double bias = gradients.grad_bias[j];
-    if (std::isfinite(bias)) t.grad_bias[j] += rounded(std::abs(bias), precision.grad_bias);
+    if (std::isfinite(bias)) {
+      t.grad_bias[j] = rounded(std::abs(bias), t.grad_bias[j], precision.grad_bias);
+    }
   }
   return t;
 }
