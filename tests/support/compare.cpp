@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -27,6 +30,15 @@ std::map<SummaryKey, Tally>& tallies() {
 }
 
 thread_local std::string current_case;
+// In plain memory, for the signal handler.
+char last_case[512] = "\ncrashed outside any case\n";
+
+void on_crash(int signal) {
+  const auto written = ::write(STDERR_FILENO, last_case, std::strlen(last_case));
+  static_cast<void>(written);
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
 
 }  // namespace
 
@@ -55,7 +67,11 @@ void Summary::add(const SummaryKey& key, const std::string& what, double deviati
   }
 }
 
-void Summary::set_case(const std::string& name) { current_case = name; }
+void Summary::set_case(const std::string& name) {
+  current_case = name;
+  const std::lock_guard lock(mutex);
+  std::snprintf(last_case, sizeof last_case, "\ncrashed in %s\n", name.c_str());
+}
 
 void Summary::write() const {
   const char* path = std::getenv("TESSERA_TEST_SUMMARY");
@@ -78,6 +94,11 @@ void Summary::write() const {
   // One write, so that lines of processes that run at once do not mix.
   if (::write(file, text.data(), text.size()) < 0) std::perror("TESSERA_TEST_SUMMARY");
   close(file);
+}
+
+void report_crashes() {
+  std::signal(SIGSEGV, on_crash);
+  std::signal(SIGBUS, on_crash);
 }
 
 Comparison::~Comparison() {

@@ -22,10 +22,13 @@ class Summary {
   void add_case(const SummaryKey& key, bool refused);
   /// A deviation and its tolerance.
   void add(const SummaryKey& key, const std::string& what, double deviation, double tolerance);
-  /// Names the case that this thread compares from now on.
+  /// Names what this thread runs and compares from now on; a crash report names the last one.
   void set_case(const std::string& name);
   void write() const;
 };
+
+/// Prints the case that ran last when a guard page stops the process.
+void report_crashes();
 
 /// Compares numbers one at a time; the first few that are wrong become a gtest failure.
 class Comparison {

@@ -44,6 +44,9 @@ bool override_kernels() {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (!override_kernels()) return 2;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  tessera::test::report_crashes();
+#endif
   const int code = RUN_ALL_TESTS();
   tessera::test::Summary::instance().write();
   return code;

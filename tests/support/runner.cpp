@@ -213,6 +213,7 @@ bool run_case(const std::string& implementation, Pass pass, const Case& c) {
 
 bool run_case(Context& context, const std::string& implementation, Pass pass, const Case& c) {
   SCOPED_TRACE("case " + c.name + ", " + to_string(pass) + ", " + implementation);
+  Summary::instance().set_case(c.name + ", " + to_string(pass) + ", " + implementation);
   if (c.place == Place::device && !context.has_device()) return true;
   const bool gradients = pass == Pass::backward || pass == Pass::value_and_grad;
   if (gradients && c.values_only) return true;
@@ -256,7 +257,6 @@ bool run_case(Context& context, const std::string& implementation, Pass pass, co
     return true;
   }
   Summary::instance().add_case(results.key(), false);
-  Summary::instance().set_case(c.name);
   results.check(arguments);
   return true;
 }
