@@ -39,7 +39,7 @@ typedef LANE_CAT(int) lane_i;
 // with it are false and it then passes through the polynomial. Adding and subtracting 1.5 * 2^23
 // rounds to the nearest integer and leaves that integer in the low bits: relaxed-math build flags
 // would fold this away, so programs are never built with them.
-inline lane_f lane_exp2(lane_f t) {
+static inline lane_f lane_exp2(lane_f t) {
   const lane_f magic = (lane_f)(12582912.0f);
   t = t < (lane_f)(-127.0f) ? (lane_f)(-127.0f) : t;
   t = t > (lane_f)(128.0f) ? (lane_f)(128.0f) : t;
@@ -59,6 +59,6 @@ inline lane_f lane_exp2(lane_f t) {
 
 // exp(t). The product with log2(e) is one rounding of t itself: callers pass differences, so that
 // t = 0 gives exactly 1 and a running maximum that stands still is never rescaled.
-inline lane_f lane_exp(lane_f t) { return lane_exp2(t * (lane_f)(LOG2E)); }
+static inline lane_f lane_exp(lane_f t) { return lane_exp2(t * (lane_f)(LOG2E)); }
 
 #endif

@@ -10,7 +10,7 @@ typedef struct {
   long stride[8];
 } row_geometry;
 
-inline long row_offset(const row_geometry* geometry, long row) {
+static inline long row_offset(const row_geometry* geometry, long row) {
   long offset = 0;
   for (int axis = 7; axis > 0; --axis) {
     const long extent = geometry->extent[axis];

@@ -7,6 +7,9 @@
 #include "common/info.cl"
 #include "common/lanes.cl"
 
+// Functions take structs by pointer and return none: a returned struct becomes an intrinsic that
+// Oclgrind does not know.
+//
 // WANT_CLASS, WANT_EXP, WANT_ARGMAX: the optional fields a kernel is compiled with.
 typedef struct {
   lane_f max, sum, label_logit;
@@ -17,23 +20,21 @@ typedef struct {
 } lane_stats;
 
 // No logit seen yet. `first` is the index argmax has while every logit is -Inf.
-inline lane_stats stats_empty(int first) {
-  lane_stats s;
-  s.max = s.label_logit = s.argmax_value = (lane_f)(-INFINITY);
-  s.sum = s.class_logit = s.class_sum = s.exp_logit = (lane_f)(0.0f);
-  s.argmax = (lane_i)(first);
-  return s;
+static inline void stats_clear(lane_stats* s, int first) {
+  s->max = s->label_logit = s->argmax_value = (lane_f)(-INFINITY);
+  s->sum = s->class_logit = s->class_sum = s->exp_logit = (lane_f)(0.0f);
+  s->argmax = (lane_i)(first);
 }
 
 // What logits are relative to: the maximum, or 0 while there is none but -Inf, so that a difference
 // is never (-Inf) - (-Inf).
-inline lane_f stats_shift(lane_f maximum) {
+static inline lane_f stats_shift(lane_f maximum) {
   return maximum == (lane_f)(-INFINITY) ? (lane_f)(0.0f) : maximum;
 }
 
 // Makes what was summed relative to a new maximum, not below the old one. Where it stands still the
 // factor is exactly 1: rounding residue there would add up over thousands of tiles.
-inline void stats_move(lane_stats* s, lane_f maximum) {
+static inline void stats_move(lane_stats* s, lane_f maximum) {
   const lane_f factor = s->max == maximum ? (lane_f)(1.0f) : lane_exp(s->max - maximum);
 #if WANT_EXP || WANT_CLASS
   const lane_f moved =
@@ -53,7 +54,7 @@ inline void stats_move(lane_stats* s, lane_f maximum) {
 
 // Adds one logit, given as its difference to the shift. A class of weight 0 adds nothing, even where
 // its logit is -Inf.
-inline void stats_add(lane_stats* s, lane_f difference, lane_f class_weight) {
+static inline void stats_add(lane_stats* s, lane_f difference, lane_f class_weight) {
   const lane_f e = lane_exp(difference);
   s->sum += e;
 #if WANT_CLASS
@@ -68,7 +69,7 @@ inline void stats_add(lane_stats* s, lane_f difference, lane_f class_weight) {
 
 // A block summed on its own (blocked sums keep long rows accurate) joins what was there; both are
 // relative to the same maximum.
-inline void stats_join(lane_stats* s, const lane_stats* block) {
+static inline void stats_join(lane_stats* s, const lane_stats* block) {
   s->sum += block->sum;
 #if WANT_CLASS
   s->class_logit += block->class_logit;
@@ -79,7 +80,7 @@ inline void stats_join(lane_stats* s, const lane_stats* block) {
 #endif
 }
 
-inline void stats_argmax(lane_stats* s, lane_f logit, lane_i index) {
+static inline void stats_argmax(lane_stats* s, lane_f logit, lane_i index) {
 #if WANT_ARGMAX
   const lane_i larger = logit > s->argmax_value;
   s->argmax_value = larger ? logit : s->argmax_value;
@@ -88,7 +89,7 @@ inline void stats_argmax(lane_stats* s, lane_f logit, lane_i index) {
 }
 
 // Statistics in memory: [field][ld], at one row or at LANES rows side by side.
-inline void stats_store(const lane_stats* s, global float* at, long ld) {
+static inline void stats_store(const lane_stats* s, global float* at, long ld) {
   LANE_STORE(s->max, at + STAT_MAX * ld);
   LANE_STORE(s->sum, at + STAT_SUM * ld);
   LANE_STORE(s->label_logit, at + STAT_LABEL_LOGIT * ld);
@@ -105,23 +106,22 @@ inline void stats_store(const lane_stats* s, global float* at, long ld) {
 #endif
 }
 
-inline lane_stats stats_load(global const float* at, long ld) {
-  lane_stats s = stats_empty(0);
-  s.max = LANE_LOAD(at + STAT_MAX * ld);
-  s.sum = LANE_LOAD(at + STAT_SUM * ld);
-  s.label_logit = LANE_LOAD(at + STAT_LABEL_LOGIT * ld);
+static inline void stats_load(lane_stats* s, global const float* at, long ld) {
+  stats_clear(s, 0);
+  s->max = LANE_LOAD(at + STAT_MAX * ld);
+  s->sum = LANE_LOAD(at + STAT_SUM * ld);
+  s->label_logit = LANE_LOAD(at + STAT_LABEL_LOGIT * ld);
 #if WANT_CLASS
-  s.class_logit = LANE_LOAD(at + STAT_CLASS_LOGIT * ld);
-  s.class_sum = LANE_LOAD(at + STAT_CLASS_SUM * ld);
+  s->class_logit = LANE_LOAD(at + STAT_CLASS_LOGIT * ld);
+  s->class_sum = LANE_LOAD(at + STAT_CLASS_SUM * ld);
 #endif
 #if WANT_ARGMAX
-  s.argmax_value = LANE_LOAD(at + STAT_ARGMAX_VALUE * ld);
-  s.argmax = AS_LANE_I(LANE_LOAD(at + STAT_ARGMAX * ld));
+  s->argmax_value = LANE_LOAD(at + STAT_ARGMAX_VALUE * ld);
+  s->argmax = AS_LANE_I(LANE_LOAD(at + STAT_ARGMAX * ld));
 #endif
 #if WANT_EXP
-  s.exp_logit = LANE_LOAD(at + STAT_EXP_LOGIT * ld);
+  s->exp_logit = LANE_LOAD(at + STAT_EXP_LOGIT * ld);
 #endif
-  return s;
 }
 
 #endif

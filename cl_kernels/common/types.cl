@@ -10,11 +10,11 @@
 #define TYPE_I32 3
 #define TYPE_I64 4
 
-inline float bf16_to_float(ushort bits) { return as_float((uint)bits << 16); }
+static inline float bf16_to_float(ushort bits) { return as_float((uint)bits << 16); }
 
 // Round to nearest even; adding 0x7fff plus the lowest kept bit carries exactly when rounding goes
 // up. A NaN keeps its sign and becomes quiet, since the carry could turn it into an infinity.
-inline ushort float_to_bf16(float value) {
+static inline ushort float_to_bf16(float value) {
   const uint u = as_uint(value);
   return (u & 0x7fffffffu) > 0x7f800000u ? (ushort)((u >> 16) | 0x40u)
                                          : (ushort)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);

@@ -58,8 +58,12 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void forward(
               logits + logits_offset + ((long)panel * v_count + v_tile) * TILE_N + column;
 #endif
           global float* at = slice_stats + row;
-          lane_stats s = v_tile == v_begin ? stats_empty(argmax_base + (int)v_begin)
-                                           : stats_load(at, ld);
+          lane_stats s;
+          if (v_tile == v_begin) {
+            stats_clear(&s, argmax_base + (int)v_begin);
+          } else {
+            stats_load(&s, at, ld);
+          }
 
           // First pass: logits, their maximum, the label's.
           lane_f maximum = s.max;
@@ -79,7 +83,8 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void forward(
           // Second pass: sums relative to the new maximum.
           stats_move(&s, maximum);
           const lane_f shift = stats_shift(maximum);
-          lane_stats block = stats_empty(0);
+          lane_stats block;
+          stats_clear(&block, 0);
           for (int m = 0; m < m_count; ++m) {
             const lane_f c = (lane_f)(CLASS_AT(v_base + v_tile + m));
             stats_add(&block, LANE_LOAD(tile + m * TILE_N) - shift, c);

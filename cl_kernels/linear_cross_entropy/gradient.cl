@@ -46,14 +46,15 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void gradient(
           FOR_LANE_GROUPS(column) {
             const int row = panel * TILE_N + column;
             const lane_i label = LANE_LOAD(labels + labels_offset + chunk_begin + row);
-            const lane_row r = load_lane_row(coefficients + coefficients_offset, ld, row);
+            lane_row r;
+            load_lane_row(&r, coefficients + coefficients_offset, ld, row);
             C_SPACE float* tile = tile_c + column;
             for (int m = 0; m < m_count; ++m) {
               const int v = (int)(v_base + v_tile) + m;
               const lane_f z = LANE_LOAD(tile + m * TILE_N);
               const lane_f logit = lane_logit(z + (lane_f)(BIAS_AT((long)v)), scale, cap);
               const lane_f g = lane_dlogit(logit, label == (lane_i)(v),
-                                            (lane_f)(CLASS_AT((long)v)), r);
+                                            (lane_f)(CLASS_AT((long)v)), &r);
               LANE_STORE(lane_dz(g, logit, scale, cap), to + (long)m * TILE_N + column);
             }
           }
@@ -87,12 +88,13 @@ kernel void gradient_of_stored(COLUMN_ARGUMENTS, global const int* labels, long 
     return;
   }
   const lane_i label = LANE_LOAD(labels + labels_offset + chunk_begin + row);
-  const lane_row r = load_lane_row(coefficients + coefficients_offset, ld, row);
+  lane_row r;
+  load_lane_row(&r, coefficients + coefficients_offset, ld, row);
   for (long v = v_begin; v < v_end; ++v) {
     const lane_f logit = LANE_LOAD(at + v * TILE_N);
     const lane_f g =
         lane_dlogit(logit, label == (lane_i)((int)(v_base + v)),
-                                 (lane_f)(CLASS_AT(v_base + v)), r);
+                                 (lane_f)(CLASS_AT(v_base + v)), &r);
     LANE_STORE(lane_dz(g, logit, scale, cap), at + v * TILE_N);
   }
 }

@@ -72,9 +72,11 @@ kernel void merge(global const float* stats, long stats_offset, int slices, int 
   const long i = get_global_id(0);
   if (i >= ld || chunk_begin + i >= info[info_offset + INFO_COUNT]) return;
   stats += stats_offset;
-  lane_stats s = stats_load(stats + i, ld);
+  lane_stats s;
+  stats_load(&s, stats + i, ld);
   for (int slice = 1; slice < slices; ++slice) {
-    lane_stats next = stats_load(stats + (long)slice * STAT_FIELDS * ld + i, ld);
+    lane_stats next;
+    stats_load(&next, stats + (long)slice * STAT_FIELDS * ld + i, ld);
     const float maximum = next.max > s.max ? next.max : s.max;
     stats_move(&s, maximum);
     stats_move(&next, maximum);

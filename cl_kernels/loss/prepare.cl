@@ -68,7 +68,7 @@ kernel void scatter_rows(global const uint* values, long values_offset, row_geom
 
 // Adds `value` to the pair (high, low): Knuth's exact sum, so that the pair carries 48 bits where
 // the device may have no double.
-inline void add_exactly(float value, float* high, float* low) {
+static inline void add_exactly(float value, float* high, float* low) {
   const float sum = *high + value;
   const float back = sum - *high;
   const float error = (*high - (sum - back)) + (value - back);

@@ -42,7 +42,7 @@
 #define LANE_FIRST(v) (v).s0
 #define LANE_STORE_I(v, p) LANE_CAT(vstore)((v), 0, (p))
 
-inline float lane_max(lane_f v) {
+static inline float lane_max(lane_f v) {
   float lanes[LANES];
   LANE_STORE(v, lanes);
   float result = lanes[0];
@@ -51,7 +51,7 @@ inline float lane_max(lane_f v) {
 }
 #endif
 
-inline float lane_total(lane_f v) {
+static inline float lane_total(lane_f v) {
   float lanes[LANES];
   LANE_STORE(v, lanes);
   float result = lanes[0];
@@ -62,7 +62,7 @@ inline float lane_total(lane_f v) {
 // LANES elements from `start`; those at or beyond `count` are `fill`. Whole vectors where the
 // elements lie side by side.
 #define DEFINE_LOAD_COLUMNS(name, type, contiguous)                                       \
-  inline lane_f name(global const ELEMENT(type) * p, long start, long stride, long count, \
+  static inline lane_f name(global const ELEMENT(type) * p, long start, long stride, long count, \
                      float fill) {                                                        \
     if (contiguous && count >= LANES) return LANE_LOAD_TYPE(type, p + start);             \
     float lanes[LANES];                                                                   \
@@ -77,7 +77,7 @@ DEFINE_LOAD_COLUMNS(load_classes, CLASS_TYPE, 0)
 #endif
 
 // Final logits of the columns v, v + 1, ...; `fill` from `end` on, which no cap may touch.
-inline lane_f columns_logit(global const ELEMENT(LOGITS_TYPE) * logits, long base, long v_stride,
+static inline lane_f columns_logit(global const ELEMENT(LOGITS_TYPE) * logits, long base, long v_stride,
                             long v, long end, float scale, float cap, float fill) {
   lane_f logit =
       lane_logit(load_logits(logits, base + v * v_stride, v_stride, end - v, 0.0f), scale, cap);
@@ -97,7 +97,7 @@ inline lane_f columns_logit(global const ELEMENT(LOGITS_TYPE) * logits, long bas
   load_classes(class_weight, class_offset + (v)*class_stride, class_stride, (end) - (v), 0.0f)
 #else
 #define CLASSES_OR_0(v, end) ones_before(end - v)
-inline lane_f ones_before(long count) {
+static inline lane_f ones_before(long count) {
   if (count >= LANES) return (lane_f)(1.0f);
   float lanes[LANES];
   for (int lane = 0; lane < LANES; ++lane) lanes[lane] = lane < count ? 1.0f : 0.0f;

@@ -27,7 +27,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void forward(
   const long v_begin = slice * v_block;
   const long v_end = v_begin + v_block < v_count ? v_begin + v_block : v_count;
 
-  lane_stats s = stats_empty(argmax_base + (int)v_begin);
+  lane_stats s;
+  stats_clear(&s, argmax_base + (int)v_begin);
   for (long block_begin = v_begin; block_begin < v_end; block_begin += BLOCK) {
     const long block_end = block_begin + BLOCK < v_end ? block_begin + BLOCK : v_end;
     lane_f maximum = s.max;
@@ -38,7 +39,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void forward(
     }
     stats_move(&s, maximum);
     const lane_f shift = stats_shift(maximum);
-    lane_stats sums = stats_empty(0);
+    lane_stats sums;
+    stats_clear(&sums, 0);
     FOR_COLUMNS(v, block_begin, block_end) {
       stats_add(&sums, LOGIT_OR(v, block_end, -INFINITY) - shift, CLASSES_OR_0(v, block_end));
     }
@@ -65,7 +67,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void forward(
   // Work-item 0 reads what all have found.
   barrier(CLK_LOCAL_MEM_FENCE);
   if (item != 0) return;
-  lane_stats total = shared[0];
+  lane_stats total = s;
   for (int other = 1; other < GROUP; ++other) {
     const lane_stats next = shared[other];
     stats_join(&total, &next);

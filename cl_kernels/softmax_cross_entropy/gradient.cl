@@ -9,7 +9,7 @@
       long out_v_stride, long out_segment_begin, long out_segment_end
 
 // One work-item's columns: stores whole vectors where they lie side by side.
-inline void store_columns(global ELEMENT(OUT_TYPE) * out, long start, long stride, long count,
+static inline void store_columns(global ELEMENT(OUT_TYPE) * out, long start, long stride, long count,
                           lane_f values, int add) {
 #if OUT_TYPE == TYPE_F32 && OUT_CONTIGUOUS
   if (count >= LANES) {
@@ -58,7 +58,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void gradient(
 #else
     const lane_f classes = (lane_f)(0.0f);
 #endif
-    const lane_f g = lane_dlogit(logit, is_label, classes, r);
+    const lane_f g = lane_dlogit(logit, is_label, classes, &r);
     store_columns(out, to + v * out_v_stride, out_v_stride, v_end - v,
                   lane_dz(g, logit, scale, cap), add);
   }

@@ -70,7 +70,7 @@
 #endif
 
 // One register tile over `depth` steps.
-inline void multiply_strip(global float* c, int ldc, global const float* a, int row_step,
+static inline void multiply_strip(global float* c, int ldc, global const float* a, int row_step,
                            global const float* b, int depth, int first) {
   lane_f acc[MICRO_M][NV];
 #pragma unroll
@@ -101,7 +101,7 @@ inline void multiply_strip(global float* c, int ldc, global const float* a, int 
 }
 
 // Panels of h_block keep the part of B that every strip reads in the first-level cache.
-inline void engine_multiply(global float* c, int ldc, global const float* pack,
+static inline void engine_multiply(global float* c, int ldc, global const float* pack,
                             global const float* b, int rows, int depth, int first,
                             int h_block) {
   for (int k = 0; k < depth; k += h_block) {
