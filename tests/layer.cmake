@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The OpenCL layer for tests, and the tests that run on top of it.
 if(TESSERA_OPENCL)
-  add_library(tessera_test_layer MODULE layer/layer.cpp)
+  add_library(tessera_test_layer MODULE layer/layer.cpp layer/exports.cpp)
   tessera_target(tessera_test_layer)
   target_include_directories(tessera_test_layer PRIVATE ${OpenCL_INCLUDE_DIRS})
   target_compile_definitions(tessera_test_layer PRIVATE CL_TARGET_OPENCL_VERSION=300)

@@ -3,6 +3,8 @@
 // fails the k-th call of a kind, and reports other device limits. The loader takes it from
 // OPENCL_LAYERS; it is steered by the environment variables read in Control's constructor and by
 // the tessera_layer_* functions below (layer_control.hpp).
+#include "control.hpp"
+
 #include <CL/cl_layer.h>
 
 #include <algorithm>
@@ -15,96 +17,12 @@
 #include <string>
 #include <vector>
 
+using tessera_layer::control;
+
 namespace {
 
 const cl_icd_dispatch* driver = nullptr;
 cl_icd_dispatch layer_table{};
-
-struct Control {
-  std::mutex mutex;
-  std::map<std::string, long> calls;
-  std::map<std::string, long long> bytes;
-  std::map<std::string, long long> limits;
-  std::map<std::string, std::map<void*, long>> references;
-  std::set<cl_program> unbuilt;
-  std::string fail_kind;
-  long fail_at = 0;  // 0: nothing fails
-  cl_int fail_code = CL_SUCCESS;
-  long failed = 0;
-  bool fail_builds = false;
-  std::string report;
-
-  /// TESSERA_LAYER_FAIL=kind:k:code, TESSERA_LAYER_LIMITS=name=value,...,
-  /// TESSERA_LAYER_FAIL_BUILDS, TESSERA_LAYER_REPORT=file (written at exit).
-  Control() {
-    if (const char* text = std::getenv("TESSERA_LAYER_FAIL")) {
-      char kind[64] = "";
-      if (std::sscanf(text, "%63[^:]:%ld:%d", kind, &fail_at, &fail_code) == 3) fail_kind = kind;
-    }
-    if (const char* text = std::getenv("TESSERA_LAYER_LIMITS")) {
-      char name[64] = "";
-      long long value = 0;
-      int used = 0;
-      while (std::sscanf(text, "%63[^=]=%lld%n", name, &value, &used) == 2) {
-        limits[name] = value;
-        text += used;
-        if (*text != ',') break;
-        ++text;
-      }
-    }
-    fail_builds = std::getenv("TESSERA_LAYER_FAIL_BUILDS") != nullptr;
-    if (const char* text = std::getenv("TESSERA_LAYER_REPORT")) report = text;
-  }
-  ~Control() {
-    if (report.empty()) return;
-    std::FILE* file = std::fopen(report.c_str(), "w");
-    if (file == nullptr) return;
-    for (const auto& [kind, count] : calls) {
-      std::fprintf(file, "calls %s %ld\n", kind.c_str(), count);
-    }
-    for (const auto& [kind, count] : bytes) {
-      std::fprintf(file, "bytes %s %lld\n", kind.c_str(), count);
-    }
-    for (const auto& [kind, live] : references) {
-      std::fprintf(file, "live %s %zu\n", kind.c_str(), live.size());
-    }
-    std::fprintf(file, "failed %ld\n", failed);
-    std::fclose(file);
-  }
-
-  /// Records a call; what it must fail with, or CL_SUCCESS.
-  cl_int enter(const char* kind, std::size_t size = 0) {
-    std::lock_guard lock(mutex);
-    const long number = ++calls[kind];
-    if (fail_at > 0 && number == fail_at && fail_kind == kind) {
-      ++failed;
-      return fail_code;
-    }
-    if (size > 0) bytes[kind] += static_cast<long long>(size);
-    return CL_SUCCESS;
-  }
-  long long limit(const char* name) {
-    std::lock_guard lock(mutex);
-    const auto found = limits.find(name);
-    return found == limits.end() ? -1 : found->second;
-  }
-  void born(const char* kind, void* object) {
-    if (object == nullptr) return;
-    std::lock_guard lock(mutex);
-    references[kind][object] = 1;
-  }
-  void change(const char* kind, void* object, long by) {
-    std::lock_guard lock(mutex);
-    auto& live = references[kind];
-    const auto found = live.find(object);
-    if (found != live.end() && (found->second += by) <= 0) live.erase(found);
-  }
-};
-
-Control& control() {
-  static Control instance;
-  return instance;
-}
 
 template <class T>
 T refuse(cl_int code, cl_int* status) {
@@ -453,8 +371,6 @@ void install() {
 
 }  // namespace
 
-#define TESSERA_LAYER_EXPORT extern "C" __attribute__((visibility("default")))
-
 TESSERA_LAYER_EXPORT cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, std::size_t size,
                                                        void* value, std::size_t* needed) {
   const auto answer = [&](const void* data, std::size_t length) -> cl_int {
@@ -488,51 +404,4 @@ TESSERA_LAYER_EXPORT cl_int CL_API_CALL clInitLayer(cl_uint entries, const cl_ic
   *entries_returned =
       static_cast<cl_uint>(sizeof(layer_table) / sizeof(layer_table.clGetPlatformIDs));
   return CL_SUCCESS;
-}
-
-/// Forgets calls, bytes, limits and what was to fail; live objects stay counted.
-TESSERA_LAYER_EXPORT void tessera_layer_reset() {
-  auto& c = control();
-  std::lock_guard lock(c.mutex);
-  c.calls.clear();
-  c.bytes.clear();
-  c.limits.clear();
-  c.fail_kind.clear();
-  c.fail_at = 0;
-  c.failed = 0;
-  c.fail_builds = false;
-}
-/// The k-th call of `kind` from now on, counted from 1, fails with `code`.
-TESSERA_LAYER_EXPORT void tessera_layer_fail(const char* kind, long k, int code) {
-  auto& c = control();
-  std::lock_guard lock(c.mutex);
-  c.fail_kind = kind;
-  c.fail_at = c.calls[kind] + k;
-  c.fail_code = code;
-}
-TESSERA_LAYER_EXPORT void tessera_layer_fail_builds(int on) { control().fail_builds = on != 0; }
-TESSERA_LAYER_EXPORT void tessera_layer_limit(const char* name, long long value) {
-  auto& c = control();
-  std::lock_guard lock(c.mutex);
-  c.limits[name] = value;
-}
-TESSERA_LAYER_EXPORT long tessera_layer_calls(const char* kind) {
-  auto& c = control();
-  std::lock_guard lock(c.mutex);
-  return c.calls[kind];
-}
-TESSERA_LAYER_EXPORT long long tessera_layer_bytes(const char* kind) {
-  auto& c = control();
-  std::lock_guard lock(c.mutex);
-  return c.bytes[kind];
-}
-TESSERA_LAYER_EXPORT long tessera_layer_live(const char* kind) {
-  auto& c = control();
-  std::lock_guard lock(c.mutex);
-  return static_cast<long>(c.references[kind].size());
-}
-TESSERA_LAYER_EXPORT long tessera_layer_failed() {
-  auto& c = control();
-  std::lock_guard lock(c.mutex);
-  return c.failed;
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a test steers the layer from its own process (layer_control.hpp).
+#include "control.hpp"
+
+using tessera_layer::control;
+
+/// Forgets calls, bytes, limits and what was to fail; live objects stay counted.
+TESSERA_LAYER_EXPORT void tessera_layer_reset() {
+  auto& c = control();
+  std::lock_guard lock(c.mutex);
+  c.calls.clear();
+  c.bytes.clear();
+  c.limits.clear();
+  c.fail_kind.clear();
+  c.fail_at = 0;
+  c.failed = 0;
+  c.fail_builds = false;
+}
+/// The k-th call of `kind` from now on, counted from 1, fails with `code`.
+TESSERA_LAYER_EXPORT void tessera_layer_fail(const char* kind, long k, int code) {
+  auto& c = control();
+  std::lock_guard lock(c.mutex);
+  c.fail_kind = kind;
+  c.fail_at = c.calls[kind] + k;
+  c.fail_code = code;
+}
+TESSERA_LAYER_EXPORT void tessera_layer_fail_builds(int on) { control().fail_builds = on != 0; }
+TESSERA_LAYER_EXPORT void tessera_layer_limit(const char* name, long long value) {
+  auto& c = control();
+  std::lock_guard lock(c.mutex);
+  c.limits[name] = value;
+}
+TESSERA_LAYER_EXPORT long tessera_layer_calls(const char* kind) {
+  auto& c = control();
+  std::lock_guard lock(c.mutex);
+  return c.calls[kind];
+}
+TESSERA_LAYER_EXPORT long long tessera_layer_bytes(const char* kind) {
+  auto& c = control();
+  std::lock_guard lock(c.mutex);
+  return c.bytes[kind];
+}
+TESSERA_LAYER_EXPORT long tessera_layer_live(const char* kind) {
+  auto& c = control();
+  std::lock_guard lock(c.mutex);
+  return static_cast<long>(c.references[kind].size());
+}
+TESSERA_LAYER_EXPORT long tessera_layer_failed() {
+  auto& c = control();
+  std::lock_guard lock(c.mutex);
+  return c.failed;
+}
