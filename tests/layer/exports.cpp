@@ -2,7 +2,32 @@
 // How a test steers the layer from its own process (layer_control.hpp).
 #include "control.hpp"
 
+#include <CL/cl_layer.h>
+
+#include <cstring>
+
 using tessera_layer::control;
+
+TESSERA_LAYER_EXPORT cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, std::size_t size,
+                                                       void* value, std::size_t* needed) {
+  const auto answer = [&](const void* data, std::size_t length) -> cl_int {
+    if (needed != nullptr) *needed = length;
+    if (value == nullptr) return CL_SUCCESS;
+    if (size < length) return CL_INVALID_VALUE;
+    std::memcpy(value, data, length);
+    return CL_SUCCESS;
+  };
+  constexpr cl_layer_api_version version = CL_LAYER_API_VERSION_100;
+  constexpr char name[] = "tessera test layer";
+  switch (what) {
+    case CL_LAYER_API_VERSION:
+      return answer(&version, sizeof(version));
+    case CL_LAYER_NAME:
+      return answer(name, sizeof(name));
+    default:
+      return CL_INVALID_VALUE;
+  }
+}
 
 /// Forgets calls, bytes, limits and what was to fail; live objects stay counted.
 TESSERA_LAYER_EXPORT void tessera_layer_reset() {
