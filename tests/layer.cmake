@@ -16,5 +16,4 @@ if(TESSERA_OPENCL)
   endfunction()
 
   tessera_layer_test(opencl_layer_test opencl_layer_test.cpp)
-  tessera_layer_test(opencl_fault_test opencl_fault_test.cpp)
 endif()
