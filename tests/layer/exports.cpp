@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a test steers the layer from its own process (layer_control.hpp).
-#include "control.hpp"
-
 #include <CL/cl_layer.h>
 
 #include <cstring>
+
+#include "control.hpp"
 
 using tessera_layer::control;
 

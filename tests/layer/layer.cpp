@@ -3,8 +3,6 @@
 // fails the k-th call of a kind, and reports other device limits. The loader takes it from
 // OPENCL_LAYERS; it is steered by the environment variables read in Control's constructor and by
 // the tessera_layer_* functions below (layer_control.hpp).
-#include "control.hpp"
-
 #include <CL/cl_layer.h>
 
 #include <algorithm>
@@ -16,6 +14,8 @@
 #include <set>
 #include <string>
 #include <vector>
+
+#include "control.hpp"
 
 using tessera_layer::control;
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "tests/support/case_groups.hpp"
 #include "tests/support/runner.hpp"
 
 // Kernels are compiled per types, layout and options, at half a second each on PoCL, so the rows
@@ -17,18 +18,6 @@ constexpr DType floats[] = {DType::f32, DType::bf16, DType::f16};
 constexpr WLayout both[] = {WLayout::hv, WLayout::vh};
 
 std::string text(WLayout layout) { return layout == WLayout::hv ? "hv" : "vh"; }
-
-Case base(const std::string& name) {
-  Case c;
-  c.name = name;
-  // Larger than one register tile in each extent, and a multiple of none.
-  c.b = 37;
-  c.h = 33;
-  c.v = 301;
-  c.bias = true;
-  c.options.logsumexp_weight = 1e-2f;
-  return c;
-}
 
 /// Odd sizes, each extent below, at and above powers of two, and no rows or no depth at all.
 std::vector<Case> sizes() {
@@ -182,170 +171,6 @@ std::vector<Case> options(bool softmax) {
                      std::string(softmax ? "softmax_" : "") + "options_" + to_string(type) + "_");
   }
   return cases;
-}
-
-std::vector<Case> data(bool softmax) {
-  struct Kind {
-    Data data;
-    const char* name;
-  };
-  constexpr Kind kinds[] = {
-      {Data::dominating, "dominating"},
-      {Data::all_negative, "all_negative"},
-      {Data::large_offset, "large_offset"},
-      {Data::large_spread, "large_spread"},
-      {Data::equal, "equal"},
-      {Data::one_hot_row, "one_hot_row"},
-      {Data::masked, "masked"},
-      {Data::masked_label, "masked_label"},
-      {Data::masked_row, "masked_row"},
-      {Data::nan_rows, "nan_rows"},
-      {Data::nan_bias, "nan_bias"},
-  };
-  std::vector<Case> cases;
-  for (const DType type : {DType::f32, DType::bf16}) {
-    for (const Kind& kind : kinds) {
-      Case c = base(std::string(softmax ? "softmax_" : "") + "data_" + kind.name + "_" +
-                    to_string(type));
-      c.softmax = softmax;
-      c.x_type = c.w_type = type;
-      c.w_layout = type == DType::f32 ? WLayout::vh : WLayout::hv;
-      c.data = kind.data;
-      c.bias = kind.data != Data::equal;
-      // Wide enough that the masked half covers whole blocks of columns.
-      c.v = 1201;
-      const bool infinite = kind.data == Data::masked_label || kind.data == Data::masked_row ||
-                            kind.data == Data::nan_rows || kind.data == Data::nan_bias;
-      if (infinite) c.options.reduction = Reduction::none;
-      c.dlse = infinite ? Cotangent::none : Cotangent::given;
-      cases.push_back(c);
-      if (kind.data == Data::masked) {
-        c.name += "_smoothing";
-        c.options.label_smoothing = 0.2f;
-        c.class_weight = true;  // 0 on the masked words
-        cases.push_back(c);
-      }
-      if (kind.data == Data::nan_rows) {
-        c.name += "_mean";
-        c.options.reduction = Reduction::mean;
-        cases.push_back(c);
-      }
-    }
-  }
-  return cases;
-}
-
-std::vector<Case> views() {
-  std::vector<Case> cases;
-  auto add = [&](const std::string& name, auto change) {
-    for (const Place place : {Place::host, Place::device}) {
-      Case c = base("views_" + name + (place == Place::device ? "_device" : ""));
-      c.b = 36;
-      c.place = place;
-      c.labels = Labels::some_ignored;
-      c.weight = Weights::positive;
-      c.dlse = Cotangent::given;
-      change(c);
-      cases.push_back(c);
-    }
-  };
-  add("dense", [](Case&) {});
-  add("padded", [](Case& c) {
-    c.x_layout = XLayout::padded;
-    c.w_layout = WLayout::vh_padded;
-    c.strided_outputs = true;
-  });
-  add("padded_hv", [](Case& c) {
-    c.x_layout = XLayout::padded;
-    c.w_layout = WLayout::hv_padded;
-  });
-  add("column", [](Case& c) { c.x_layout = XLayout::column; });
-  add("strided", [](Case& c) { c.w_layout = WLayout::strided; });
-  add("strided_bf16", [](Case& c) {
-    c.w_layout = WLayout::strided;
-    c.x_type = c.w_type = DType::bf16;
-    c.x_layout = XLayout::column;
-  });
-  add("transposed_gradient", [](Case& c) { c.grad_w_layout = WLayout::hv; });
-  add("transposed_gradient_hv", [](Case& c) {
-    c.w_layout = WLayout::hv;
-    c.grad_w_layout = WLayout::vh_padded;
-  });
-  add("strided_gradient", [](Case& c) { c.grad_w_layout = WLayout::strided; });
-  add("shifted", [](Case& c) {
-    c.x_layout = XLayout::shifted;
-    c.options.reduction = Reduction::none;
-  });
-  add("shifted_bf16", [](Case& c) {
-    c.x_layout = XLayout::shifted;
-    c.x_type = c.w_type = DType::bf16;
-    c.label_type = DType::i64;
-  });
-  add("leading3", [](Case& c) {
-    c.x_layout = XLayout::leading3;
-    c.strided_outputs = true;
-    c.options.reduction = Reduction::none;
-    c.dloss = Cotangent::given;
-  });
-  add("vector", [](Case& c) {
-    c.b = 1;
-    c.labels = Labels::uniform;
-    c.x_layout = XLayout::vector;
-  });
-  add("broadcast", [](Case& c) {
-    c.x_layout = XLayout::broadcast;
-    c.labels = Labels::uniform;
-  });
-  add("odd_bf16", [](Case& c) {
-    c.x_type = c.w_type = DType::bf16;
-    c.b = 13;
-    c.h = 35;
-    c.v = 97;
-  });
-  return cases;
-}
-
-std::vector<Case> blocks() {
-  using Blocks = linear_cross_entropy::BlockSizes;
-  constexpr Blocks all[] = {{64, 64, 64},     {64, 64, 192},     {96, 96, 96},   {128, 128, 384},
-                            {256, 512, 1024}, {1024, 512, 2048}, {2048, 64, 96}, {64, 4096, 768}};
-  std::vector<Case> cases;
-  for (const Blocks& block : all) {
-    Case c = base("blocks_" + std::to_string(block.b_block_size) + "_" +
-                  std::to_string(block.h_block_size) + "_" + std::to_string(block.v_block_size));
-    c.b = 197;
-    c.h = 150;
-    c.v = 1501;
-    c.block_sizes = block;
-    cases.push_back(c);
-  }
-  // The library's own blocks, and a budget that forces value_and_grad into chunks of rows.
-  Case c = base("blocks_own");
-  c.b = 197;
-  c.h = 150;
-  c.v = 1501;
-  cases.push_back(c);
-  for (const DType type : floats) {
-    c.name = std::string("blocks_small_workspace_") + to_string(type);
-    c.b = 700;
-    c.h = 40;
-    c.v = 1501;
-    c.x_type = c.w_type = type;
-    c.labels = Labels::some_ignored;
-    c.workspace_bytes = std::size_t{3} << 20;
-    cases.push_back(c);
-  }
-  return cases;
-}
-
-std::vector<Case> saturated() {
-  Case c = base("saturated_infinite_z");
-  c.data = Data::nan_rows;
-  c.options.logit_soft_cap = 4.0f;
-  c.options.reduction = Reduction::none;
-  c.values_only = true;
-  // Row 0 has a NaN, which no cap saturates; row 2's infinity times w is +-Inf, never NaN.
-  return {c};
 }
 
 /// Small enough for an interpreter that is a million times slower.
