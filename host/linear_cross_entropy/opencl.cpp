@@ -31,9 +31,20 @@ void describe(Dispatch& dispatch, const engines::Engine& engine, const Schedule&
   dispatch.workspace_bytes = schedule.scratch_words * 4;
 }
 
+/// The call without the gradients that have no element (H of 0): no kernel writes them, and only
+/// grad_bias is left to do.
+Request without_empty_gradients(Request request) {
+  request.gradients.grad_x = {};
+  request.gradients.grad_w = {};
+  return request;
+}
+
 std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
                                        const Request& request, dispatch::Attempt& attempt,
                                        const std::string& family) {
+  if (request.h == 0 && (request.gradients.grad_x || request.gradients.grad_w)) {
+    return run(state, without_empty_gradients(request), attempt, family);
+  }
   auto& runtime = *opencl::runtime_of(*state);
   const auto engine = engines::make_engine(family, runtime.facts());
   const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());

@@ -55,9 +55,11 @@ struct Row {
 };
 
 Row finish(const Partial& p, const LossOptions& options, double weight, double label_weight) {
-  // A logit of +Inf leaves no distribution, however its shard has counted it.
-  const double max = p.max == infinity ? std::numeric_limits<double>::quiet_NaN() : p.max;
+  // A logit of +Inf leaves no distribution, however its shard has counted it; nor does a NaN, which
+  // a shard may have kept in its sum alone.
   const double sum = p.sum;
+  const double max =
+      p.max == infinity || sum != sum ? std::numeric_limits<double>::quiet_NaN() : p.max;
   const double eps = options.label_smoothing;
   const double log_sum = std::log(sum);
   Row row;
