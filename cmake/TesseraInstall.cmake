@@ -28,6 +28,18 @@ set(TESSERA_PC_PRIVATE_REQUIRES "")
 if(TESSERA_OPENCL)
   set(TESSERA_PC_PRIVATE_REQUIRES "OpenCL")
 endif()
+# Relative to the file itself, so that `cmake --install --prefix` and moved trees work.
+cmake_path(APPEND CMAKE_INSTALL_FULL_LIBDIR "pkgconfig" OUTPUT_VARIABLE pkgconfig_dir)
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY "${pkgconfig_dir}"
+           OUTPUT_VARIABLE prefix_from_pc)
+set(TESSERA_PC_PREFIX "\${pcfiledir}/${prefix_from_pc}")
+foreach(kind INCLUDEDIR LIBDIR)
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${kind}}")
+    set(TESSERA_PC_${kind} "${CMAKE_INSTALL_${kind}}")
+  else()
+    set(TESSERA_PC_${kind} "\${prefix}/${CMAKE_INSTALL_${kind}}")
+  endif()
+endforeach()
 configure_file("${CMAKE_CURRENT_LIST_DIR}/tessera.pc.in" "${PROJECT_BINARY_DIR}/tessera.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/tessera.pc" DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
