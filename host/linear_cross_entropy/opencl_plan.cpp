@@ -17,6 +17,8 @@ namespace {
 using engines::ceil_div;
 using engines::round_up;
 
+constexpr std::int64_t most_words = std::int64_t{1} << 44;  ///< of scratch: beyond any device
+
 /// Rows that count: known where the labels are in host memory, else all.
 std::int64_t counted_rows(const loss::LossRequest& r) {
   if (!r.labels || r.labels.is_device() || !r.labels.host_data()) return r.b;
@@ -275,7 +277,7 @@ std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engi
                                  request, engine);
   // Bisect the limit that some schedule accepts; 64 bytes is a region's granularity.
   std::int64_t low = 0;
-  std::int64_t high = std::int64_t{1} << 44;
+  std::int64_t high = most_words;
   while (high - low > 16) {
     const std::int64_t middle = (low + high) / 2;
     const Limits limits{middle, facts.max_allocation_bytes / 4};
@@ -331,6 +333,13 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
   if (!schedule && !r.execution.workspace_bytes) {
     // The default is a wish, not a bound: a call without workspace_bytes runs if it can at all.
     schedule = choose(r, engine, base, {minimum_workspace_bytes(r, engine, facts) / 4, allocation});
+  }
+  if (!schedule && !choose(r, engine, base, {most_words, allocation})) {
+    throw Error(ErrorCode::out_of_memory,
+                fmt::format("no schedule of opencl.{} for B {}, H {}, V {} keeps each piece of "
+                            "scratch within the device's maximum allocation of {} bytes; give "
+                            "smaller block_sizes, or use another implementation",
+                            engine.name(), r.loss.b, r.h, r.loss.v, facts.max_allocation_bytes));
   }
   if (!schedule) {
     throw Error(

@@ -80,6 +80,7 @@ void Run::bind() {
     bias_stride_ = bias_.strides[0];
   }
   if (g.grad_bias) grad_bias_ = call_.write(g.grad_bias, "grad_bias", g.accumulate);
+  call_.keep_staging();  // pieces of w and grad_w come and go, all this stays
 }
 
 std::vector<Run::Piece> Run::pieces() const {

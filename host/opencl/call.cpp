@@ -55,6 +55,7 @@ struct Call::Impl {
   std::vector<Wrap> wraps;
   std::vector<Written> written;
   std::vector<Staged> staged;
+  std::size_t kept_staged = 0;  // the first of `staged` stay until the call is finished
   std::int64_t scratch_bytes = 0;
 
   // What is left of a lent block; memory null: the pool serves.
@@ -183,13 +184,16 @@ struct Call::Impl {
     lent_end = bytes - skip;
   }
 
-  /// Copies staged outputs to the caller; the commands before have run or are ordered before.
-  void return_outputs() {
-    for (const auto& copy : staged) {
+  /// Copies outputs staged from `first` on to the caller, and frees all staging from there; the
+  /// commands before have run or are ordered before.
+  void return_staged(std::size_t first) {
+    for (std::size_t i = first; i < staged.size(); ++i) {
+      const auto& copy = staged[i];
       if (!copy.output) continue;
       attempt.outputs_touched = true;
       copy_to_host(*flight, copy.view, copy.layout, copy.block.buffer()());
     }
+    staged.erase(staged.begin() + static_cast<std::ptrdiff_t>(first), staged.end());
   }
 
   /// Drivers that keep a copy of wrapped host memory write it back when it is mapped.
@@ -281,11 +285,12 @@ Scratch Call::scratch(std::int64_t words, const char* purpose) {
 
 std::int64_t Call::scratch_bytes() const noexcept { return impl_->scratch_bytes; }
 
+void Call::keep_staging() { impl_->kept_staged = impl_->staged.size(); }
+
 void Call::release_staging() {
-  if (impl_->staged.empty()) return;
+  if (impl_->staged.size() == impl_->kept_staged) return;
   impl_->flight->wait();
-  impl_->return_outputs();
-  impl_->staged.clear();
+  impl_->return_staged(impl_->kept_staged);
 }
 
 ProgramCache::Lease Call::kernel(const Specialisation& specialisation, const char* entry) {
@@ -379,8 +384,7 @@ std::unique_ptr<Completion::State> Call::finish() {
   if (impl->host_views) {
     impl->write_back_wraps();
     flight.wait();
-    impl->return_outputs();
-    impl->staged.clear();
+    impl->return_staged(0);
     finished = true;
   } else if (!finished) {
     flight.flush();

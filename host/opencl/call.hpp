@@ -73,9 +73,11 @@ class Call {
   Scratch scratch(std::int64_t words, const char* purpose);
   std::int64_t scratch_bytes() const noexcept;  ///< so far
 
-  /// For calls that walk a large array piece by piece: copies staged outputs bound so far back to
-  /// the caller and frees all staging buffers; Bindings made by staging become invalid. Blocks when
-  /// there is staging, does nothing for wrapped host memory and device memory.
+  /// For calls that walk a large array piece by piece: what is staged so far stays until `finish`.
+  void keep_staging();
+  /// Copies outputs staged since `keep_staging` back to the caller and frees their buffers and those
+  /// of the inputs staged since; Bindings made by that staging become invalid. Blocks when there is
+  /// any, does nothing for wrapped host memory and device memory.
   void release_staging();
 
   /// Enqueues a kernel. Args: Binding (two arguments), Geometry, std::int32_t,
