@@ -16,4 +16,6 @@ if(TESSERA_OPENCL)
   endfunction()
 
   tessera_layer_test(opencl_layer_test opencl_layer_test.cpp)
+  tessera_layer_test(opencl_fault_test opencl_fault_test.cpp ONE_PROCESS)
+  tessera_layer_test(opencl_limits_test opencl_limits_test.cpp ONE_PROCESS)
 endif()

@@ -14,35 +14,39 @@ namespace tessera::test {
 /// Steers tests/layer/layer.cpp from inside the process it was loaded into.
 class Layer {
  public:
-  /// Kinds of calls that can be counted and failed, with the code that a driver would most likely
-  /// give.
+  /// Kinds of calls that can be counted and failed: the function behind each, and the code that a
+  /// driver would most likely give.
   struct Kind {
     const char* name;
+    const char* function;
     int code;
   };
-  static constexpr std::array<Kind, 23> kinds{{{"get_platform_ids", CL_OUT_OF_HOST_MEMORY},
-                                               {"get_platform_info", CL_OUT_OF_HOST_MEMORY},
-                                               {"get_device_ids", CL_OUT_OF_RESOURCES},
-                                               {"get_device_info", CL_OUT_OF_HOST_MEMORY},
-                                               {"get_context_info", CL_OUT_OF_HOST_MEMORY},
-                                               {"get_queue_info", CL_OUT_OF_HOST_MEMORY},
-                                               {"get_mem_info", CL_OUT_OF_HOST_MEMORY},
-                                               {"get_event_info", CL_OUT_OF_HOST_MEMORY},
-                                               {"get_program_build_info", CL_OUT_OF_HOST_MEMORY},
-                                               {"get_kernel_work_group_info", CL_OUT_OF_RESOURCES},
-                                               {"create_context", CL_DEVICE_NOT_AVAILABLE},
-                                               {"create_queue", CL_OUT_OF_RESOURCES},
-                                               {"create_buffer", CL_MEM_OBJECT_ALLOCATION_FAILURE},
-                                               {"create_program", CL_OUT_OF_HOST_MEMORY},
-                                               {"build_program", CL_BUILD_PROGRAM_FAILURE},
-                                               {"create_kernel", CL_OUT_OF_RESOURCES},
-                                               {"set_kernel_arg", CL_INVALID_ARG_VALUE},
-                                               {"enqueue_kernel", CL_OUT_OF_RESOURCES},
-                                               {"enqueue_read", CL_OUT_OF_RESOURCES},
-                                               {"enqueue_write", CL_OUT_OF_RESOURCES},
-                                               {"enqueue_map", CL_MAP_FAILURE},
-                                               {"enqueue_unmap", CL_OUT_OF_RESOURCES},
-                                               {"wait_for_events", CL_OUT_OF_RESOURCES}}};
+  static constexpr std::array<Kind, 25> kinds{
+      {{"get_platform_ids", "clGetPlatformIDs", CL_OUT_OF_HOST_MEMORY},
+       {"get_platform_info", "clGetPlatformInfo", CL_OUT_OF_HOST_MEMORY},
+       {"get_device_ids", "clGetDeviceIDs", CL_OUT_OF_RESOURCES},
+       {"get_device_info", "clGetDeviceInfo", CL_OUT_OF_HOST_MEMORY},
+       {"get_context_info", "clGetContextInfo", CL_OUT_OF_HOST_MEMORY},
+       {"get_queue_info", "clGetCommandQueueInfo", CL_OUT_OF_HOST_MEMORY},
+       {"get_mem_info", "clGetMemObjectInfo", CL_OUT_OF_HOST_MEMORY},
+       {"get_event_info", "clGetEventInfo", CL_OUT_OF_HOST_MEMORY},
+       {"get_program_build_info", "clGetProgramBuildInfo", CL_OUT_OF_HOST_MEMORY},
+       {"get_kernel_work_group_info", "clGetKernelWorkGroupInfo", CL_OUT_OF_RESOURCES},
+       {"create_context", "clCreateContext", CL_DEVICE_NOT_AVAILABLE},
+       {"create_queue", "clCreateCommandQueue", CL_OUT_OF_RESOURCES},
+       {"create_buffer", "clCreateBuffer", CL_MEM_OBJECT_ALLOCATION_FAILURE},
+       {"create_program", "clCreateProgramWithSource", CL_OUT_OF_HOST_MEMORY},
+       {"build_program", "clBuildProgram", CL_BUILD_PROGRAM_FAILURE},
+       {"create_kernel", "clCreateKernel", CL_OUT_OF_RESOURCES},
+       {"set_kernel_arg", "clSetKernelArg", CL_INVALID_ARG_VALUE},
+       {"enqueue_kernel", "clEnqueueNDRangeKernel", CL_OUT_OF_RESOURCES},
+       {"enqueue_read", "clEnqueueReadBuffer", CL_OUT_OF_RESOURCES},
+       {"enqueue_write", "clEnqueueWriteBuffer", CL_OUT_OF_RESOURCES},
+       {"enqueue_map", "clEnqueueMapBuffer", CL_MAP_FAILURE},
+       {"enqueue_unmap", "clEnqueueUnmapMemObject", CL_OUT_OF_RESOURCES},
+       {"wait_for_events", "clWaitForEvents", CL_OUT_OF_RESOURCES},
+       {"flush", "clFlush", CL_OUT_OF_RESOURCES},
+       {"finish", "clFinish", CL_OUT_OF_RESOURCES}}};
   static constexpr std::array<const char*, 6> objects{"context", "queue",  "buffer",
                                                       "program", "kernel", "event"};
 

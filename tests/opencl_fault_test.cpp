@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every OpenCL call of an operator's run fails once (tests/layer). The run ends in an Error that
+// names the call and its code, or in the right result with the failure among its refusals, as a
+// warning; no OpenCL object is left behind and the context stays usable.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "host/opencl/errors.hpp"
+#include "tests/layer/fault_cases.hpp"
+#include "tests/layer/layer_control.hpp"
+
+namespace tessera::test {
+namespace {
+
+using Kind = Layer::Kind;
+
+class FaultTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!layer_.loaded()) GTEST_SKIP() << "this OpenCL loader takes no layers";
+    layer_.reset();
+    if (devices().empty()) GTEST_SKIP() << "no OpenCL device";
+    data_ = std::make_shared<FaultData>();
+    layer_.reset();
+    before_ = layer_.live();
+  }
+  void TearDown() override {
+    if (!layer_.loaded()) return;
+    layer_.reset();
+    EXPECT_EQ(layer_.live(), before_);
+    if (runs_ == 0) return;
+    std::string kinds;
+    for (const auto& kind : without_effect_) kinds += " " + kind;
+    std::printf("%ld calls failed: %ld errors, %ld fallbacks, %ld without effect%s\n", runs_,
+                errors_, fallbacks_, runs_ - errors_ - fallbacks_, kinds.c_str());
+  }
+
+  ContextOptions counting_warnings() {
+    return {.warning_handler = [this](const std::string&) { ++warnings_; }};
+  }
+
+  /// True where some implementation of the default order needs no device.
+  static bool has_host_default() {
+    for (const auto& row : linear_cross_entropy::implementations()) {
+      if (row.by_default && row.name == "eigen") return true;
+    }
+    return false;
+  }
+
+  /// Questions about platforms and devices, each of which has an answer for a driver that has none.
+  static bool is_discovery(const Kind& kind) {
+    const std::string name = kind.name;
+    return name.starts_with("get_platform_") || name.starts_with("get_device_");
+  }
+
+  static void expect_names_the_failure(const std::string& text, const Kind& kind) {
+    EXPECT_NE(text.find(kind.function), std::string::npos) << text;
+    EXPECT_NE(text.find(opencl::code_name(kind.code)), std::string::npos) << text;
+  }
+
+  void check_result(const FaultCase& one, const Dispatch& dispatch,
+                    const std::vector<float>& expected, const Kind& kind) {
+    const auto values = one.values();
+    ASSERT_EQ(values.size(), expected.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      // Another implementation sums in another order; these few terms differ by far less.
+      EXPECT_NEAR(values[i], expected[i], 1e-5) << i;
+    }
+    // What is refused without a failure (no CPU device, say) is no fallback of ours.
+    if (dispatch.refused.size() == refused_anyway_) {
+      EXPECT_TRUE(dispatch.implementation.starts_with("opencl")) << "a silent fallback";
+      if (layer_.failed() > 0) without_effect_.insert(kind.name);
+      return;
+    }
+    ++fallbacks_;
+    EXPECT_FALSE(dispatch.warnings.empty());
+    // A driver that does not even list its devices is a driver without devices.
+    if (is_discovery(kind)) return;
+    bool named = false;
+    for (const auto& refusal : dispatch.refused) {
+      reasons_.insert(refusal.reason);
+      named |= refusal.reason.find(kind.function) != std::string::npos &&
+               refusal.reason.find(opencl::code_name(kind.code)) != std::string::npos;
+    }
+    EXPECT_TRUE(named) << dispatch.refused.back().reason;
+  }
+
+  void check_error(const Error& error, const ImplementationList& names, const Kind& kind) {
+    const std::string text = error.what();
+    expect_names_the_failure(text, kind);
+    EXPECT_TRUE(error.code() == ErrorCode::execution_failed ||
+                error.code() == ErrorCode::out_of_memory || error.code() == ErrorCode::build_failed)
+        << to_string(error.code()) << ": " << text;
+    // With somewhere to go, only a call that may have written something can fail. (What is asked
+    // at the door of a call, before it has an implementation, is not the dispatcher's.)
+    const bool at_the_door = std::string(kind.name).starts_with("get_");
+    if (names.names().empty() && has_host_default() && !at_the_door) {
+      EXPECT_STREQ(to_string(error.code()), to_string(ErrorCode::execution_failed)) << text;
+    }
+  }
+
+  /// Runs the case while the k-th call of `kind` fails.
+  void run_failing(const FaultCase& one, Context& context, const ImplementationList& names,
+                   const std::vector<float>& expected, const Kind& kind, long k) {
+    SCOPED_TRACE(one.name + ": " + kind.name + " " + std::to_string(k));
+    layer_.fail(kind.name, k, kind.code);
+    ++runs_;
+    try {
+      const Dispatch dispatch = one.run(context, names);
+      layer_.fail("", 0, 0);
+      check_result(one, dispatch, expected, kind);
+    } catch (const Error& error) {
+      ++errors_;
+      layer_.fail("", 0, 0);
+      check_error(error, names, kind);
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "not a tessera::Error: " << error.what();
+    }
+    EXPECT_EQ(layer_.live("event"), before_["event"]);
+  }
+
+  /// Fails every call of a run on a context whose programs are built.
+  void sweep_warm(const std::vector<FaultCase>& cases, Context& context) {
+    for (const auto& one : cases) {
+      for (const ImplementationList& names : {ImplementationList(), ImplementationList("opencl")}) {
+        // Twice: programs are built, and scratch is pooled for every implementation that may serve.
+        std::vector<float> expected;
+        for (const char* name : {"opencl.simt", "opencl.cpu"}) {
+          try {
+            one.run(context, name);
+          } catch (const Error& error) {
+            ASSERT_EQ(error.code(), ErrorCode::unsupported) << error.what();
+          }
+        }
+        refused_anyway_ = one.run(context, names).refused.size();
+        expected = one.values();
+        layer_.reset();
+        one.run(context, names);
+        std::map<std::string, long> calls;
+        for (const auto& kind : Layer::kinds) calls[kind.name] = layer_.calls(kind.name);
+        for (const auto& kind : Layer::kinds) {
+          for (long k = 1; k <= calls[kind.name]; ++k) {
+            run_failing(one, context, names, expected, kind, k);
+          }
+        }
+        // The context is usable after all that.
+        one.run(context, names);
+        EXPECT_EQ(one.values(), expected) << one.name;
+      }
+    }
+  }
+
+  Layer& layer_ = Layer::get(TESSERA_TEST_LAYER);
+  std::map<std::string, long> before_;
+  std::shared_ptr<const FaultData> data_;
+  long runs_ = 0;
+  long errors_ = 0;
+  long fallbacks_ = 0;
+  long warnings_ = 0;
+  std::size_t refused_anyway_ = 0;
+  std::set<std::string> reasons_;         ///< of fallbacks; the context warns of each once
+  std::set<std::string> without_effect_;  ///< kinds whose failure changed nothing
+};
+
+TEST_F(FaultTest, HostMemoryInPlace) {
+  Context context(counting_warnings());
+  sweep_warm(host_fault_cases(data_), context);
+  EXPECT_GT(fallbacks_, 0);
+  EXPECT_GE(warnings_, static_cast<long>(reasons_.size()));
+  EXPECT_TRUE(without_effect_.empty());
+}
+
+TEST_F(FaultTest, HostMemoryStaged) {
+  layer_.limit("device_type", CL_DEVICE_TYPE_GPU);
+  Context context(counting_warnings());
+  sweep_warm(host_fault_cases(data_), context);
+  EXPECT_GE(warnings_, static_cast<long>(reasons_.size()));
+  // Results come back by blocking reads; the wait behind them only confirms that.
+  EXPECT_LE(without_effect_.size(), without_effect_.count("wait_for_events"));
+}
+
+TEST_F(FaultTest, DeviceMemoryInFlight) {
+  Context context(counting_warnings());
+  FaultBuffers buffers(context);
+  sweep_warm(device_fault_cases(*data_, buffers), context);
+  EXPECT_TRUE(without_effect_.empty());
+}
+
+// Everything from the first question to the driver on: contexts, builds and kernels. Device queries
+// are many and alike, so one in seven fails.
+TEST_F(FaultTest, FromTheFirstCallOn) {
+  for (const auto& one : host_fault_cases(data_)) {
+    if (one.name != "linear.forward" && one.name != "softmax.value_and_grad") continue;
+    std::vector<float> expected;
+    layer_.reset();
+    {
+      Context context(counting_warnings());
+      refused_anyway_ = one.run(context, {}).refused.size();
+      expected = one.values();
+    }
+    std::map<std::string, long> calls;
+    for (const auto& kind : Layer::kinds) calls[kind.name] = layer_.calls(kind.name);
+    for (const auto& kind : Layer::kinds) {
+      const std::string name = kind.name;
+      // These are the warm sweeps' own.
+      if (name == "set_kernel_arg" || name.starts_with("enqueue_") || name == "get_event_info") {
+        continue;
+      }
+      const long step = name == "get_device_info" || name == "get_platform_info" ? 7 : 1;
+      for (long k = 1; k <= calls[name]; k += step) {
+        layer_.reset();
+        layer_.fail(kind.name, k, kind.code);
+        std::unique_ptr<Context> context;
+        try {
+          context = std::make_unique<Context>(counting_warnings());
+        } catch (const Error& error) {
+          ++runs_;
+          ++errors_;
+          expect_names_the_failure(error.what(), kind);
+        }
+        // What failed while the context was made has failed; what is left fails in the call.
+        const long left = layer_.failed() > 0 ? 0 : k - layer_.calls(kind.name);
+        if (context != nullptr) run_failing(one, *context, {}, expected, kind, left);
+        context.reset();
+        layer_.reset();
+        EXPECT_EQ(layer_.live(), before_) << kind.name << " " << k;
+      }
+    }
+  }
+}
+
+TEST_F(FaultTest, ADriverWhoseBuildsFailIsAReportedFallback) {
+  if (!has_host_default()) GTEST_SKIP() << "eigen is not compiled in";
+  layer_.fail_builds(true);
+  Context context(counting_warnings());
+  const auto cases = host_fault_cases(data_);
+  const Dispatch dispatch = cases[2].run(context, {});
+  EXPECT_EQ(dispatch.implementation, "eigen");
+  ASSERT_FALSE(dispatch.refused.empty());
+  for (const auto& refusal : dispatch.refused) {
+    EXPECT_TRUE(refusal.implementation.starts_with("opencl"));
+    EXPECT_NE(refusal.reason.find("failed by the test layer"), std::string::npos) << refusal.reason;
+  }
+  EXPECT_GT(warnings_, 0);
+  try {
+    cases[2].run(context, "opencl");
+    ADD_FAILURE() << "it ran";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::build_failed) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test

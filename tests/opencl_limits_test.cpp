@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices with other limits (tests/layer) against the oracle: memory that is not shared with the
+// host, small allocations, the least local memory and the smallest work-groups that OpenCL allows.
+#include <gtest/gtest.h>
+
+#include "tests/layer/layer_control.hpp"
+#include "tests/support/runner.hpp"
+
+namespace tessera::test {
+namespace {
+
+class LimitsTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (!layer_.loaded()) GTEST_SKIP() << "this OpenCL loader takes no layers";
+    layer_.reset();
+    if (devices().empty()) GTEST_SKIP() << "no OpenCL device";
+    before_ = layer_.live();
+  }
+  void TearDown() override {
+    if (!layer_.loaded()) return;
+    layer_.reset();
+    EXPECT_EQ(layer_.live(), before_);
+  }
+
+  static Context context() {
+    return Context({.warning_handler = [](const std::string&) {}});
+  }
+
+  /// Odd sizes, two blocks in each extent, every optional input and output.
+  static Case linear(const std::string& name, WLayout layout, DType type = DType::f32) {
+    Case c;
+    c.name = "limits_" + name +
+             (layout == WLayout::hv   ? "_hv_"
+              : layout == WLayout::vh ? "_vh_"
+                                      : "_strided_") +
+             to_string(type);
+    c.b = 37;
+    c.h = 33;
+    c.v = 301;
+    c.x_type = c.w_type = type;
+    c.w_layout = layout;
+    c.labels = Labels::some_ignored;
+    c.bias = true;
+    c.dlse = Cotangent::given;
+    c.options.logsumexp_weight = 1e-2f;
+    return c;
+  }
+
+  static void run_all(Context& device, const Case& c) {
+    for (const Pass pass :
+         {Pass::forward, Pass::backward, Pass::value_and_grad, Pass::forward_partial}) {
+      EXPECT_TRUE(run_case(device, GetParam(), pass, c)) << to_string(pass);
+    }
+  }
+
+  /// The softmax operator's cases: the logits lie as x does.
+  static Case softmax(Case c) {
+    c.name = "softmax_" + c.name;
+    c.softmax = true;
+    return c;
+  }
+
+  static bool is_cpu_family() { return GetParam() == "opencl.cpu"; }
+
+  Layer& layer_ = Layer::get(TESSERA_TEST_LAYER);
+  std::map<std::string, long> before_;
+};
+
+TEST_P(LimitsTest, MemoryThatIsNotShared) {
+  layer_.limit("host_unified", 0);
+  Context device = context();
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Case c = linear("staged", type == DType::f32 ? WLayout::vh : WLayout::hv, type);
+    run_all(device, c);
+    run_all(device, softmax(c));
+    // Gaps around rows stay as they were; what is added to travels there and back.
+    c.name += "_padded";
+    c.x_layout = XLayout::padded;
+    c.w_layout = c.w_layout == WLayout::vh ? WLayout::vh_padded : WLayout::hv_padded;
+    c.strided_outputs = true;
+    c.accumulate = true;
+    run_all(device, c);
+    run_all(device, softmax(c));
+    c.name += "_in_place";
+    c.accumulate = false;
+    c.in_place = true;
+    run_all(device, softmax(c));
+    c = linear("strided", WLayout::strided, type);
+    c.x_layout = XLayout::shifted;
+    run_all(device, c);
+  }
+  EXPECT_GT(layer_.bytes("enqueue_write"), 0) << "nothing was copied to the device";
+  EXPECT_GT(layer_.bytes("enqueue_read"), 0) << "nothing was copied from the device";
+}
+
+/// w and grad_w of 158 kB (f32) against allocations of 64 KiB. Scratch is not split: small blocks
+/// keep it below. The third round counts in chunks of rows too.
+TEST_P(LimitsTest, MatricesBeyondTheLargestAllocation) {
+  for (const bool shared : {true, false}) {
+    layer_.reset();
+    layer_.limit("max_allocation", 64 * 1024);
+    if (!shared) layer_.limit("host_unified", 0);
+    Context device = context();
+    for (const WLayout layout : {WLayout::vh, WLayout::hv, WLayout::strided}) {
+      Case c = linear("split", layout);
+      c.v = 1201;
+      c.block_sizes = {64, 64, 64};
+      run_all(device, c);
+      c.name += "_accumulate";
+      c.accumulate = true;
+      c.b = 150;
+      run_all(device, c);
+    }
+  }
+}
+
+/// Allocations too small for any schedule are an error that says so, not a demand for workspace.
+TEST_P(LimitsTest, AllocationsTooSmallForScratch) {
+  layer_.limit("max_allocation", 4 * 1024);
+  Context device = context();
+  const std::vector<float> x(64 * 40), w(40 * 3);
+  const std::vector<std::int32_t> labels(64);
+  try {
+    linear_cross_entropy::forward(device,
+                                  {.x = View::host(x.data(), {64, 40}),
+                                   .labels = View(labels),
+                                   .w = View::host(w.data(), {40, 3})},
+                                  {}, {.implementation = GetParam()});
+    ADD_FAILURE() << "it ran";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
+    EXPECT_NE(std::string(error.what()).find("maximum allocation of 4096"), std::string::npos)
+        << error.what();
+  }
+}
+
+/// Logits of 44.5 kB are split by rows.
+TEST_P(LimitsTest, LogitsBeyondTheLargestAllocation) {
+  for (const bool shared : {true, false}) {
+    layer_.reset();
+    layer_.limit("max_allocation", 16 * 1024);
+    if (!shared) layer_.limit("host_unified", 0);
+    Context device = context();
+    run_all(device, softmax(linear("rows", WLayout::vh)));
+  }
+}
+
+/// What OpenCL 1.2's full profile promises, and the smallest work-group that simt takes.
+TEST_P(LimitsTest, TheLeastLocalMemoryAndWorkGroup) {
+  layer_.limit("local_memory", 32 * 1024);
+  layer_.limit("max_work_group", 64);
+  layer_.limit("compute_units", 1);
+  Context device = context();
+  run_all(device, linear("least", WLayout::vh));
+  run_all(device, softmax(linear("least", WLayout::vh)));
+}
+
+TEST_P(LimitsTest, ManyComputeUnits) {
+  layer_.limit("compute_units", 512);
+  Context device = context();
+  run_all(device, linear("many_units", WLayout::hv));
+  run_all(device, softmax(linear("many_units", WLayout::hv)));
+}
+
+TEST_P(LimitsTest, AGpu) {
+  layer_.limit("device_type", CL_DEVICE_TYPE_GPU);
+  Context device = context();
+  const Case c = linear("gpu", WLayout::vh);
+  const float number = 1.0f;
+  const std::int32_t label = 0;
+  const auto refusal = linear_cross_entropy::why_unsupported(device, GetParam(), Pass::forward,
+                                                             {.x = View::host(&number, {1, 1}),
+                                                              .labels = View::host(&label, {1}),
+                                                              .w = View::host(&number, {1, 1})},
+                                                             {}, {});
+  if (is_cpu_family()) {
+    ASSERT_TRUE(refusal.has_value());
+    EXPECT_NE(refusal->find("not a CPU"), std::string::npos) << *refusal;
+    return;
+  }
+  ASSERT_FALSE(refusal.has_value()) << *refusal;
+  run_all(device, c);
+  run_all(device, softmax(c));
+}
+
+/// A device below what simt needs: refused with the numbers, and nothing fails later.
+TEST_P(LimitsTest, TooSmallForTheFamily) {
+  layer_.limit("local_memory", 16 * 1024);
+  Context device = context();
+  const Case c = linear("too_small", WLayout::vh);
+  if (is_cpu_family()) {
+    run_all(device, c);
+    return;
+  }
+  const float number = 1.0f;
+  const std::int32_t label = 0;
+  const linear_cross_entropy::Inputs inputs{.x = View::host(&number, {1, 1}),
+                                            .labels = View::host(&label, {1}),
+                                            .w = View::host(&number, {1, 1})};
+  try {
+    linear_cross_entropy::forward(device, inputs, {}, {.implementation = GetParam()});
+    ADD_FAILURE() << "it ran";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::unsupported);
+    EXPECT_NE(std::string(error.what()).find("16384"), std::string::npos) << error.what();
+  }
+}
+
+std::vector<std::string> families() {
+  std::vector<std::string> names;
+  for (const auto& name : linear_implementations()) {
+    if (name.starts_with("opencl.")) names.push_back(name);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LimitsTest, testing::ValuesIn(families()),
+                         [](const auto& family) { return family.param.substr(7); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LimitsTest);
+
+}  // namespace
+}  // namespace tessera::test
