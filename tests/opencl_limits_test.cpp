@@ -119,13 +119,13 @@ TEST_P(LimitsTest, MatricesBeyondTheLargestAllocation) {
 TEST_P(LimitsTest, AllocationsTooSmallForScratch) {
   layer_.limit("max_allocation", 4 * 1024);
   Context device = context();
-  const std::vector<float> x(64 * 40), w(40 * 3);
+  const std::vector<float> x(64 * 40), w(40 * 300);
   const std::vector<std::int32_t> labels(64);
   try {
     linear_cross_entropy::forward(device,
                                   {.x = View::host(x.data(), {64, 40}),
                                    .labels = View(labels),
-                                   .w = View::host(w.data(), {40, 3})},
+                                   .w = View::host(w.data(), {40, 300})},
                                   {}, {.implementation = GetParam()});
     ADD_FAILURE() << "it ran";
   } catch (const Error& error) {
