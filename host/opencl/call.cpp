@@ -207,10 +207,7 @@ struct Call::Impl {
           flight->wait_count(), flight->wait_list(), &event, &status);
       check(status, "clEnqueueMapBuffer", flight->device(), "handing results to host memory");
       flight->issued(event);
-      check(clEnqueueUnmapMemObject(flight->queue(), range.memory, pointer, flight->wait_count(),
-                                    flight->wait_list(), &event),
-            "clEnqueueUnmapMemObject", flight->device(), "handing results to host memory");
-      flight->issued(event);
+      flight->unmap(range.memory, pointer, "handing results to host memory");
     }
   }
 };

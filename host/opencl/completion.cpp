@@ -98,6 +98,17 @@ void Flight::wait_quietly() noexcept {
   events_.clear();
 }
 
+void Flight::unmap(cl_mem memory, void* pointer, const char* doing) {
+  cl_event event = nullptr;
+  const auto enqueue = [&] {
+    return clEnqueueUnmapMemObject(queue_(), memory, pointer, wait_count(), wait_list(), &event);
+  };
+  const cl_int status = enqueue();
+  // A mapping that stays keeps the buffer alive for good, so a refusal is met with a second try.
+  if (status == CL_SUCCESS || enqueue() == CL_SUCCESS) issued(event);
+  check(status, "clEnqueueUnmapMemObject", device(), doing);
+}
+
 void Flight::flush() { check(clFlush(queue_()), "clFlush", device()); }
 
 void Flight::keep(cl_mem memory) {

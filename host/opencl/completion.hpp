@@ -42,6 +42,8 @@ class Flight {
   void wait_for_caller();
   /// Blocks until every command has run; throws Error when one of them failed.
   void wait();
+  /// Enqueues an unmapping; where the driver refuses, once more before it throws.
+  void unmap(cl_mem memory, void* pointer, const char* doing);
   void flush();
 
   /// Retains a caller's memory.

@@ -249,8 +249,16 @@ void* Runtime::map(cl_command_queue queue, cl_mem memory, std::int64_t byte_offs
 
 void Runtime::unmap(cl_command_queue queue, cl_mem memory, void* pointer) {
   cl_event done = nullptr;
-  check(clEnqueueUnmapMemObject(impl_->or_own(queue), memory, pointer, 0, nullptr, &done),
-        "clEnqueueUnmapMemObject", impl_->info.name, "unmapping a caller's cl_mem");
+  const auto enqueue = [&] {
+    return clEnqueueUnmapMemObject(impl_->or_own(queue), memory, pointer, 0, nullptr, &done);
+  };
+  const cl_int status = enqueue();
+  // As Flight::unmap: a mapping that stays keeps the caller's buffer alive for good.
+  if (status != CL_SUCCESS && enqueue() == CL_SUCCESS) {
+    const cl::Event owner(done, false);
+    clWaitForEvents(1, &done);
+  }
+  check(status, "clEnqueueUnmapMemObject", impl_->info.name, "unmapping a caller's cl_mem");
   const cl::Event owner(done, false);
   check(clWaitForEvents(1, &done), "clWaitForEvents", impl_->info.name,
         "unmapping a caller's cl_mem");
