@@ -262,6 +262,9 @@ cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, std
     case CL_DEVICE_MAX_COMPUTE_UNITS:
       replace<cl_uint>("compute_units", size, value);
       break;
+    case CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT:
+      replace<cl_uint>("native_float_vector", size, value);
+      break;
     case CL_DEVICE_HOST_UNIFIED_MEMORY:
       replace<cl_bool>("host_unified", size, value);
       break;
