@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <new>
@@ -44,6 +45,9 @@ struct Implementation {
   /// the caller's, or BlockSizes::get_default().
   std::function<std::pair<typename Request::Blocks, BlockSource>(ContextState&, const Request&)>
       infer{};
+  /// How often `run` forms each intermediate value that a schedule may recompute (a logit), without
+  /// compiling anything. Not set: once.
+  std::function<std::int64_t(ContextState&, const Request&)> formed{};
 };
 
 template <class Request>

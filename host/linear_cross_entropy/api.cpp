@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "host/linear_cross_entropy/request.hpp"
-#include "host/loss/memory.hpp"
 #include "host/loss/results.hpp"
 #include "tessera/linear_cross_entropy.hpp"
 
@@ -125,9 +124,8 @@ CostEstimate cost_estimate(Context& context, Pass pass, const Inputs& inputs,
   const auto request =
       make_request(state, pass, inputs, outputs, gradients, options, execution, Form::question);
   const auto& row = dispatch::choose(table(), state, request);
-  const bool on_device = row.name.starts_with("opencl");
   return cost(request, blocks_of(row, state, request).first,
-              loss::workspace_budget(state, on_device, request.loss.v, execution.workspace_bytes));
+              row.formed ? row.formed(state, request) : 1);
 }
 
 std::pair<BlockSizes, BlockSource> infer_block_sizes(Context& context,

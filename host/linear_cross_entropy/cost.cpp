@@ -21,37 +21,24 @@ std::int64_t again(std::int64_t bytes, std::int64_t times) {
   return saturating_product(bytes, std::max<std::int64_t>(times - 1, 0));
 }
 
-/// A 16-bit grad_w over several chunks of rows, with no room for an f32 sum beside a row of logits:
-/// the statistics come first and the logits are formed a second time.
-bool repeats_logits(const Request& r, std::int64_t workspace) {
-  const auto& g = r.gradients;
-  if (r.loss.pass != Pass::value_and_grad || !g.grad_w || g.grad_w.dtype() == DType::f32) {
-    return false;
-  }
-  const std::int64_t row = saturating_product(4, r.loss.v);
-  if (saturating_product(row, r.loss.b) <= workspace) return false;
-  return saturating_sum(saturating_product(row, r.h), row) > workspace;
-}
-
 }  // namespace
 
-CostEstimate cost(const Request& r, const BlockSizes& blocks, std::int64_t workspace) {
+CostEstimate cost(const Request& r, const BlockSizes& blocks, std::int64_t formed) {
   const auto& g = r.gradients;
   const std::int64_t b = r.loss.b;
   const std::int64_t v = r.loss.v;
   const bool cap = r.loss.options.logit_soft_cap != 0.0f;
   const std::int64_t logits = saturating_product(b, v);
   const std::int64_t product = saturating_product(saturating_product(2, logits), r.h);
-  const bool twice = repeats_logits(r, workspace);
 
   CostEstimate c;
   c.flops = saturating_product(product, 1 + (g.grad_x ? 1 : 0) + (g.grad_w ? 1 : 0));
-  c.executed_flops = twice ? saturating_sum(c.flops, product) : c.flops;
+  c.executed_flops = saturating_sum(c.flops, again(product, formed));
 
   // One exp (and tanh) per logit formed, one log per row; value_and_grad takes the exp a second
   // time, of logit - lse, once lse is known.
-  const std::int64_t formed = twice ? 2 : 1;
-  const std::int64_t exps = r.loss.pass == Pass::value_and_grad ? 2 : 1;
+  const std::int64_t exps =
+      std::max<std::int64_t>(r.loss.pass == Pass::value_and_grad ? 2 : 1, formed);
   c.transcendentals = saturating_product(logits, exps + (cap ? formed : 0));
   if (r.loss.wants_values()) c.transcendentals = saturating_sum(c.transcendentals, b);
 
@@ -74,7 +61,7 @@ CostEstimate cost(const Request& r, const BlockSizes& blocks, std::int64_t works
     add(first ? again(w, row_blocks) : saturating_product(w, row_blocks));
   };
   product_pass(true);
-  if (twice) product_pass(false);
+  for (std::int64_t i = 1; i < formed; ++i) product_pass(false);
   if (g.grad_x || g.grad_w) {
     // dz, in f32, is written once and read by each product that needs it.
     add(saturating_product(saturating_product(4, logits),

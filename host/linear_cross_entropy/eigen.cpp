@@ -188,9 +188,17 @@ Plan plan_eigen(ContextState& state, const Request& request) {
 }  // namespace
 
 dispatch::Implementation<Request> eigen_implementation() {
-  return {"eigen",   "streaming, blockwise, on the host's threads with Eigen's matrix products",
-          true,      [](ContextState&, const Request&) { return std::optional<std::string>(); },
-          run_eigen, plan_eigen};
+  return {"eigen",
+          "streaming, blockwise, on the host's threads with Eigen's matrix products",
+          true,
+          [](ContextState&, const Request&) { return std::optional<std::string>(); },
+          run_eigen,
+          plan_eigen,
+          {},
+          // Each sweep over the vocabulary forms the logits anew.
+          [](ContextState& state, const Request& request) -> std::int64_t {
+            return make_plan(state, request).sweep_count;
+          }};
 }
 
 }  // namespace tessera::linear_cross_entropy

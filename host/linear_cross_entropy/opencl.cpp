@@ -98,6 +98,13 @@ std::vector<dispatch::Implementation<Request>> opencl_implementations() {
       const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
       return std::pair{schedule.blocks, schedule.source};
     };
+    row.formed = [family](ContextState& state, const Request& request) -> std::int64_t {
+      auto& runtime = *opencl::runtime_of(state);
+      const auto engine = engines::make_engine(family, runtime.facts());
+      const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
+      // With the vocabulary outside, the values of all rows are known before the first gradient.
+      return schedule.v_outer && request.loss.pass == Pass::value_and_grad ? 2 : 1;
+    };
     rows.push_back(std::move(row));
   }
   return rows;

@@ -51,8 +51,8 @@ std::vector<dispatch::NamedView> input_views(const Request& request);
 std::vector<dispatch::NamedView> output_views(const Request& request);
 /// What the operator says of itself.
 const dispatch::Description& description();
-/// Cost of a request under the given blocks; `workspace` as loss::workspace_budget gives it.
-CostEstimate cost(const Request& request, const BlockSizes& blocks, std::int64_t workspace);
+/// Cost of a request under the given blocks; `formed`: how often each logit is formed.
+CostEstimate cost(const Request& request, const BlockSizes& blocks, std::int64_t formed);
 
 /// The rows of the table, in order. Each implementation's file defines one of the functions below.
 const dispatch::Table<Request>& table();

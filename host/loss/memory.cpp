@@ -10,21 +10,6 @@ namespace {
 constexpr auto largest = std::numeric_limits<std::int64_t>::max();
 }
 
-std::int64_t workspace_budget(const ContextState& state, bool on_device, std::int64_t v,
-                              const std::optional<std::size_t>& requested) {
-  if (requested) {
-    return static_cast<std::int64_t>(
-        std::min<std::uint64_t>(*requested, static_cast<std::uint64_t>(largest)));
-  }
-  if (on_device && state.device && state.device->info().type == "gpu") {
-    return state.device->info().global_memory_bytes / 16;
-  }
-  // 64 MiB is beyond the caches of today's CPUs; 256 rows keep a matrix product efficient.
-  constexpr std::int64_t floor_bytes = std::int64_t{64} << 20;
-  constexpr std::int64_t rows = 256;
-  return std::max(floor_bytes, saturating_product(rows * 4, v));
-}
-
 std::int64_t saturating_product(std::int64_t a, std::int64_t b) noexcept {
   std::int64_t result = 0;
   return __builtin_mul_overflow(a, b, &result) ? largest : result;
