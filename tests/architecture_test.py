@@ -24,7 +24,8 @@ BELOW = {
     "host/engines": {"include", "host/dispatch", "host/loss", "host/opencl", "tuning/lookup"},
     "reference/oracle": {"include"},
     "reference/streaming": {"include"},
-    "programs": {"include"},
+    "bench/peaks": {"include"},
+    "programs": {"include", "bench/peaks"},  # tessera-info --peaks
     "examples": {"include"},
 }
 _OPERATOR = {"include", "host/dispatch", "host/loss", "host/opencl", "host/engines",
@@ -32,14 +33,14 @@ _OPERATOR = {"include", "host/dispatch", "host/loss", "host/opencl", "host/engin
 for _name in OPERATORS:
     BELOW[f"host/{_name}"] = _OPERATOR
 _ALL = set(BELOW)
-BELOW["bench"] = _ALL - {"programs", "examples"}
+BELOW["bench"] = _ALL - {"examples"}  # shares the command line of programs
 BELOW["tuning"] = _ALL - {"programs", "examples"}
 BELOW["tests"] = _ALL | {"bench"}
 
 # The public headers that hold nothing but views, options and results: all the oracle may know.
 OPTION_HEADERS = {"view.hpp", "dtype.hpp", "error.hpp", "loss.hpp", "execution.hpp", "context.hpp",
                   "version.hpp"}
-OPENCL_ROOMS = {"host/opencl", "host/engines", "tests", "bench"}
+OPENCL_ROOMS = {"host/opencl", "host/engines", "tests", "bench", "bench/peaks"}
 
 
 def room_of(path):

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// This unit alone is compiled for the machine it is built on, so its Eigen must not meet another.
+#define Eigen Eigen_native
+#define EIGEN_DONT_PARALLELIZE
+#include "bench/eigen_gemm.hpp"
+
+#include <Eigen/Core>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace tessera::bench {
+namespace {
+
+using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Input = Eigen::Map<const Matrix>;
+using Output = Eigen::Map<Matrix>;
+
+const float* of(const View& view) { return static_cast<const float*>(view.host_data()); }
+float* of(const MutableView& view) { return static_cast<float*>(view.host_data()); }
+
+}  // namespace
+
+struct EigenGemm::Impl {
+  Row row;
+  std::int64_t threads;
+  Matrix logits;
+
+  /// Cuts [0, n) into one piece per thread.
+  void pieces(std::int64_t n, const std::function<void(std::int64_t, std::int64_t)>& body) const {
+    const auto piece = [&](std::int64_t i) {
+      const std::int64_t first = n * i / threads;
+      body(first, n * (i + 1) / threads - first);
+    };
+    std::vector<std::jthread> others;
+    for (std::int64_t i = 1; i < threads; ++i) others.emplace_back(piece, i);
+    piece(0);
+  }
+};
+
+EigenGemm::EigenGemm(const Row& row, int threads) : impl_(new Impl{row, threads, {}}) {
+  impl_->logits.resize(row.problem.shape.b, row.problem.shape.v);
+}
+EigenGemm::~EigenGemm() = default;
+
+const float* EigenGemm::logits() const { return impl_->logits.data(); }
+std::int64_t EigenGemm::extra_bytes() const {
+  return impl_->logits.size() * static_cast<std::int64_t>(sizeof(float));
+}
+
+const char* EigenGemm::why_not(const Row& row) {
+  if (!row.linear()) return "softmax_cross_entropy has no matrix product";
+  if (row.problem.x != DType::f32 || row.problem.w != DType::f32)
+    return "Eigen multiplies f32 only";
+  return "";
+}
+
+void EigenGemm::run(const Arrays& arrays) {
+  const auto [b, h, v] = impl_->row.problem.shape;
+  const bool vh = impl_->row.problem.w_is_vh;
+  Matrix& logits = impl_->logits;
+  const Input x(of(arrays.x), b, h);
+  const Input w(of(arrays.w), vh ? v : h, vh ? h : v);
+  impl_->pieces(v, [&](std::int64_t first, std::int64_t count) {
+    if (vh) {
+      logits.middleCols(first, count).noalias() = x * w.middleRows(first, count).transpose();
+    } else {
+      logits.middleCols(first, count).noalias() = x * w.middleCols(first, count);
+    }
+  });
+  if (arrays.grad_x) {
+    Output grad_x(of(arrays.grad_x), b, h);
+    impl_->pieces(h, [&](std::int64_t first, std::int64_t count) {
+      if (vh) {
+        grad_x.middleCols(first, count).noalias() = logits * w.middleCols(first, count);
+      } else {
+        grad_x.middleCols(first, count).noalias() = logits * w.middleRows(first, count).transpose();
+      }
+    });
+  }
+  if (arrays.grad_w) {
+    Output grad_w(of(arrays.grad_w), vh ? v : h, vh ? h : v);
+    impl_->pieces(v, [&](std::int64_t first, std::int64_t count) {
+      if (vh) {
+        grad_w.middleRows(first, count).noalias() = logits.middleCols(first, count).transpose() * x;
+      } else {
+        grad_w.middleCols(first, count).noalias() = x.transpose() * logits.middleCols(first, count);
+      }
+    });
+  }
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace tessera::bench {
+namespace {
+
+/// A sample of short calls repeats them for about this long, far above the clock's and the
+/// scheduler's grain.
+constexpr double shortest_sample = 0.005;
+
+double quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  const double at = share * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const auto high = std::min(low + 1, values.size() - 1);
+  return values[low] + (at - std::floor(at)) * (values[high] - values[low]);
+}
+
+}  // namespace
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double Peaks::sample(peaks::Kind kind) {
+  const double value = meter_->sample(kind);
+  auto& seen = seen_[kind];
+  seen.best = std::max(seen.best, value);
+  ++seen.samples;
+  return value;
+}
+
+double Peaks::best(peaks::Kind kind) {
+  while (seen_[kind].samples < 3) sample(kind);
+  return seen_[kind].best;
+}
+
+Timing measure(Peaks& peaks, peaks::Kind kind, const Patience& patience,
+               const std::function<void(std::int64_t turn)>& body) {
+  struct Sample {
+    double seconds, before, after;
+  };
+  std::vector<Sample> samples;
+  std::int64_t turn = 0;
+  const double start = now();
+  body(turn++);
+  const auto repeats =
+      std::clamp<std::int64_t>(std::llround(shortest_sample / (now() - start)), 1, 1000);
+  peaks.best(kind);
+
+  const auto counts = [&](const Sample& s) {
+    const double least = (1.0 - bracket_bound) * peaks.best(kind);
+    return s.before >= least && s.after >= least;
+  };
+  const auto counted = [&] {
+    return static_cast<int>(std::count_if(samples.begin(), samples.end(), counts));
+  };
+  double before = peaks.sample(kind);
+  for (;;) {
+    const double begin = now();
+    for (std::int64_t i = 0; i < repeats; ++i) body(turn++);
+    const double seconds = (now() - begin) / static_cast<double>(repeats);
+    const double after = peaks.sample(kind);
+    samples.push_back({seconds, before, after});
+    before = after;
+    const auto n = static_cast<int>(samples.size());
+    const double passed = now() - start;
+    if (n >= patience.samples && passed >= patience.min_seconds &&
+        counted() >= samples_that_must_count) {
+      break;
+    }
+    // Slow calls give three samples whatever the time, so that there is a median.
+    if (passed >= patience.max_seconds && n >= 3) break;
+  }
+
+  Timing t;
+  t.samples = static_cast<int>(samples.size());
+  t.counted = counted();
+  t.noisy = t.counted < samples_that_must_count;
+  std::vector<double> seconds, work;
+  for (const auto& s : samples) {
+    if (!t.noisy && !counts(s)) continue;
+    seconds.push_back(s.seconds);
+    work.push_back(s.seconds * 0.5 * (s.before + s.after));
+  }
+  t.median = quantile(seconds, 0.5);
+  t.spread = (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / t.median;
+  t.median_work = quantile(work, 0.5);
+  return t;
+}
+
+}  // namespace tessera::bench

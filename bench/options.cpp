@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "programs/cli.hpp"
+
+namespace tessera::bench {
+
+using programs::fail_call;
+
+const char* to_string(Operator op) noexcept {
+  return op == Operator::linear_cross_entropy ? "linear_cross_entropy" : "softmax_cross_entropy";
+}
+
+std::string Row::name() const {
+  const auto& p = problem;
+  std::string text = fmt::format("{}/{}/{}/{}", to_string(p.op), tessera::to_string(pass),
+                                 implementation, tessera::to_string(p.x));
+  if (!linear()) return text + fmt::format("/B{}/V{}", p.shape.b, p.shape.v);
+  if (p.w != p.x) text += fmt::format(":{}", tessera::to_string(p.w));
+  text += fmt::format("/{}/B{}/H{}/V{}", p.w_is_vh ? "vh" : "hv", p.shape.b, p.shape.h, p.shape.v);
+  if (gradients() && !(grad_x && grad_w)) text += grad_x ? "/dx" : "/dw";
+  return text;
+}
+
+namespace {
+
+/// A shape's extents: tokens, hidden and vocabulary, or the last two.
+Shape parse_shape(const std::string& text, std::int64_t tokens) {
+  auto extents = programs::parse_integers("--shapes", text, 'x');
+  if (extents.size() == 2) extents.insert(extents.begin(), tokens);
+  if (extents.size() != 3) {
+    fail_call(fmt::format("--shapes: '{}' is neither BxHxV (512x2048x32768) nor HxV", text));
+  }
+  for (const auto extent : extents) {
+    if (extent < 1) fail_call(fmt::format("--shapes: '{}' has an extent below 1", text));
+  }
+  return {extents[0], extents[1], extents[2]};
+}
+
+std::vector<Shape> read_shapes(const std::string& path, std::int64_t tokens) {
+  std::ifstream file(path);
+  if (!file) fail_call(fmt::format("--shapes: the file '{}' cannot be read", path));
+  std::vector<Shape> shapes;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string word, last;
+    while (words >> word) last = word;
+    if (last.empty()) continue;
+    try {
+      shapes.push_back(parse_shape(last, tokens));
+    } catch (const std::exception& error) {
+      fail_call(fmt::format("{}:{}: {}", path, number, error.what()));
+    }
+  }
+  if (shapes.empty()) fail_call(fmt::format("--shapes: the file '{}' holds no shape", path));
+  return shapes;
+}
+
+template <class T>
+void add_choices(CLI::App& app, const std::string& name, std::vector<T>& target,
+                 const std::map<std::string, T>& choices, const std::string& description) {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : choices) names.push_back(key);
+  app.add_option_function<std::string>(
+         name,
+         [name, &target, choices, names](const std::string& text) {
+           target.clear();
+           for (const auto& item : programs::split(name, text, ',')) {
+             const auto at = choices.find(item);
+             if (at == choices.end()) programs::fail_choice(name, item, names);
+             if (std::find(target.begin(), target.end(), at->second) == target.end()) {
+               target.push_back(at->second);
+             }
+           }
+         },
+         description)
+      ->type_name("NAME[,NAME...]");
+}
+
+void add_dtypes(CLI::App& app, Options& o) {
+  app.add_option_function<std::string>(
+         "--dtypes",
+         [&o](const std::string& text) {
+           const auto type = [](const std::string& word) {
+             for (const DType t : {DType::f32, DType::bf16, DType::f16}) {
+               if (word == tessera::to_string(t)) return t;
+             }
+             programs::fail_choice("--dtypes", word, {"f32", "bf16", "f16"});
+           };
+           o.dtypes.clear();
+           for (const auto& item : programs::split("--dtypes", text, ',')) {
+             const auto pair = programs::split("--dtypes", item, ':');
+             if (pair.size() > 2) {
+               throw CLI::ValidationError("--dtypes",
+                                          fmt::format("'{}' is neither TYPE nor X:W", item));
+             }
+             o.dtypes.emplace_back(type(pair.front()), type(pair.back()));
+           }
+         },
+         "types of x and w, f32:bf16 for x f32 and w bf16 (f32)")
+      ->type_name("TYPE[,TYPE...]");
+}
+
+}  // namespace
+
+std::vector<Shape> parse_shapes(const std::string& text, std::int64_t tokens) {
+  // A shape is digits and 'x'; everything else is a file's name.
+  if (text.find_first_not_of("0123456789x,") != std::string::npos) {
+    return read_shapes(text, tokens);
+  }
+  std::vector<Shape> shapes;
+  for (const auto& item : programs::split("--shapes", text, ',')) {
+    shapes.push_back(parse_shape(item, tokens));
+  }
+  return shapes;
+}
+
+void add_options(CLI::App& app, Options& o) {
+  add_choices<Operator>(app, "--operators", o.operators,
+                        {{"linear_cross_entropy", Operator::linear_cross_entropy},
+                         {"softmax_cross_entropy", Operator::softmax_cross_entropy}},
+                        "(linear_cross_entropy)");
+  add_choices<Pass>(app, "--passes", o.passes,
+                    {{"forward", Pass::forward},
+                     {"backward", Pass::backward},
+                     {"value_and_grad", Pass::value_and_grad}},
+                    "(all three)");
+  programs::add_list(app, "--implementations", o.implementations,
+                     "implementations, or a family's first that runs; eigen.gemm: bare Eigen "
+                     "products of the same shape (opencl,eigen)");
+  add_dtypes(app, o);
+  add_choices<bool>(app, "--w-layout", o.layouts, {{"hv", false}, {"vh", true}},
+                    "w as [H, V] (hv) or [V, H] (vh)");
+  app.add_option_function<std::int64_t>(
+         "--tokens", [&o](std::int64_t value) { o.tokens = value; },
+         "B of shapes without one (512)")
+      ->type_name("B");
+  app.add_option_function<std::string>(
+         "--shapes", [&o](const std::string& text) { o.shapes = parse_shapes(text, o.tokens); },
+         "shapes, or a file of them such as bench/shapes/models.txt (512x2048x32768)")
+      ->type_name("BxHxV[,...]|FILE");
+  app.add_option_function<std::string>(
+         "--gradients",
+         [&o](const std::string& text) {
+           if (text != "both" && text != "x" && text != "w") {
+             programs::fail_choice("--gradients", text, {"both", "x", "w"});
+           }
+           o.grad_x = text != "w";
+           o.grad_w = text != "x";
+         },
+         "which gradients of x and w to form (both)")
+      ->type_name("both|x|w");
+  app.add_option_function<std::string>(
+         "--block-sizes",
+         [&o](const std::string& text) {
+           const auto sizes = programs::parse_integers("--block-sizes", text, ',');
+           if (sizes.size() != 3) {
+             throw CLI::ValidationError("--block-sizes", "takes three numbers, B,H,V");
+           }
+           o.block_sizes = {sizes[0], sizes[1], sizes[2]};
+         },
+         "block sizes instead of the implementation's own")
+      ->type_name("B,H,V");
+  programs::add_integer(app, "--workspace-bytes", o.workspace_bytes,
+                        "upper bound on scratch memory");
+  app.add_option("--device", o.device, "text in a platform's or device's name, or P:D")
+      ->type_name("TEXT");
+  programs::add_integer(app, "--threads", o.threads, "host threads (one per hardware thread)");
+  programs::add_integer(app, "--rotate-bytes", o.rotate_bytes,
+                        "arrays in turn add up to this at least, so that no cache holds them "
+                        "(268435456)");
+  app.add_option("--samples", o.samples, "timed samples of a row at least (9)")->type_name("N");
+  app.add_option("--max-seconds", o.max_seconds,
+                 "after this a row ends, as noisy if too few samples count (12)")
+      ->type_name("SECONDS");
+}
+
+void check_options(const Options& o) {
+  if (o.tokens < 1) fail_call(fmt::format("--tokens {} is below 1", o.tokens));
+  if (o.samples < 1) fail_call(fmt::format("--samples {} is below 1", o.samples));
+  if (!(o.max_seconds > 0.0))
+    fail_call(fmt::format("--max-seconds {} is not positive", o.max_seconds));
+  if (o.workspace_bytes && *o.workspace_bytes < 0) {
+    fail_call(fmt::format("--workspace-bytes {} is negative", *o.workspace_bytes));
+  }
+  if (o.rotate_bytes && *o.rotate_bytes < 0) {
+    fail_call(fmt::format("--rotate-bytes {} is negative", *o.rotate_bytes));
+  }
+  if (o.threads && (*o.threads < 1 || *o.threads > 4096)) {
+    fail_call(fmt::format("--threads {} is outside 1 to 4096", *o.threads));
+  }
+  for (const auto& name : o.implementations) {
+    if (name == eigen_gemm || name == "opencl") continue;
+    const auto rows = linear_cross_entropy::implementations();
+    if (std::none_of(rows.begin(), rows.end(), [&](const auto& row) { return row.name == name; })) {
+      std::string known = "opencl, eigen.gemm";
+      for (const auto& row : rows) known += ", " + row.name;
+      fail_call(fmt::format("--implementations: '{}' is not one of {}", name, known));
+    }
+  }
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/App.hpp>
+#include <vector>
+
+#include "bench/row.hpp"
+
+namespace tessera::bench {
+
+void add_options(CLI::App& app, Options& options);
+/// Throws `Error invalid_argument` for values that do not go together.
+void check_options(const Options& options);
+
+/// Shapes from "512x2048x32768,..." or a file of lines "[NAME] BxHxV" or "[NAME] HxV"; HxV takes B
+/// from `tokens`.
+std::vector<Shape> parse_shapes(const std::string& text, std::int64_t tokens);
+
+}  // namespace tessera::bench

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/reporter.hpp"
+
+#include <fmt/format.h>
+
+namespace tessera::bench {
+
+bool LineReporter::ReportContext(const Context&) {
+  GetOutputStream() << fmt::format("{:<72} {:>10} {:>7} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9}\n",
+                                   "row", "ms", "spread", "GFLOP/s", "peak", "bound", "extra MiB",
+                                   "first s", "deviation");
+  return true;
+}
+
+void LineReporter::ReportRuns(const std::vector<Run>& runs) {
+  auto& out = GetOutputStream();
+  for (const auto& run : runs) {
+    if (run.run_type != Run::RT_Iteration) continue;  // statistics of repetitions: see the JSON
+    // Google Benchmark appends how it was told to run ("/iterations:1/manual_time").
+    std::string name = run.run_name.function_name;
+    if (run.error_occurred) {
+      out << fmt::format("{:<72} {}\n", name, run.error_message);
+      continue;
+    }
+    const auto value = [&](const char* counter) { return run.counters.at(counter).value; };
+    out << fmt::format(
+        "{:<72} {:>10.3f} {:>6.1f}% {:>8.1f} {:>5.1f}% {:>5.1f}% {:>9.1f} {:>9.3f} {:>9.2g}{}\n",
+        name, 1e3 * value("median_seconds"), 100.0 * value("spread"),
+        1e-9 * value("flops_per_second"), 100.0 * value("fraction_of_peak"),
+        100.0 * value("fraction_of_bound"), value("extra_bytes_peak") / (1 << 20),
+        value("first_call_seconds"), value("max_abs_deviation"),
+        value("noisy") > 0.0
+            ? fmt::format("  noisy ({:.0f}/{:.0f}), {:.1f}% of the peak at that moment",
+                          value("samples_counted"), value("samples"),
+                          100.0 * value("fraction_of_bracket"))
+            : "");
+    out << fmt::format("    {}\n", run.report_label);
+  }
+  out.flush();
+}
+
+}  // namespace tessera::bench

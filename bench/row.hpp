@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/tessera.hpp"
+
+namespace tessera::bench {
+
+enum class Operator { linear_cross_entropy, softmax_cross_entropy };
+const char* to_string(Operator op) noexcept;
+
+struct Shape {
+  std::int64_t b = 0, h = 0, v = 0;
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
+
+/// What the rows of one problem share: the arrays they read.
+struct ProblemKey {
+  Operator op = Operator::linear_cross_entropy;
+  DType x = DType::f32;  ///< of x, or of the logits
+  DType w = DType::f32;
+  bool w_is_vh = true;
+  Shape shape{};
+  friend bool operator==(const ProblemKey&, const ProblemKey&) = default;
+};
+
+/// One line of the report.
+struct Row {
+  ProblemKey problem{};
+  Pass pass = Pass::forward;
+  std::string implementation{};  ///< with its family
+  bool grad_x = true, grad_w = true;
+
+  bool linear() const { return problem.op == Operator::linear_cross_entropy; }
+  bool gradients() const { return pass != Pass::forward; }
+  bool values() const { return pass != Pass::backward; }
+  /// The contract's name: linear_cross_entropy/forward/opencl.cpu/f32/vh/B512/H2048/V32768.
+  std::string name() const;
+};
+
+/// The bench's own row beside the library's: bare products of the same shape.
+constexpr const char* eigen_gemm = "eigen.gemm";
+
+/// The command line.
+struct Options {
+  std::vector<Operator> operators{Operator::linear_cross_entropy};
+  std::vector<Pass> passes{Pass::forward, Pass::backward, Pass::value_and_grad};
+  std::vector<std::string> implementations{"opencl", "eigen"};
+  std::vector<std::pair<DType, DType>> dtypes{{DType::f32, DType::f32}};
+  std::vector<bool> layouts{true};  ///< w_is_vh
+  std::vector<Shape> shapes{};
+  std::int64_t tokens = 512;
+  bool grad_x = true, grad_w = true;
+  std::optional<linear_cross_entropy::BlockSizes> block_sizes{};
+  std::optional<std::int64_t> workspace_bytes{};
+  std::string device{};
+  std::optional<std::int64_t> threads{};
+  std::optional<std::int64_t> rotate_bytes{};
+  int samples = 9;
+  double max_seconds = 12.0;
+};
+
+}  // namespace tessera::bench
