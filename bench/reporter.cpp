@@ -3,7 +3,23 @@
 
 #include <fmt/format.h>
 
+#include "tessera/error.hpp"
+
 namespace tessera::bench {
+
+std::unique_ptr<benchmark::BenchmarkReporter> make_reporter(const std::string& format) {
+  if (format.empty()) return std::make_unique<Named<LineReporter>>();
+  if (format == "json") return std::make_unique<Named<benchmark::JSONReporter>>();
+  if (format == "console") return std::make_unique<Named<benchmark::ConsoleReporter>>();
+// The CSV reporter is deprecated for its demand that all rows have the same counters, which ours
+// do.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  if (format == "csv") return std::make_unique<Named<benchmark::CSVReporter>>();
+#pragma GCC diagnostic pop
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("'{}' is no format of Google Benchmark: console, json or csv", format));
+}
 
 bool LineReporter::ReportContext(const Context&) {
   GetOutputStream() << fmt::format("{:<72} {:>10} {:>7} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9}\n",
@@ -16,8 +32,7 @@ void LineReporter::ReportRuns(const std::vector<Run>& runs) {
   auto& out = GetOutputStream();
   for (const auto& run : runs) {
     if (run.run_type != Run::RT_Iteration) continue;  // statistics of repetitions: see the JSON
-    // Google Benchmark appends how it was told to run ("/iterations:1/manual_time").
-    std::string name = run.run_name.function_name;
+    const std::string name = run.benchmark_name();
     if (run.error_occurred) {
       out << fmt::format("{:<72} {}\n", name, run.error_message);
       continue;

@@ -283,7 +283,7 @@ void Session::measure_row(benchmark::State& state, const Row& row) {
                    : ""));
 }
 
-std::vector<std::pair<std::string, std::string>> Session::description(bool with_peaks) {
+std::vector<std::pair<std::string, std::string>> Session::description() {
   const auto& info = context_.device_info();
   const auto provenance = programs::provenance();
   std::vector<std::pair<std::string, std::string>> lines = {
@@ -299,7 +299,6 @@ std::vector<std::pair<std::string, std::string>> Session::description(bool with_
       {"device_version", info.version},
       {"environment", provenance.at("environment").dump()},
       {"peaks_bracket_bound", fmt::format("{}", bracket_bound)}};
-  if (!with_peaks) return lines;
   const auto add = [&](const char* where, Peaks& peaks) {
     for (const auto kind : peaks::all_kinds()) {
       const auto name = fmt::format("peak_{}_{}", where, peaks::to_string(kind));

@@ -31,7 +31,7 @@ class Session {
   void run(benchmark::State& state, const Planned& planned);
 
   /// What a report says of the machine: device, driver, peaks, build, environment.
-  std::vector<std::pair<std::string, std::string>> description(bool with_peaks);
+  std::vector<std::pair<std::string, std::string>> description();
   /// A row gave wrong results or failed.
   bool failed() const { return failed_; }
 

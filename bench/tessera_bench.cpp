@@ -4,7 +4,8 @@
 
 #include <charconv>
 #include <cstdio>
-#include <string_view>
+#include <regex>
+#include <string>
 #include <vector>
 
 #include "bench/options.hpp"
@@ -17,12 +18,12 @@ namespace {
 using namespace tessera;
 using namespace tessera::bench;
 
-/// Google Benchmark's flags, and what of them this program looks at itself.
+/// Google Benchmark's flags, and those of them that this program answers itself.
 struct BenchmarkFlags {
   std::vector<char*> arguments;
-  bool has_format = false;
-  bool lists = false;
-  double min_seconds = 0.0;
+  std::string filter, format, out, out_format = "json";
+  std::string min_time = "0";
+  std::string lists = "false";
 };
 
 /// Takes Google Benchmark's flags out of the command line.
@@ -31,21 +32,55 @@ BenchmarkFlags take_flags(int& argc, char** argv) {
   flags.arguments.push_back(argv[0]);
   int kept = 1;
   for (int i = 1; i < argc; ++i) {
-    const std::string_view text = argv[i];
+    const std::string text = argv[i];
     if (!text.starts_with("--benchmark_")) {
       argv[kept++] = argv[i];
       continue;
     }
+    const auto value_of = [&](const char* name, std::string& target) {
+      const std::string flag = std::string("--benchmark_") + name;
+      if (text.starts_with(flag + "=")) {
+        target = text.substr(flag.size() + 1);
+      } else if (text == flag) {
+        target = "true";
+      } else {
+        return false;
+      }
+      return true;
+    };
+    // Names are matched and listed without what Google Benchmark appends to them.
+    if (value_of("filter", flags.filter) || value_of("list_tests", flags.lists)) continue;
+    value_of("format", flags.format) || value_of("out", flags.out) ||
+        value_of("out_format", flags.out_format) || value_of("min_time", flags.min_time);
     flags.arguments.push_back(argv[i]);
-    if (text.starts_with("--benchmark_format")) flags.has_format = true;
-    if (text.starts_with("--benchmark_list_tests") && !text.ends_with("=false")) flags.lists = true;
-    constexpr std::string_view min_time = "--benchmark_min_time=";
-    if (text.starts_with(min_time)) {
-      std::from_chars(text.data() + min_time.size(), text.data() + text.size(), flags.min_seconds);
-    }
   }
   argc = kept;
   return flags;
+}
+
+/// Keeps the rows that the filter matches; "-REGEX" keeps the others.
+void filter_rows(std::string filter, std::vector<Session::Planned>& rows) {
+  if (filter.empty() || filter == "all") return;
+  const bool negative = filter.front() == '-';
+  try {
+    const std::regex wanted(negative ? filter.substr(1) : filter, std::regex::extended);
+    std::erase_if(rows, [&](const auto& planned) {
+      return std::regex_search(planned.row.name(), wanted) == negative;
+    });
+  } catch (const std::regex_error& error) {
+    programs::fail_call(
+        fmt::format("--benchmark_filter: '{}' is no regular expression: {}", filter, error.what()));
+  }
+}
+
+double seconds_of(const std::string& text) {
+  double seconds = 0.0;
+  const auto end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, seconds);
+  if (error != std::errc() || (stop != end && std::string_view(stop) != "s")) {
+    programs::fail_call(fmt::format("--benchmark_min_time: '{}' is no number of seconds", text));
+  }
+  return seconds;
 }
 
 void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
@@ -55,8 +90,18 @@ void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
   if (count > 1) {
     programs::fail_call(fmt::format("'{}' is no flag of Google Benchmark", flags.arguments[1]));
   }
-  Session session(options, flags.min_seconds);
-  const auto rows = session.plan();
+  const auto display = make_reporter(flags.format);
+  const auto file = flags.out.empty() ? nullptr : make_reporter(flags.out_format);
+  Session session(options, seconds_of(flags.min_time));
+  auto rows = session.plan();
+  filter_rows(flags.filter, rows);
+  if (rows.empty()) {
+    programs::fail_call(fmt::format("--benchmark_filter: no row matches '{}'", flags.filter));
+  }
+  if (flags.lists != "false") {
+    for (const auto& planned : rows) fmt::print("{}\n", planned.row.name());
+    return;
+  }
   std::string refusals;
   bool any = false;
   for (const auto& planned : rows) {
@@ -72,15 +117,10 @@ void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
         ->UseManualTime()
         ->Unit(benchmark::kMillisecond);
   }
-  for (const auto& [key, value] : session.description(!flags.lists)) {
+  for (const auto& [key, value] : session.description()) {
     benchmark::AddCustomContext(key, value);
   }
-  LineReporter lines;
-  if (flags.has_format || flags.lists) {
-    benchmark::RunSpecifiedBenchmarks();
-  } else {
-    benchmark::RunSpecifiedBenchmarks(&lines);
-  }
+  benchmark::RunSpecifiedBenchmarks(display.get(), file.get());
   benchmark::Shutdown();
   failed = session.failed();
 }
