@@ -8,7 +8,7 @@ sections=(long host_only package asan tsan intel)
 
 section_long() {
   configure_and_build release
-  ctest --preset release --parallel "$jobs" --label-regex long
+  run_tests release --label-regex long
 }
 
 section_host_only() {
@@ -17,7 +17,7 @@ section_host_only() {
     echo "the host-only library links OpenCL" >&2
     return 1
   fi
-  ctest --preset host-only --parallel "$jobs" --label-exclude long --no-tests=error
+  run_tests host-only --label-exclude long
 }
 
 section_package() {
@@ -29,13 +29,13 @@ section_asan() {
   ASAN_OPTIONS="detect_stack_use_after_return=1:strict_init_order=1" \
     LSAN_OPTIONS="suppressions=$root/tests/sanitizers/lsan.supp:print_suppressions=0" \
     UBSAN_OPTIONS="print_stacktrace=1:suppressions=$root/tests/sanitizers/ubsan.supp" \
-    ctest --preset asan --parallel "$jobs" --label-exclude "long|unsanitized" --no-tests=error
+    run_tests asan --label-exclude "long|unsanitized"
 }
 
 section_tsan() {
   configure_and_build tsan
   TSAN_OPTIONS="suppressions=$root/tests/sanitizers/tsan.supp:second_deadlock_stack=1" \
-    ctest --preset tsan --parallel "$jobs" --label-exclude "long|unsanitized" --no-tests=error
+    run_tests tsan --label-exclude "long|unsanitized"
 }
 
 # Intel's OpenCL runtime for CPUs, from PyPI into build/tools: another vendor's compiler and limits.
@@ -61,7 +61,7 @@ section_intel() {
   export OCL_ICD_VENDORS="$root/build/tools/intel/vendors"
   export LD_LIBRARY_PATH="$root/build/tools/intel/venv/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   build/release/bin/tessera-info
-  ctest --preset release --parallel "$jobs" --label-exclude "long|pocl" --no-tests=error
+  run_tests release --label-exclude "long|pocl"
 }
 
 scripts/setup.sh check

@@ -83,3 +83,17 @@ configure_and_build() {
 }
 
 seconds_of() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
+
+# run_tests PRESET [ctest arguments...]: one line per hundred tests that pass, all of those that fail,
+# ctest's summary last.
+run_tests() {
+  local preset="$1"
+  shift
+  ctest --preset "$preset" --parallel "$jobs" --no-tests=error --output-on-failure "$@" 2>&1 |
+    awk '/^ *Start +[0-9]+:/ { next }
+         /^ *[0-9]+\/[0-9]+ Test +#.* Passed / {
+           if (++passed % 100 == 0) print "passed: " passed
+           next
+         }
+         { print; fflush() }'
+}

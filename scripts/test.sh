@@ -8,4 +8,4 @@ scripts/setup.sh test
 configure_and_build release
 say "set up and built in $(seconds_of $((SECONDS - start)))"
 # Tests labelled `long` belong to scripts/check.sh.
-ctest --preset release --parallel "$jobs" --label-exclude long --no-tests=error --progress
+run_tests release --label-exclude long
