@@ -44,7 +44,7 @@ std::vector<std::int64_t> sample(std::int64_t n, std::int64_t count, std::int64_
 
 class Judge {
  public:
-  Judge(const Data& data, const Row& row) : data_(data), row_(row), key_(data.key) {
+  explicit Judge(const Data& data) : data_(data), key_(data.key) {
     const auto [b, h, v] = key_.shape;
     rows_ = sample(b, sampled_rows, 0);
     problem_.b = static_cast<std::int64_t>(rows_.size());
@@ -241,7 +241,6 @@ class Judge {
   }
 
   const Data& data_;
-  const Row& row_;
   const ProblemKey& key_;
   std::vector<std::int64_t> rows_{};
   std::vector<double> x_norms_{}, w_norms_{};
@@ -253,8 +252,8 @@ class Judge {
 
 }  // namespace
 
-Deviation judge(const Data& data, const Row& row, const Outcome& outcome) {
-  Judge j(data, row);
+Deviation judge(const Data& data, const Outcome& outcome) {
+  Judge j(data);
   if (outcome.statistics) j.statistics(outcome.statistics);
   if (outcome.loss) j.loss(outcome.loss);
   if (outcome.grad_x) j.grad_x(outcome.grad_x);

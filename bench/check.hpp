@@ -25,7 +25,7 @@ struct Outcome {
 /// For the loss and grad_w every row's lse is needed, which in double would cost more than the
 /// bench itself; these come from the streaming implementation in f32, and are checked on the
 /// sampled rows first.
-Deviation judge(const Data& data, const Row& row, const Outcome& outcome);
+Deviation judge(const Data& data, const Outcome& outcome);
 
 /// The sampled rows of bare products: logits [B, V], row-major f32.
 Deviation judge_products(const Data& data, const float* logits);

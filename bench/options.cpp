@@ -142,7 +142,11 @@ void add_options(CLI::App& app, Options& o) {
   add_choices<bool>(app, "--w-layout", o.layouts, {{"hv", false}, {"vh", true}},
                     "w as [H, V] (hv) or [V, H] (vh)");
   app.add_option_function<std::int64_t>(
-         "--tokens", [&o](std::int64_t value) { o.tokens = value; },
+         "--tokens",
+         [&o](std::int64_t value) {
+           if (value < 1) fail_call(fmt::format("--tokens {} is below 1", value));
+           o.tokens = value;
+         },
          "B of shapes without one (512)")
       ->type_name("B");
   app.add_option_function<std::string>(
@@ -186,7 +190,6 @@ void add_options(CLI::App& app, Options& o) {
 }
 
 void check_options(const Options& o) {
-  if (o.tokens < 1) fail_call(fmt::format("--tokens {} is below 1", o.tokens));
   if (o.samples < 1) fail_call(fmt::format("--samples {} is below 1", o.samples));
   if (!(o.max_seconds > 0.0))
     fail_call(fmt::format("--max-seconds {} is not positive", o.max_seconds));

@@ -221,7 +221,7 @@ void Session::measure_row(benchmark::State& state, const Row& row) {
     deviation = judge_products(data, products->logits());
   } else {
     const Outcome outcome = fetch(row, *arrays.front());
-    deviation = judge(data, row, outcome);
+    deviation = judge(data, outcome);
     for (std::int64_t i = 1; i < std::min(sets, turns); ++i) {
       if (!same_bits(outcome, fetch(row, *arrays[static_cast<std::size_t>(i)]))) {
         throw Error(ErrorCode::execution_failed,

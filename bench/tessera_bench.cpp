@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <regex>
 #include <string>
 #include <vector>
@@ -50,8 +54,9 @@ BenchmarkFlags take_flags(int& argc, char** argv) {
     };
     // Names are matched and listed without what Google Benchmark appends to them.
     if (value_of("filter", flags.filter) || value_of("list_tests", flags.lists)) continue;
-    value_of("format", flags.format) || value_of("out", flags.out) ||
-        value_of("out_format", flags.out_format) || value_of("min_time", flags.min_time);
+    // It answers a value that it does not understand with its whole usage.
+    if (value_of("format", flags.format) || value_of("min_time", flags.min_time)) continue;
+    value_of("out", flags.out) || value_of("out_format", flags.out_format);
     flags.arguments.push_back(argv[i]);
   }
   argc = kept;
@@ -83,15 +88,27 @@ double seconds_of(const std::string& text) {
   return seconds;
 }
 
+/// Minutes of measuring must not end at a folder that does not exist.
+void check_writable(const std::string& path) {
+  if (path.empty()) return;
+  const bool there = access(path.c_str(), F_OK) == 0;
+  const auto folder = std::filesystem::path(path).parent_path();
+  const std::string tested = there ? path : folder.empty() ? "." : folder.string();
+  if (access(tested.c_str(), W_OK) != 0 || std::filesystem::is_directory(path)) {
+    programs::fail_call(fmt::format("--benchmark_out: the file '{}' cannot be written", path));
+  }
+}
+
 void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
   check_options(options);
+  const auto display = make_reporter(flags.format);
+  const auto file = flags.out.empty() ? nullptr : make_reporter(flags.out_format);
+  check_writable(flags.out);
   int count = static_cast<int>(flags.arguments.size());
   benchmark::Initialize(&count, flags.arguments.data());
   if (count > 1) {
     programs::fail_call(fmt::format("'{}' is no flag of Google Benchmark", flags.arguments[1]));
   }
-  const auto display = make_reporter(flags.format);
-  const auto file = flags.out.empty() ? nullptr : make_reporter(flags.out_format);
   Session session(options, seconds_of(flags.min_time));
   auto rows = session.plan();
   filter_rows(flags.filter, rows);

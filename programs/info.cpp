@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "bench/peaks/peaks.hpp"
 #include "programs/cli.hpp"
 #include "tessera/tessera.hpp"
 
@@ -152,12 +153,32 @@ void answer(Context& context, const InfoOptions& o, Json& info) {
   info["verdicts"] = verdicts(context, o, q, chosen);
 }
 
+Json peaks_to_json(peaks::Meter& meter) {
+  Json result = Json::array();
+  for (const auto& peak : peaks::measure(meter)) {
+    Json json = {{"kind", to_string(peak.kind)}, {"unit", unit(peak.kind)}};
+    if (peak.samples > 0) {
+      json["best"] = peak.best;
+      json["median"] = peak.median;
+      json["samples"] = peak.samples;
+      json["code"] = peak.description;
+    } else {
+      json["best"] = nullptr;
+      json["absent"] = peak.description;
+    }
+    result.push_back(std::move(json));
+  }
+  return result;
+}
+
 }  // namespace
 
 void add_info_options(CLI::App& app, InfoOptions& o) {
   app.add_option("--device", o.device, "text in a platform's or device's name, or P:D")
       ->type_name("TEXT");
   app.add_flag("--json", o.json, "print one JSON object");
+  app.add_flag("--peaks", o.peaks,
+               "measure what the device and the host can do at best (some seconds)");
   const std::string shape = "What would run";
   app.add_option_function<std::string>(
          "--shape",
@@ -229,6 +250,12 @@ Json gather_info(const InfoOptions& o) {
   info["threads"] = context.threads();
   info["implementations"] = implementations_to_json();
   if (!o.shape.empty()) answer(context, o, info);
+  if (o.peaks) {
+    if (const auto meter = peaks::device_meter(context)) {
+      info["peaks"]["device"] = peaks_to_json(*meter);
+    }
+    info["peaks"]["host"] = peaks_to_json(*peaks::host_meter(context.threads()));
+  }
   info["warnings"] = warnings;
   return info;
 }

@@ -23,6 +23,7 @@ struct InfoOptions {
   std::vector<std::string> implementation;
   std::vector<std::int64_t> block_sizes;
   std::optional<std::int64_t> workspace_bytes;
+  bool peaks = false;
   bool json = false;
 };
 
@@ -32,6 +33,7 @@ void check_info_options(const CLI::App& app, const InfoOptions& options);
 
 /// `devices`, `default_device`, `implementations` and, with a shape, `request`, `plan` (or
 /// `plan_error`), `cost` and `verdicts`: for each implementation whether it would run and why not.
+/// With `peaks`: `peaks`, measured now, of the device (where there is one) and of the host.
 Json gather_info(const InfoOptions& options);
 
 /// The same for people.

@@ -88,6 +88,22 @@ void plan_text(const Json& info, Out out) {
   }
 }
 
+void peaks_text(const Json& info, Out out) {
+  for (const auto& [where, list] : info.at("peaks").items()) {
+    fmt::format_to(out, "\nMeasured peaks of the {} (best, median)\n", where);
+    for (const auto& peak : list) {
+      if (peak.at("best").is_null()) {
+        fmt::format_to(out, "  {:<18} absent: {}\n", text_of(peak.at("kind")),
+                       text_of(peak.at("absent")));
+        continue;
+      }
+      fmt::format_to(out, "  {:<18} {:>8.1f} {:>8.1f} G{:<8} {}\n", text_of(peak.at("kind")),
+                     peak.at("best").get<double>() * 1e-9, peak.at("median").get<double>() * 1e-9,
+                     text_of(peak.at("unit")), text_of(peak.at("code")));
+    }
+  }
+}
+
 }  // namespace
 
 std::string info_text(const Json& info) {
@@ -104,6 +120,7 @@ std::string info_text(const Json& info) {
                    all ? "" : " (" + text_of(row.at("operators").front()) + " only)");
   }
   if (info.contains("request")) plan_text(info, out);
+  if (info.contains("peaks")) peaks_text(info, out);
   return text;
 }
 

@@ -266,6 +266,18 @@ def test_info():
         check(all(v["runs"] or v["reason"] for v in info["verdicts"]), f"info {arguments}: reasons")
         check(set(info["plan"]["block_sizes"]) == {"b_block_size", "h_block_size", "v_block_size"},
               f"info {arguments}: blocks")
+    code, out, err = run("tessera-info", "--peaks", "--json")
+    check(code == 0, f"info --peaks: {code} {err}")
+    peaks = json.loads(out)["peaks"] if code == 0 else {}
+    check("host" in peaks and ("device" in peaks) == (json.loads(out)["device"] is not None),
+          f"info --peaks: {peaks.keys()}")
+    for where, list_ in peaks.items():
+        for peak in list_:
+            check(peak["absent"] if peak["best"] is None else peak["best"] >= peak["median"] > 0,
+                  f"info --peaks: {where} {peak}")
+        have = {peak["kind"] for peak in list_ if peak["best"] is not None}
+        check({"fma_f32", "read", "write", "copy", "read_modify_write", "exp"} <= have,
+              f"info --peaks: {where} {have}")
     for arguments in (["--shape", "64x128"], ["--shape", "axbxc"], ["--shape", "-1x2x3"],
                       ["--pass", "forward"], ["--shape", "1x2x3", "--pass", "sideways"],
                       ["--shape", "1x2x3", "--x-dtype", "f64"], ["--device", "no such device"],

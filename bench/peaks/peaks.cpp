@@ -39,7 +39,7 @@ const char* unit(Kind kind) noexcept {
     case Kind::read_modify_write:
       return "bytes/s";
     case Kind::exp:
-      return "1/s";
+      return "exp/s";
   }
   return "?";
 }

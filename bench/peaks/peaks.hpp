@@ -25,7 +25,7 @@ enum class Kind {
 
 /// The enumerator's own name.
 const char* to_string(Kind kind) noexcept;
-/// "FLOP/s", "bytes/s" or "1/s".
+/// "FLOP/s", "bytes/s" or "exp/s".
 const char* unit(Kind kind) noexcept;
 const std::vector<Kind>& all_kinds();
 

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A table and a roofline of what tessera-bench measured.
+
+usage: report.py FILE [--table OUT.md] [--plot OUT.png]
+FILE is tessera-bench's --benchmark_out, JSON or CSV. The table goes to standard output without
+--table; the plot needs matplotlib."""
+import argparse
+import csv
+import json
+import pathlib
+import re
+import sys
+
+NAME = re.compile(r"(?P<operator>\w+_cross_entropy)/(?P<pass>\w+)/(?P<implementation>[\w.]+)/"
+                  r"(?P<types>[\w:]+)(?:/(?P<layout>vh|hv))?/B(?P<b>\d+)(?:/H(?P<h>\d+))?/V(?P<v>\d+)")
+
+
+def fail(message):
+    sys.exit(f"report.py: error: {message}")
+
+
+def read_json(text):
+    data = json.loads(text)
+    if not isinstance(data, dict) or "benchmarks" not in data:
+        raise ValueError("there is no list 'benchmarks'")
+    return data.get("context", {}), data["benchmarks"]
+
+
+def read_csv(text):
+    lines = text.splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith("name,")), None)
+    if start is None:
+        raise ValueError("there is no header that begins with 'name,'")
+    rows = []
+    for row in csv.DictReader(lines[start:]):
+        for key, value in row.items():
+            try:
+                row[key] = float(value)
+            except (TypeError, ValueError):
+                pass
+        row["error_occurred"] = row.get("error_occurred") == "true"
+        rows.append(row)
+    return {}, rows
+
+
+def read(path):
+    """The context and the rows that have results; what failed is told on stderr."""
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+        context, rows = (read_json if text.lstrip().startswith("{") else read_csv)(text)
+    except (OSError, ValueError) as error:
+        fail(f"{path}: {error}")
+    good = []
+    for row in rows:
+        match = NAME.match(row["name"])
+        if match is None or row.get("run_type", "iteration") != "iteration":
+            continue
+        if row.get("error_occurred"):
+            print(f"{row['name']}: {row.get('error_message', '')}", file=sys.stderr)
+            continue
+        row.update({"parts": match.groupdict()})
+        good.append(row)
+    if not good:
+        fail(f"{path}: no row has results")
+    return context, good
+
+
+def shape(parts):
+    return " x ".join(parts[k] for k in ("b", "h", "v") if parts[k])
+
+
+def table(context, rows):
+    out = []
+    for key in ("device", "driver", "platform", "processor", "host_threads", "tessera_revision",
+                "tessera_build", "environment", "date"):
+        if context.get(key):
+            out.append(f"- {key}: {context[key]}")
+    peaks = {k: v for k, v in context.items() if k.startswith("peak_") and v[0].isdigit()}
+    if peaks:
+        out.append("- measured peaks, 1e9/s: " +
+                   ", ".join(f"{k[5:]} {float(v) * 1e-9:.1f}" for k, v in peaks.items()))
+    out += ["", "| pass | implementation | types | layout | shape | median ms | spread | GFLOP/s | "
+            "of peak | of peak at that moment | of bound | extra MiB | first call s | tokens/s | "
+            "deviation | |", "|---" * 16 + "|"]
+    for row in rows:
+        p = row["parts"]
+        note = "noisy" if row["noisy"] else ""
+        out.append(
+            f"| {p['pass']} | {p['implementation']} | {p['types']} | {p['layout'] or ''} | "
+            f"{shape(p)} | {1e3 * row['median_seconds']:.2f} | {row['spread']:.1%} | "
+            f"{row['flops_per_second'] * 1e-9:.1f} | {row['fraction_of_peak']:.1%} | "
+            f"{row['fraction_of_bracket']:.1%} | {row['fraction_of_bound']:.1%} | "
+            f"{row['extra_bytes_peak'] / 2**20:.1f} | {row['first_call_seconds']:.3f} | "
+            f"{row['tokens_per_second']:.0f} | {row['max_abs_deviation']:.2g} | {note} |")
+    return "\n".join(out) + "\n"
+
+
+def memory_peak(context, where):
+    peaks = [context.get(f"peak_{where}_{kind}", "") for kind in ("read", "copy")]
+    return max((float(p) for p in peaks if p[:1].isdigit()), default=None)
+
+
+def plot(context, rows, path):
+    try:
+        import matplotlib
+    except ImportError:
+        fail("the plot needs matplotlib (Debian: python3-matplotlib)")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    figure, axes = plt.subplots(figsize=(11, 6.5))
+    intensities = [row["flops"] / row["bytes_ideal"] for row in rows]
+    low, high = min(1.0, min(intensities) / 4), max(intensities) * 4  # with the slope in sight
+    styles = {}
+    roofs = {}
+    for row in rows:
+        p = row["parts"]
+        where = "device" if p["implementation"].startswith("opencl") else "host"
+        memory = memory_peak(context, where)
+        roofs[where] = (memory, max(row["peak_flops_per_second"], roofs.get(where, (0, 0))[1]))
+        style = styles.setdefault(p["implementation"], f"C{len(styles)}")
+        mark = {"forward": "o", "backward": "s", "value_and_grad": "^"}[p["pass"]]
+        axes.scatter(row["flops"] / row["bytes_ideal"], row["flops_per_second"], color=style,
+                     marker=mark, s=64, alpha=0.5 if row["noisy"] else 1.0,
+                     facecolors="none" if row["noisy"] else style,
+                     label=f"{p['implementation']} {p['pass']} {p['types']}, "
+                           f"{shape(p)}{', noisy' if row['noisy'] else ''}")
+    for where, (memory, multiply) in roofs.items():
+        line = "-" if where == "device" else "--"
+        points = [low, high] if not memory else [low, min(max(multiply / memory, low), high), high]
+        heights = [min(multiply, memory * x) if memory else multiply for x in points]
+        axes.plot(points, heights, line, color="black", linewidth=1.2,
+                  label=f"measured peak, {where}: {multiply * 1e-9:.0f} GFLOP/s" +
+                        (f", {memory * 1e-9:.0f} GB/s" if memory else ""))
+    axes.set(xscale="log", yscale="log", xlabel="FLOP per byte of inputs and outputs",
+             ylabel="FLOP/s", title=f"tessera-bench on {context.get('device', 'this machine')}")
+    axes.grid(True, which="both", alpha=0.25)
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    figure.savefig(path, dpi=130, bbox_inches="tight")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file")
+    parser.add_argument("--table", help="write the table here instead of printing it")
+    parser.add_argument("--plot", help="write a roofline here (PNG, SVG or PDF)")
+    arguments = parser.parse_args()
+    context, rows = read(arguments.file)
+    text = table(context, rows)
+    if arguments.table:
+        pathlib.Path(arguments.table).write_text(text, encoding="utf-8")
+    else:
+        print(text, end="")
+    if arguments.plot:
+        plot(context, rows, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What people script against: the names of tessera-bench's rows, its counters, its exit codes and
+messages, and report.py. usage: bench_test.py TESSERA_BENCH SOURCE_DIR"""
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+COUNTERS = {
+    "flops", "flops_per_second", "peak_flops_per_second", "fraction_of_peak", "bytes_ideal",
+    "bytes_moved", "extra_bytes_peak", "first_call_seconds", "max_abs_deviation",
+    "tokens_per_second", "fraction_of_bound", "fraction_of_bracket", "executed_flops",
+    "transcendentals", "median_seconds", "spread", "samples", "samples_counted", "noisy",
+    "deviation_in_tolerances"}
+# Short samples, few of them, and small arrays: this is no measurement.
+QUICK = ["--samples", "3", "--max-seconds", "0.05", "--rotate-bytes", "200000"]
+failures = []
+
+
+def check(condition, what):
+    if not condition:
+        failures.append(what)
+        print("FAILED:", what, flush=True)
+
+
+def run(*arguments):
+    done = subprocess.run([bench, *arguments], capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def rows_of(*arguments):
+    code, out, err = run(*arguments, *QUICK, "--benchmark_format=json")
+    check(code == 0, f"{arguments}: exit {code}: {err[-2000:]} {out[-2000:]}")
+    if code != 0:
+        return {}, {}
+    data = json.loads(out)
+    return data["context"], {row["name"]: row for row in data["benchmarks"]}
+
+
+def check_row(name, row, b):
+    check(COUNTERS <= row.keys(), f"{name}: without {COUNTERS - row.keys()}")
+    for counter in COUNTERS & row.keys():
+        check(math.isfinite(row[counter]) and row[counter] >= 0, f"{name}: {counter} {row[counter]}")
+    check(row["deviation_in_tolerances"] <= 1, f"{name}: deviation {row['max_abs_deviation']}")
+    check(row["label"], f"{name}: no label")
+    check(math.isclose(row["tokens_per_second"] * row["median_seconds"], b, rel_tol=1e-3),
+          f"{name}: tokens_per_second")
+    check(("noisy" in row["label"]) == bool(row["noisy"]), f"{name}: label {row['label']}")
+
+
+def passes_types_and_layouts():
+    for implementation in ("eigen", "reference"):
+        context, rows = rows_of("--implementations", implementation, "--dtypes", "f32,bf16,f32:f16",
+                                "--w-layout", "hv,vh", "--shapes", "5x24x67")
+        check("tessera_revision" in context and "peak_host_fma_f32" in context, f"{context}")
+        wanted = {f"linear_cross_entropy/{p}/{implementation}/{t}/{l}/B5/H24/V67"
+                  for p in ("forward", "backward", "value_and_grad")
+                  for t in ("f32", "bf16", "f32:f16") for l in ("hv", "vh")}
+        check(rows.keys() == wanted, f"names {sorted(rows)}")
+        for name, row in rows.items():
+            check_row(name, row, 5)
+            factor = 2 if "/forward/" in name else 6
+            check(row["flops"] == factor * 5 * 24 * 67, f"{name}: flops {row['flops']}")
+
+
+def device_rows(folder):
+    """Where a device is, its rows; every operator; report.py on JSON and CSV."""
+    out = folder / "bench.json"
+    code, text, err = run("--operators", "linear_cross_entropy,softmax_cross_entropy",
+                          "--implementations", "opencl,eigen,eigen.gemm", "--shapes", "33x40x129",
+                          *QUICK, f"--benchmark_out={out}")
+    check(code == 0, f"exit {code}: {err[-2000:]} {text[-2000:]}")
+    rows = json.loads(out.read_text())["benchmarks"]
+    for row in rows:
+        if not row.get("error_occurred"):
+            check_row(row["name"], row, 33)
+    good = {row["name"] for row in rows if not row.get("error_occurred")}
+    refused = {row["name"] for row in rows if row.get("error_occurred")}
+    check("linear_cross_entropy/forward/eigen.gemm/f32/vh/B33/H40/V129" in good, f"{good}")
+    check("softmax_cross_entropy/value_and_grad/eigen/f32/B33/V129" in good, f"{good}")
+    check("softmax_cross_entropy/forward/eigen.gemm/f32/B33/V129" in refused, f"{refused}")
+    code, text, err = run("--shapes", "33x40x129", "--implementations", "eigen", *QUICK,
+                          "--benchmark_format=csv")
+    (folder / "bench.csv").write_text(text)
+    for file in (out, folder / "bench.csv"):
+        report = subprocess.run([sys.executable, source / "bench/report.py", file],
+                                capture_output=True, text=True)
+        check(report.returncode == 0 and "| value_and_grad | eigen | f32 |" in report.stdout,
+              f"report.py {file}: {report.stderr} {report.stdout}")
+    bad = folder / "bad.json"
+    bad.write_text("{")
+    report = subprocess.run([sys.executable, source / "bench/report.py", bad], capture_output=True,
+                            text=True)
+    check(report.returncode == 1 and "report.py: error: " in report.stderr, report.stderr)
+
+
+def one_gradient_and_own_blocks():
+    _, rows = rows_of("--implementations", "eigen", "--passes", "value_and_grad", "--gradients",
+                      "x", "--shapes", "6x16x40", "--block-sizes", "64,512,64")
+    (name, row), = rows.items()
+    check(name.endswith("/B6/H16/V40/dx"), name)
+    check(row["flops"] == 4 * 6 * 16 * 40, f"{name}: {row['flops']}")
+    check("v_block_size 64 (caller)" in row["label"], row["label"])
+
+
+def shapes_of_files_and_lists():
+    code, out, _ = run("--shapes", str(source / "bench/shapes/models.txt"), "--tokens", "256",
+                       "--implementations", "eigen", "--benchmark_list_tests",
+                       "--benchmark_filter=forward.*V50257$")
+    check(code == 0 and out == "linear_cross_entropy/forward/eigen/f32/vh/B256/H768/V50257\n", out)
+
+
+def bad_calls(folder):
+    empty = folder / "empty.txt"
+    empty.write_text("# nothing\n")
+    wrong = folder / "wrong.txt"
+    wrong.write_text("name 1x2x3x4\n")
+    cases = [
+        (["--passes", "sideways"], "'sideways' is not one of backward, forward, value_and_grad"),
+        (["--implementations", "cuda"], "'cuda' is not one of opencl"),
+        (["--implementations", "eigen,"], "empty item"),
+        (["--dtypes", "f64"], "'f64' is not one of f32, bf16, f16"),
+        (["--dtypes", "f32:bf16:f32"], "neither TYPE nor X:W"),
+        (["--w-layout", "hw"], "'hw' is not one of hv, vh"),
+        (["--shapes", "512"], "neither BxHxV"),
+        (["--shapes", "0x2x3"], "extent below 1"),
+        (["--shapes", str(folder / "absent")], "cannot be read"),
+        (["--shapes", str(empty)], "holds no shape"),
+        (["--shapes", str(wrong)], "wrong.txt:1: "),
+        (["--shapes", "2x3", "--tokens", "0"], "--tokens 0 is below 1"),
+        (["--block-sizes", "1,2"], "takes three numbers"),
+        (["--workspace-bytes", "-1"], "-1 is negative"),
+        (["--gradients", "none"], "'none' is not one of both, x, w"),
+        (["--threads", "0"], "0 is outside 1 to 4096"),
+        (["--samples", "0"], "0 is below 1"),
+        (["--max-seconds", "0"], "not positive"),
+        (["--operators", "attention"], "'attention' is not one of"),
+        (["--device", "no such device"], "no such device"),
+        (["--benchmark_nonsense=1"], "'--benchmark_nonsense=1' is no flag of Google Benchmark"),
+        (["--benchmark_filter=("], "no regular expression"),
+        (["--benchmark_filter=nothing"], "no row matches 'nothing'"),
+        (["--benchmark_format=xml"], "'xml' is no format"),
+        (["--benchmark_out=/no/such/folder/f.json"], "cannot be written"),
+        (["--benchmark_min_time=soon"], "'soon' is no number of seconds"),
+        (["--implementations", "eigen.gemm", "--dtypes", "bf16"], "Eigen multiplies f32 only"),
+        (["--implementations", "reference", "--shapes", "65536x1x65536"], "no row can run"),
+        (["--nonsense"], "--nonsense"),
+    ]
+    for arguments, message in cases:
+        if "--implementations" not in arguments and "--device" not in arguments:
+            arguments = ["--implementations", "eigen", *arguments]
+        code, out, err = run(*arguments)
+        label = " ".join(arguments)
+        check(code == 2, f"{label}: exit {code}: {err!r}")
+        last = err.strip().splitlines()[-1] if err.strip() else ""
+        check(last.startswith("tessera-bench: error: ") and message in last, f"{label}: {err!r}")
+        check(not out, f"{label}: stdout {out!r}")
+    code, out, _ = run("--help")
+    check(code == 0 and "--implementations" in out and "--benchmark_filter" in out, "--help")
+    code, out, _ = run("--version")
+    check(code == 0 and out.startswith("tessera-bench "), out)
+
+
+bench, source = sys.argv[1], pathlib.Path(sys.argv[2])
+with tempfile.TemporaryDirectory(prefix="tessera_bench_") as scratch:
+    passes_types_and_layouts()
+    device_rows(pathlib.Path(scratch))
+    one_gradient_and_own_blocks()
+    shapes_of_files_and_lists()
+    bad_calls(pathlib.Path(scratch))
+print(f"{len(failures)} failures")
+sys.exit(1 if failures else 0)
