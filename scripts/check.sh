@@ -28,7 +28,7 @@ section_asan() {
   configure_and_build asan
   ASAN_OPTIONS="detect_stack_use_after_return=1:strict_init_order=1" \
     LSAN_OPTIONS="suppressions=$root/tests/sanitizers/lsan.supp:print_suppressions=0" \
-    UBSAN_OPTIONS="print_stacktrace=1:suppressions=$root/tests/sanitizers/ubsan.supp" \
+    UBSAN_OPTIONS="print_stacktrace=1" \
     run_tests asan --label-exclude "long|unsanitized"
 }
 

@@ -219,7 +219,8 @@ std::string Storage::download() {
 }
 
 bool Storage::changed() const {
-  return std::memcmp(uploaded_.data(), host_.data(), host_.bytes()) != 0;
+  // Nothing may have no address, which memcmp does not take.
+  return host_.bytes() > 0 && std::memcmp(uploaded_.data(), host_.data(), host_.bytes()) != 0;
 }
 
 View Storage::view(const Dims& extents, const Dims& strides, std::int64_t offset) const {
