@@ -4,7 +4,7 @@
 # Each section runs in a shell of its own; the summary at the end says which passed.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-sections=(long host_only package asan tsan intel)
+sections=(long host_only package asan tsan intel oclgrind mutations)
 
 section_long() {
   configure_and_build release
@@ -62,6 +62,18 @@ section_intel() {
   export LD_LIBRARY_PATH="$root/build/tools/intel/venv/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   build/release/bin/tessera-info
   run_tests release --label-exclude "long|pocl"
+}
+
+# The portable kernels in an interpreter: data races, uninitialised values, accesses out of bounds.
+section_oclgrind() {
+  configure_and_build release matrix_test softmax_matrix_test
+  scripts/oclgrind.sh build/release
+}
+
+# Planted bugs: each must be found by a test.
+section_mutations() {
+  configure_and_build release
+  python3 scripts/mutate.py build/release
 }
 
 scripts/setup.sh check

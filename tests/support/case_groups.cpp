@@ -44,6 +44,7 @@ std::vector<Case> data(bool softmax) {
       {Data::large_spread, "large_spread"},
       {Data::equal, "equal"},
       {Data::one_hot_row, "one_hot_row"},
+      {Data::large_bias, "large_bias"},
       {Data::masked, "masked"},
       {Data::masked_label, "masked_label"},
       {Data::masked_row, "masked_row"},

@@ -200,32 +200,59 @@ bool ends_with_any(const std::string& name, std::initializer_list<const char*> e
 /// What every kernel of every family runs through at least once.
 std::vector<Case> interpreted(bool softmax) {
   auto cases = kept(options(softmax), [](const Case& c) {
-    return ends_with_any(c.name, {"plain", "everything", "from_lse", "accumulate"});
+    return ends_with_any(c.name, {"f32_plain", "everything", "f32_from_lse", "accumulate"});
   });
   for (const Case& c : kept(data(softmax), [](const Case& c) {
          return ends_with_any(c.name, {"masked_f32", "nan_rows_f32"});
        })) {
     cases.push_back(c);
   }
-  if (!softmax) {
-    for (const Case& c : kept(types(), [](const Case& c) {
-           return ends_with_any(c.name, {"f16_f16_vh", "f16_f16_hv", "f32_f32_hv"});
-         })) {
-      cases.push_back(c);
-    }
-    for (const Case& c : kept(views(), [](const Case& c) {
-           return ends_with_any(c.name, {"padded", "strided", "shifted_device"});
-         })) {
-      cases.push_back(c);
-    }
+  if (softmax) return shrunk(cases);
+  for (const Case& c : kept(types(), [](const Case& c) {
+         return ends_with_any(c.name, {"f16_f16_vh", "f16_f16_hv", "f32_f32_hv"});
+       })) {
+    cases.push_back(c);
   }
-  return shrunk(cases);
+  for (const Case& c : kept(views(), [](const Case& c) {
+         return ends_with_any(c.name, {"padded", "strided", "shifted"});
+       })) {
+    cases.push_back(c);
+  }
+  for (const unsigned gradient : {grad_x_bit, grad_w_bit, grad_bias_bit}) {
+    Case c = base("gradient_" + std::to_string(gradient) + "_alone");
+    c.gradients = gradient;
+    c.outputs = 0;
+    cases.push_back(c);
+  }
+  cases = shrunk(cases);
+  // Two slices of the vocabulary, two steps of h, and a tile that is not full, in every family.
+  Case c = base("two_slices");
+  c.b = 5;
+  c.h = 18;
+  c.v = 70;
+  c.block_sizes = {64, 64, 64};
+  cases.push_back(c);
+  return cases;
+}
+
+/// Each case is a group: one call a process is all that Oclgrind's shadow memory stands, see
+/// scripts/oclgrind.sh.
+std::vector<std::string> names_of(const std::vector<Case>& cases) {
+  std::vector<std::string> names;
+  for (const Case& c : cases) names.push_back(c.name);
+  return names;
+}
+
+std::vector<Case> named(const std::vector<Case>& cases, const std::string& name) {
+  auto result = kept(cases, [&](const Case& c) { return c.name == name; });
+  if (result.empty()) throw std::logic_error("no group of cases is called " + name);
+  return result;
 }
 
 }  // namespace
 
 std::vector<std::string> linear_groups() {
-  if (tiny()) return {"interpreted"};
+  if (tiny()) return names_of(interpreted(false));
   return {"sizes", "types", "options", "data", "views", "blocks", "saturated"};
 }
 
@@ -237,12 +264,11 @@ std::vector<Case> linear_group(const std::string& group) {
   if (group == "views") return views();
   if (group == "blocks") return blocks();
   if (group == "saturated") return saturated();
-  if (group == "interpreted") return interpreted(false);
-  throw std::logic_error("no group of cases is called " + group);
+  return named(interpreted(false), group);
 }
 
 std::vector<std::string> softmax_groups() {
-  if (tiny()) return {"interpreted"};
+  if (tiny()) return names_of(interpreted(true));
   return {"sizes", "types", "options", "data", "views"};
 }
 
@@ -250,7 +276,7 @@ std::vector<Case> softmax_group(const std::string& group) {
   std::vector<Case> cases;
   if (group == "options") return options(true);
   if (group == "data") return data(true);
-  if (group == "interpreted") return interpreted(true);
+  if (tiny()) return named(interpreted(true), group);
   if (group == "sizes") {
     for (Case c : sizes()) {
       if (c.w_layout == WLayout::vh) cases.push_back(c);

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "tests/support/compare.hpp"
+#include "tests/support/runner.hpp"
 
 #ifdef TESSERA_OPENCL
 #include "host/opencl/embedded_kernels.hpp"
@@ -48,6 +49,7 @@ int main(int argc, char** argv) {
   tessera::test::report_crashes();
 #endif
   const int code = RUN_ALL_TESTS();
+  tessera::test::close_shared_context();
   tessera::test::Summary::instance().write();
   return code;
 }

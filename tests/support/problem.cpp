@@ -175,6 +175,7 @@ void make_sides(const Case& c, oracle::Problem& p, Numbers& numbers) {
       if ((c.data == Data::masked || c.data == Data::masked_label) && is_masked(j, p.v)) {
         value = -infinity;
       }
+      if (c.data == Data::large_bias) value = round_to(c.side_type, value + 200.0);
       if (c.data == Data::nan_bias && j == p.v / 2) value = std::nan("");
       p.bias.push_back(value);
     }

@@ -36,6 +36,7 @@ enum class Data {
   masked_label,  ///< the same, and row 0's label is masked
   masked_row,    ///< row 0 has nothing but -Inf logits
   nan_rows,      ///< row 0 has a NaN, row 2 a +Inf among its x
+  large_bias,    ///< a bias of 200 more: exp of it alone overflows, as rows that pad a tile have it
   nan_bias,      ///< a NaN in the bias: every row
 };
 

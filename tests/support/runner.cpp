@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <mutex>
@@ -15,13 +16,18 @@ namespace lce = linear_cross_entropy;
 namespace sce = softmax_cross_entropy;
 namespace {
 
-std::vector<std::string> restricted(const std::vector<ImplementationInfo>& all) {
-  const char* text = std::getenv("TESSERA_TEST_IMPLEMENTATIONS");
-  std::vector<std::string> wanted;
-  if (text != nullptr) {
+/// The comma-separated parts of an environment variable; none when it is not set.
+std::vector<std::string> listed_in(const char* variable) {
+  std::vector<std::string> parts;
+  if (const char* text = std::getenv(variable)) {
     std::stringstream stream(text);
-    for (std::string name; std::getline(stream, name, ',');) wanted.push_back(name);
+    for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
   }
+  return parts;
+}
+
+std::vector<std::string> restricted(const std::vector<ImplementationInfo>& all) {
+  const auto wanted = listed_in("TESSERA_TEST_IMPLEMENTATIONS");
   std::vector<std::string> names;
   for (const auto& info : all) {
     bool take = wanted.empty();
@@ -176,10 +182,18 @@ const Expected& expected_of(const Case& c) {
   return *entry;
 }
 
-Context& shared_context() {
-  static Context context{ContextOptions{.warning_handler = [](const std::string&) {}}};
-  return context;
+namespace {
+std::optional<Context> context_of_all;
 }
+
+Context& shared_context() {
+  if (!context_of_all) {
+    context_of_all.emplace(ContextOptions{.warning_handler = [](const std::string&) {}});
+  }
+  return *context_of_all;
+}
+
+void close_shared_context() { context_of_all.reset(); }
 
 std::vector<std::string> linear_implementations() { return restricted(lce::implementations()); }
 std::vector<std::string> softmax_implementations() { return restricted(sce::implementations()); }
@@ -196,6 +210,13 @@ std::optional<std::string> why_absent(const std::string& implementation, bool so
       shared_context(), implementation, Pass::forward,
       {.x = View::host(numbers, {1, 1}), .labels = labels, .w = View::host(numbers, {1, 2})}, {},
       {});
+}
+
+bool is_wanted(const std::string& case_name) {
+  static const auto wanted = listed_in("TESSERA_TEST_CASES");
+  return wanted.empty() || std::any_of(wanted.begin(), wanted.end(), [&](const auto& part) {
+           return case_name.find(part) != std::string::npos;
+         });
 }
 
 bool tiny() {

@@ -22,12 +22,18 @@ struct Expected {
 const Expected& expected_of(const Case& c);
 
 /// The context that the tests of this process share; quiet, and with the device of the environment.
+/// Made by the first call, from the test's own thread.
 Context& shared_context();
+/// For main: drivers may be gone when static objects are destroyed.
+void close_shared_context();
 
 /// Names to test, in the table's order: implementations(), restricted by the comma-separated
 /// TESSERA_TEST_IMPLEMENTATIONS ("opencl" means every row under it).
 std::vector<std::string> linear_implementations();
 std::vector<std::string> softmax_implementations();
+
+/// True when TESSERA_TEST_CASES is not set, or one of its comma-separated parts is in the name.
+bool is_wanted(const std::string& case_name);
 
 /// Nothing, or why this implementation cannot even run the smallest problem here (no device).
 std::optional<std::string> why_absent(const std::string& implementation, bool softmax);

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plants one bug at a time (tests/mutations/*.json) and runs the tests that should find it.
+
+usage: scripts/mutate.py BUILD_FOLDER [part of a mutation's name...]
+
+A mutation replaces one exact text, which must be in its file once. A kernel's file is overridden at
+run time (TESSERA_TEST_KERNEL_DIR, see tests/support/main.cpp), so nothing is rebuilt; a host file is
+compiled alone and linked in front of the archive of the rooms. Fields of a mutation:
+
+  name, file, old, new   what is planted
+  test, filter           the executable, and which of its tests (GoogleTest's syntax)
+  cases                  optional: TESSERA_TEST_CASES, parts of names of cases of the tables
+  implementation         optional: TESSERA_TEST_IMPLEMENTATIONS
+  oclgrind               optional: run in Oclgrind at tiny shapes; a report there kills the mutant
+
+Exit code 1 when a mutation survives, 2 when one cannot be planted or the unmutated run fails.
+"""
+import concurrent.futures
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# A mutant may loop forever; the slowest unmutated run takes about ten seconds alone.
+TIMEOUT_SECONDS = 120
+
+
+class Invalid(Exception):
+    """The mutation cannot be planted or says nothing."""
+
+
+def load():
+    """Every mutation, with unique names."""
+    folder = os.path.join(ROOT, "tests", "mutations")
+    mutations = []
+    for name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, name), encoding="utf-8") as stream:
+            mutations += json.load(stream)
+    names = [m["name"] for m in mutations]
+    if len(set(names)) != len(names):
+        raise Invalid("two mutations have the same name")
+    return mutations
+
+
+def mutated_text(mutation):
+    with open(os.path.join(ROOT, mutation["file"]), encoding="utf-8") as stream:
+        text = stream.read()
+    found = text.count(mutation["old"])
+    if found != 1:
+        raise Invalid(f"{mutation['file']} has the text {mutation['old']!r} {found} times, not once")
+    if mutation["old"] == mutation["new"]:
+        raise Invalid("old and new are the same")
+    return text.replace(mutation["old"], mutation["new"])
+
+
+def write(folder, path, text):
+    target = os.path.join(folder, path)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with open(target, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    return target
+
+
+def run(arguments, **options):
+    return subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace", check=False, **options)
+
+
+def run_shell(command, build):
+    result = run(command, cwd=build, shell=True)
+    if result.returncode != 0:
+        raise Invalid(result.stdout[-3000:])
+
+
+def with_mutated_host(build, mutation, folder):
+    """Compiles the mutated file and links the test against it; the path of the executable."""
+    source = write(folder, mutation["file"], mutated_text(mutation))
+    original = os.path.join(ROOT, mutation["file"])
+    with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as stream:
+        entries = [e for e in json.load(stream) if e["file"] == original]
+    if not entries:
+        raise Invalid(f"{mutation['file']} is not compiled in {build}")
+    words = shlex.split(entries[0]["command"])
+    object_file = os.path.join(folder, "mutated.o")
+    words[words.index("-o") + 1] = object_file
+    words[words.index(original)] = source
+    # The mutated text may leave something unused.
+    run_shell(shlex.join([w for w in words if w != "-Werror"]), build)
+    target = "tests/" + mutation["test"]
+    commands = run(["ninja", "-t", "commands", target], cwd=build).stdout.splitlines()
+    link = [c for c in commands if f"-o {target} " in c]
+    if len(link) != 1:
+        raise Invalid(f"no link command for {target}")
+    executable = os.path.join(folder, mutation["test"])
+    # An archive member whose symbols are all defined already is not taken.
+    run_shell(link[0].replace(f"-o {target} ", f"-o {executable} {object_file} "), build)
+    return executable
+
+
+def environment(mutation, folder):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_TEST_")}
+    if "cases" in mutation:
+        env["TESSERA_TEST_CASES"] = mutation["cases"]
+    if "implementation" in mutation:
+        env["TESSERA_TEST_IMPLEMENTATIONS"] = mutation["implementation"]
+    if mutation.get("oclgrind"):
+        env["TESSERA_TEST_TINY"] = "1"
+    if folder:
+        env["TESSERA_TEST_KERNEL_DIR"] = folder
+    return env
+
+
+def run_test(executable, mutation, env, folder):
+    """None when the tests pass, else what found the bug."""
+    command = [executable, "--gtest_filter=" + mutation["filter"], "--gtest_fail_fast"]
+    log = os.path.join(folder, "oclgrind.log")
+    if mutation.get("oclgrind"):
+        # As in scripts/oclgrind.sh, which says why.
+        command = ["oclgrind", "--log", log, "--max-errors", "5", "--data-races", "--uninitialized",
+                   "--build-options", "-cl-opt-disable"] + command
+    try:
+        result = run(command, env=env, timeout=TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "a hang"
+    text = result.stdout
+    if "clBuildProgram" in text:
+        raise Invalid("the mutated kernel does not compile:\n" + text[:3000])
+    if mutation.get("oclgrind"):
+        with open(log, encoding="utf-8", errors="replace") as stream:
+            report = stream.read().split("\n\t")[0].strip()
+        if report:
+            return "Oclgrind: " + re.sub(r" at .*| address 0x.*", "", report.splitlines()[0])
+    if result.returncode == 0:
+        if not re.search(r"^\[  PASSED  \] [1-9]", text, re.MULTILINE) or "SKIPPED" in text:
+            raise Invalid("its tests did not run:\n" + text[-1500:])
+        return None
+    failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", text, re.MULTILINE)
+    if failed:
+        return failed[0]
+    running = re.findall(r"^\[ RUN      \] (\S+)", text, re.MULTILINE)
+    if running and result.returncode < 0:
+        return f"{running[-1]} (signal {-result.returncode})"
+    raise Invalid(f"exit code {result.returncode}:\n" + text[-1500:])
+
+
+def run_mutation(build, mutation):
+    with tempfile.TemporaryDirectory(prefix="tessera-mutation-") as folder:
+        prefix = "cl_kernels/"
+        if mutation["file"].startswith(prefix):
+            executable = os.path.join(build, "tests", mutation["test"])
+            kernels = os.path.join(folder, "kernels")
+            write(kernels, mutation["file"][len(prefix):], mutated_text(mutation))
+        else:
+            executable = with_mutated_host(build, mutation, folder)
+            kernels = None
+        return run_test(executable, mutation, environment(mutation, kernels), folder)
+
+
+def run_unmutated(build, mutation):
+    with tempfile.TemporaryDirectory(prefix="tessera-mutation-") as folder:
+        found = run_test(os.path.join(build, "tests", mutation["test"]), mutation,
+                         environment(mutation, None), folder)
+        if found:
+            raise Invalid("fails without a mutation: " + found)
+
+
+def in_parallel(function, items):
+    """(item, result or exception) as each ends."""
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        futures = {pool.submit(function, item): item for item in items}
+        for future in concurrent.futures.as_completed(futures):
+            error = future.exception()
+            if error and not isinstance(error, (Invalid, OSError)):
+                raise error
+            yield futures[future], error if error else future.result()
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        print(__doc__)
+        return 0 if "-h" in sys.argv or "--help" in sys.argv else 2
+    build = os.path.abspath(sys.argv[1])
+    wanted = sys.argv[2:]
+    start = time.monotonic()
+    mutations = [m for m in load() if not wanted or any(w in m["name"] for w in wanted)]
+    if not mutations:
+        print("no mutation has such a name", file=sys.stderr)
+        return 2
+    distinct = {}
+    for mutation in mutations:
+        key = tuple(str(mutation.get(k)) for k in ("test", "filter", "cases", "implementation",
+                                                    "oclgrind"))
+        distinct.setdefault(key, mutation)
+    broken = 0
+    for mutation, result in in_parallel(lambda m: run_unmutated(build, m), distinct.values()):
+        if result is not None:
+            broken += 1
+            print(f"INVALID   the tests of {mutation['name']}: {result}", flush=True)
+    if broken:
+        return 2
+    print(f"{len(distinct)} selections of tests pass without a mutation", flush=True)
+    survived = 0
+    for mutation, result in in_parallel(lambda m: run_mutation(build, m), mutations):
+        if isinstance(result, Exception):
+            broken += 1
+            print(f"INVALID   {mutation['name']}: {result}", flush=True)
+        elif result is None:
+            survived += 1
+            print(f"SURVIVED  {mutation['name']} ({mutation['file']})", flush=True)
+        else:
+            print(f"killed    {mutation['name']}: {result}", flush=True)
+    print(f"{len(mutations)} planted, {len(mutations) - survived - broken} killed, {survived} "
+          f"survived, {broken} invalid, {time.monotonic() - start:.0f} s")
+    return 2 if broken else 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
