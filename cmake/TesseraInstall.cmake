@@ -24,9 +24,9 @@ install(FILES "${PROJECT_BINARY_DIR}/tessera-config.cmake"
 
 # Whoever links libtessera.so needs nothing more; the static archive brings its own needs along.
 set(TESSERA_PC_PRIVATE_LIBS "-lstdc++ -lm -pthread")
-set(TESSERA_PC_PRIVATE_REQUIRES "")
+set(TESSERA_PC_PRIVATE_REQUIRES "fmt")
 if(TESSERA_OPENCL)
-  set(TESSERA_PC_PRIVATE_REQUIRES "OpenCL")
+  string(APPEND TESSERA_PC_PRIVATE_REQUIRES ", OpenCL")
 endif()
 # Relative to the file itself, so that `cmake --install --prefix` and moved trees work.
 cmake_path(APPEND CMAKE_INSTALL_FULL_LIBDIR "pkgconfig" OUTPUT_VARIABLE pkgconfig_dir)
