@@ -92,7 +92,7 @@ run_tests() {
   ctest --preset "$preset" --parallel "$jobs" --no-tests=error --output-on-failure "$@" 2>&1 |
     awk '/^ *Start +[0-9]+:/ { next }
          /^ *[0-9]+\/[0-9]+ Test +#.* Passed / {
-           if (++passed % 100 == 0) print "passed: " passed
+           if (++passed % 100 == 0) { print "passed: " passed; fflush() }
            next
          }
          { print; fflush() }'
