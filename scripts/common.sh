@@ -70,7 +70,7 @@ packages_build=(g++ cmake ninja-build git pkg-config libeigen3-dev libfmt-dev
   ocl-icd-opencl-dev opencl-clhpp-headers pocl-opencl-icd libcli11-dev nlohmann-json3-dev
   libbenchmark-dev libgtest-dev python3)
 packages_demo=(bible-kjv fortunes python3-matplotlib)
-packages_test=(python3-numpy clang)
+packages_test=(python3-numpy clang make)
 packages_check=(python3-venv oclgrind)
 
 # configure_and_build PRESET [target...]: shows compiler errors, not the list of compiled files.
