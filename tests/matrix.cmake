@@ -4,3 +4,15 @@ foreach(name matrix_test softmax_matrix_test subsets_test determinism_test shard
              long_test)
   tessera_test(${name} ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cpp ONE_PROCESS TIMEOUT 900)
 endforeach()
+
+# opencl.cpu takes its vector width from the device; every width runs here on any of them, because
+# compilers split vectors that the machine does not have.
+if(TESSERA_OPENCL)
+  foreach(lanes IN ITEMS 4 8 16)
+    foreach(name IN ITEMS matrix_test softmax_matrix_test)
+      add_test(NAME ${name}_lanes_${lanes} COMMAND ${name} --gtest_brief=1)
+      set_tests_properties(${name}_lanes_${lanes} PROPERTIES LABELS long TIMEOUT 900 ENVIRONMENT
+        "OPENCL_LAYERS=$<TARGET_FILE:tessera_test_layer>;TESSERA_TEST_IMPLEMENTATIONS=opencl.cpu;TESSERA_LAYER_LIMITS=native_float_vector=${lanes}")
+    endforeach()
+  endforeach()
+endif()
