@@ -16,3 +16,9 @@ if(TESSERA_OPENCL)
     endforeach()
   endforeach()
 endif()
+
+# Measures the process's own memory, of which sanitizers take their share.
+if(TESSERA_OPENCL)
+  tessera_test(opencl_call_test ${CMAKE_CURRENT_SOURCE_DIR}/opencl_call_test.cpp ONE_PROCESS
+               LABELS unsanitized TIMEOUT 900)
+endif()

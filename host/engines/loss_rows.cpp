@@ -250,11 +250,10 @@ void LossRows::finish() {
       if (info[1] == 0) return;
       const std::int64_t row =
           (static_cast<std::int64_t>(info[3]) << 32) | static_cast<std::uint32_t>(info[2]);
-      throw Error(
-          ErrorCode::label_out_of_range,
-          fmt::format("labels: {} is the first of {} rows with a label outside [0, {}) that "
-                      "is not ignore_index; their loss and grad_x are NaN",
-                      loss::describe_row(row, leading), info[1], v_total));
+      throw Error(ErrorCode::label_out_of_range,
+                  fmt::format("labels: row {} is the first of {} with a label outside [0, {}) that "
+                              "is not ignore_index; their loss and grad_x are NaN",
+                              loss::describe_row(row, leading), info[1], v_total));
     });
   }
 }

@@ -214,6 +214,7 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
   const auto engine = engines::make_engine(family, runtime.facts());
   const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
   describe(attempt.dispatch, *engine, schedule, runtime.info());
+  engines::check_lent_workspace(request.execution.workspace, schedule.scratch_words);
   opencl::Call call(
       state, runtime,
       {request.execution.queue, request.execution.wait_for, request.execution.workspace}, attempt);

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole calls on device memory: the caller's handles, queues and events, labels the host cannot
+// check, memory that is not copied and not allocated twice.
+#include <CL/cl.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <numeric>
+#include <thread>
+
+#include "host/opencl/program_cache.hpp"
+#include "host/opencl/runtime.hpp"
+#include "host/opencl/workspace_pool.hpp"
+#include "tests/support/matrix.hpp"
+
+namespace tessera::test {
+namespace {
+namespace lce = linear_cross_entropy;
+
+std::vector<std::string> device_implementations() {
+  std::vector<std::string> names;
+  for (const auto& name : linear_implementations()) {
+    if (name.starts_with("opencl.")) names.push_back(name);
+  }
+  return names;
+}
+
+class OpenclCall : public ImplementationTest {
+ protected:
+  lce::ExecutionOptions on() const {
+    lce::ExecutionOptions execution;
+    execution.implementation = GetParam();
+    return execution;
+  }
+  cl_command_queue make_queue(cl_command_queue_properties properties) {
+    cl_int code = CL_SUCCESS;
+    const auto queue = clCreateCommandQueue(shared_context().native_context(),
+                                            shared_context().native_device(), properties, &code);
+    EXPECT_EQ(code, CL_SUCCESS);
+    queues_.push_back(queue);
+    return queue;
+  }
+  cl_event make_gate() {
+    cl_int code = CL_SUCCESS;
+    const auto event = clCreateUserEvent(shared_context().native_context(), &code);
+    EXPECT_EQ(code, CL_SUCCESS);
+    events_.push_back(event);
+    return event;
+  }
+  void TearDown() override {
+    for (const auto event : events_) clReleaseEvent(event);
+    for (const auto queue : queues_) clReleaseCommandQueue(queue);
+  }
+
+ private:
+  std::vector<cl_command_queue> queues_;
+  std::vector<cl_event> events_;
+};
+
+Case on_device(const std::string& name) {
+  Case c;
+  c.name = "call_" + name;
+  c.b = tiny() ? 5 : 37;
+  c.h = tiny() ? 7 : 33;
+  c.v = tiny() ? 37 : 301;
+  c.bias = true;
+  c.labels = Labels::some_ignored;
+  c.dlse = Cotangent::given;
+  c.options.logsumexp_weight = 1e-2f;
+  c.place = Place::device;
+  return c;
+}
+
+constexpr Pass passes[] = {Pass::forward, Pass::backward, Pass::value_and_grad};
+
+TEST_P(OpenclCall, RunsOnTheCallersContextAndQueues) {
+  Context& shared = shared_context();
+  const Case c = on_device("handles");
+  Context on_handles(shared.native_context(), shared.native_device());
+  EXPECT_EQ(on_handles.native_context(), shared.native_context());
+  for (const Pass pass : passes) run_case(on_handles, GetParam(), pass, c);
+  for (const cl_command_queue_properties properties :
+       {cl_command_queue_properties{0},
+        cl_command_queue_properties{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE}}) {
+    Context on_queue = Context::from_queue(make_queue(properties));
+    for (const Pass pass : passes) {
+      run_case(on_queue, GetParam(), pass, c);
+      Case host = c;
+      host.place = Place::host;
+      run_case(on_queue, GetParam(), pass, host);
+    }
+  }
+}
+
+/// x arrives through a command that a user event holds back: the call returns at once, has written
+/// nothing, and is right once the event lets go.
+TEST_P(OpenclCall, ReturnsWhileItsInputsAreStillOnTheirWay) {
+  Context& context = shared_context();
+  const Case c = on_device("gated");
+  const Expected& e = expected_of(c);
+  for (const cl_command_queue_properties properties :
+       {cl_command_queue_properties{0},
+        cl_command_queue_properties{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE}}) {
+    Arguments arguments(context, c, e.problem);
+    Results results(context, c, e, Pass::value_and_grad, GetParam());
+    const View x = arguments.x.view();
+    const auto bytes = static_cast<std::size_t>(c.b * c.h) * sizeof(float);
+    std::vector<float> right(static_cast<std::size_t>(c.b * c.h)), wrong(right.size(), 3.0f);
+    for (std::size_t i = 0; i < right.size(); ++i) {
+      right[i] = static_cast<float>(arguments.x.get(static_cast<std::int64_t>(i)));
+    }
+    const auto offset = static_cast<std::size_t>(x.byte_offset());
+    clEnqueueWriteBuffer(context.native_queue(), x.device_memory(), CL_TRUE, offset, bytes,
+                         wrong.data(), 0, nullptr, nullptr);
+    // Compiled beforehand, so that only the wait can be slow.
+    lce::plan(context, Pass::value_and_grad, arguments.linear(), results.outputs(),
+              results.linear_gradients(), c.options, on());
+
+    const cl_event gate = make_gate();
+    const auto writer = make_queue(0);
+    cl_event written = nullptr;
+    ASSERT_EQ(clEnqueueWriteBuffer(writer, x.device_memory(), CL_FALSE, offset, bytes, right.data(),
+                                   1, &gate, &written),
+              CL_SUCCESS);
+    clFlush(writer);
+    auto execution = on();
+    execution.queue = make_queue(properties);
+    execution.wait_for = {written};
+    Completion done = lce::value_and_grad(context, arguments.linear(), results.outputs(),
+                                          results.linear_gradients(), c.options, execution);
+    EXPECT_EQ(done.dispatch().implementation, GetParam());
+    ASSERT_NE(done.event(), nullptr);
+    cl_int status = CL_COMPLETE;
+    clGetEventInfo(done.event(), CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status,
+                   nullptr);
+    EXPECT_GT(status, CL_COMPLETE) << "finished before its input was written";
+    clSetUserEventStatus(gate, CL_COMPLETE);
+    done.wait();
+    clReleaseEvent(written);
+    arguments.x.storage->upload();  // `check` compares with what the case uploaded
+    results.check(arguments);
+  }
+}
+
+/// An in-order queue that something else blocks: the call only joins it.
+TEST_P(OpenclCall, ReturnsWhileAUserEventHoldsTheQueue) {
+  Context& context = shared_context();
+  const Case c = on_device("held");
+  const Expected& e = expected_of(c);
+  Arguments arguments(context, c, e.problem);
+  Results results(context, c, e, Pass::forward, GetParam());
+  auto execution = on();
+  execution.queue = make_queue(0);
+  const cl_event gate = make_gate();
+  ASSERT_EQ(clEnqueueMarkerWithWaitList(execution.queue, 1, &gate, nullptr), CL_SUCCESS);
+  Completion done = lce::forward(context, arguments.linear(Pass::forward), results.outputs(),
+                                 c.options, execution);
+  clSetUserEventStatus(gate, CL_COMPLETE);
+  done.wait();
+  results.check(arguments);
+}
+
+/// The next command of the caller waits for the completion's event, not for the host.
+TEST_P(OpenclCall, TheEventOrdersWhatFollows) {
+  Context& context = shared_context();
+  const Case c = on_device("chained");
+  const Expected& e = expected_of(c);
+  Arguments arguments(context, c, e.problem);
+  Results results(context, c, e, Pass::forward, GetParam());
+  auto execution = on();
+  execution.queue = make_queue(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+  Completion done = lce::forward(context, arguments.linear(Pass::forward), results.outputs(),
+                                 c.options, execution);
+  std::vector<float> lse(static_cast<std::size_t>(c.b));
+  const View view = results.lse.view();
+  const cl_event event = done.event();
+  ASSERT_NE(event, nullptr);
+  ASSERT_EQ(clEnqueueReadBuffer(make_queue(0), view.device_memory(), CL_TRUE,
+                                static_cast<std::size_t>(view.byte_offset()),
+                                lse.size() * sizeof(float), lse.data(), 1, &event, nullptr),
+            CL_SUCCESS);
+  for (std::size_t row = 0; row < lse.size(); ++row) {
+    EXPECT_NEAR(lse[row], e.values.lse[row], e.tolerance.lse[row]) << row;
+  }
+  done.wait();
+}
+
+/// Labels in device memory cannot be checked at the door. What a bad one touches is NaN, the rest
+/// is as if it were not there, and waiting names the first.
+TEST_P(OpenclCall, DeviceLabelsOutOfRange) {
+  Context& context = shared_context();
+  for (const DType type : {DType::i32, DType::i64}) {
+    Case c = on_device(std::string("labels_") + to_string(type));
+    c.label_type = type;
+    c.options.reduction = Reduction::none;
+    Expected e = expected_of(c);
+    e.problem.labels[2] = c.v;  // one too many
+    e.problem.labels[3] = -7;   // negative, and not ignore_index
+    if (type == DType::i64) e.problem.labels[3] = (std::int64_t{1} << 32) + 1;  // 1 in 32 bits
+    e.values = oracle::forward(e.problem);
+    e.gradients = oracle::backward(e.problem);
+    // Kernels leave nothing but NaN in such a row; the oracle's log-sum-exp needs no label.
+    for (const std::size_t row : {2, 3}) {
+      for (auto* field :
+           {&e.values.lse, &e.values.entropy, &e.values.z_loss, &e.values.max, &e.values.sum}) {
+        (*field)[row] = std::numeric_limits<double>::quiet_NaN();
+      }
+      e.values.argmax[row] = -1;
+    }
+    for (const Pass pass : passes) {
+      Arguments arguments(context, c, e.problem);
+      if (pass == Pass::backward) arguments.add_statistics(context, e.values);
+      Results results(context, c, e, pass, GetParam());
+      Completion done;
+      if (pass == Pass::forward) {
+        done = lce::forward(context, arguments.linear(pass), results.outputs(), c.options, on());
+      } else if (pass == Pass::backward) {
+        done = lce::backward(context, arguments.linear(pass), results.linear_gradients(), c.options,
+                             on());
+      } else {
+        done = lce::value_and_grad(context, arguments.linear(pass), results.outputs(),
+                                   results.linear_gradients(), c.options, on());
+      }
+      try {
+        done.wait();
+        ADD_FAILURE() << to_string(pass) << ": two labels are out of range";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::label_out_of_range) << error.what();
+        EXPECT_NE(std::string(error.what()).find("row 2"), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find(std::to_string(c.v)), std::string::npos)
+            << error.what();
+      }
+      EXPECT_THROW(done.wait(), Error) << "a second wait throws again";
+      results.check(arguments);
+    }
+  }
+}
+
+/// Peak resident memory of this process in bytes, since the last reset.
+std::int64_t peak_resident() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+bool reset_peak() {
+  std::ofstream clear("/proc/self/clear_refs");
+  clear << "5";
+  clear.flush();
+  return clear.good();
+}
+
+TEST_P(OpenclCall, HostArraysAreNotCopied) {
+  if (tiny()) GTEST_SKIP() << "needs an array larger than the noise";
+  if (!shared_context().device_info().shares_host_memory) {
+    GTEST_SKIP() << "the device has memory of its own";
+  }
+  constexpr std::int64_t b = 8, h = 1024, v = 32'768;
+  std::vector<float> x(b * h, 0.01f), w(h * v, 0.02f), grad_w(h * v, 0.0f), loss(1), grad_x(b * h);
+  const std::vector<std::int32_t> labels(b, 5);
+  Outputs outputs;
+  outputs.loss = MutableView::host(loss.data(), {});
+  lce::Gradients gradients;
+  gradients.grad_x = MutableView::host(grad_x.data(), {b, h});
+  gradients.grad_w = MutableView::host(grad_w.data(), {h, v}, {1, h});
+  const lce::Inputs in{.x = View::host(x.data(), {b, h}),
+                       .labels = labels,
+                       .w = View::host(w.data(), {h, v}, {1, h})};
+  auto call = [&] {
+    auto done = lce::value_and_grad(shared_context(), in, outputs, gradients, LossOptions{}, on());
+    done.wait();
+    return done.dispatch();
+  };
+  const Dispatch first = call();
+  EXPECT_EQ(first.staged_bytes, 0);
+  if (!reset_peak()) GTEST_SKIP() << "the peak cannot be reset here";
+  const std::int64_t before = peak_resident();
+  const Dispatch second = call();
+  EXPECT_EQ(second.staged_bytes, 0);
+  // w is 128 MiB. A sixteenth of it is more than a steady call has any use for.
+  EXPECT_LT(peak_resident() - before, std::int64_t{8} << 20);
+}
+
+TEST_P(OpenclCall, ASteadyCallAllocatesNothing) {
+  Context& context = shared_context();
+  auto* runtime = opencl::runtime_of(context.state());
+  ASSERT_NE(runtime, nullptr);
+  for (const Place place : {Place::device, Place::host}) {
+    Case c = on_device(place == Place::host ? "steady_host" : "steady");
+    c.place = place;
+    for (const Pass pass : passes) {
+      run_case(GetParam(), pass, c);
+      const auto bytes = context.pooled_bytes();
+      const auto allocations = runtime->pool().allocations();
+      const auto builds = runtime->programs().builds();
+      for (int i = 0; i < 3; ++i) run_case(GetParam(), pass, c);
+      EXPECT_EQ(context.pooled_bytes(), bytes) << to_string(pass);
+      EXPECT_EQ(runtime->pool().allocations(), allocations) << to_string(pass);
+      EXPECT_EQ(runtime->programs().builds(), builds) << to_string(pass);
+    }
+  }
+  context.trim();
+  EXPECT_EQ(context.pooled_bytes(), 0);
+}
+
+TEST_P(OpenclCall, UsesTheCallersWorkspace) {
+  Context& context = shared_context();
+  const Case c = on_device("lent");
+  const Expected& e = expected_of(c);
+  for (const Place place : {Place::device, Place::host}) {
+    Arguments arguments(context, c, e.problem);
+    Results results(context, c, e, Pass::value_and_grad, GetParam());
+    const Plan plan = lce::plan(context, Pass::value_and_grad, arguments.linear(),
+                                results.outputs(), results.linear_gradients(), c.options, on());
+    EXPECT_EQ(plan.dispatch.implementation, GetParam());
+    EXPECT_LE(plan.minimum_workspace_bytes, plan.workspace_bytes);
+    Argument block = make_argument(context, place, DType::f32, {(plan.workspace_bytes + 3) / 4});
+    block.storage->upload();
+    context.trim();
+    auto execution = on();
+    execution.workspace = block.mutable_view();
+    auto done = lce::value_and_grad(context, arguments.linear(), results.outputs(),
+                                    results.linear_gradients(), c.options, execution);
+    done.wait();
+    EXPECT_EQ(context.pooled_bytes(), 0) << "the pool served a call that brought its own";
+    EXPECT_EQ(block.storage->download(), "") << "beside the lent block";
+    results.check(arguments);
+
+    // A quarter of the least that is accepted is refused before anything is written.
+    Argument little = make_argument(context, place, DType::f32,
+                                    {std::max<std::int64_t>(1, plan.minimum_workspace_bytes / 16)});
+    little.storage->upload();
+    execution.workspace = little.mutable_view();
+    try {
+      lce::value_and_grad(context, arguments.linear(), results.outputs(),
+                          results.linear_gradients(), c.options, execution)
+          .wait();
+      ADD_FAILURE() << "a workspace of " << little.size() * 4 << " bytes was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::workspace_too_small) << error.what();
+    }
+  }
+}
+
+TEST_P(OpenclCall, NoRowsAndNoDepthOnTheDevice) {
+  for (const auto& [b, h] : {std::pair<std::int64_t, std::int64_t>{0, 5}, {3, 0}, {0, 0}}) {
+    Case c = on_device("empty_" + std::to_string(b) + "_" + std::to_string(h));
+    c.b = b;
+    c.h = h;
+    for (const Pass pass : passes) run_case(GetParam(), pass, c);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OpenclCall, testing::ValuesIn(device_implementations()),
+                         implementation_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpenclCall);
+
+}  // namespace
+}  // namespace tessera::test
