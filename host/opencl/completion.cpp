@@ -98,14 +98,21 @@ void Flight::wait_quietly() noexcept {
   events_.clear();
 }
 
-void Flight::unmap(cl_mem memory, void* pointer, const char* doing) {
-  cl_event event = nullptr;
+cl_int enqueue_unmap(cl_command_queue queue, cl_mem memory, void* pointer, cl_uint wait_count,
+                     const cl_event* wait_list, cl_event* event) {
+  *event = nullptr;
   const auto enqueue = [&] {
-    return clEnqueueUnmapMemObject(queue_(), memory, pointer, wait_count(), wait_list(), &event);
+    return clEnqueueUnmapMemObject(queue, memory, pointer, wait_count, wait_list, event);
   };
   const cl_int status = enqueue();
-  // A mapping that stays keeps the buffer alive for good, so a refusal is met with a second try.
-  if (status == CL_SUCCESS || enqueue() == CL_SUCCESS) issued(event);
+  if (status != CL_SUCCESS && enqueue() != CL_SUCCESS) *event = nullptr;
+  return status;
+}
+
+void Flight::unmap(cl_mem memory, void* pointer, const char* doing) {
+  cl_event event = nullptr;
+  const cl_int status = enqueue_unmap(queue_(), memory, pointer, wait_count(), wait_list(), &event);
+  if (event != nullptr) issued(event);
   check(status, "clEnqueueUnmapMemObject", device(), doing);
 }
 

@@ -13,6 +13,12 @@
 
 namespace tessera::opencl {
 
+/// Enqueues an unmapping; where the driver refuses, once more, because a mapping that stays keeps
+/// the buffer alive for good. Returns the status of the first try; `event`: of the try that was
+/// taken, null when neither was.
+cl_int enqueue_unmap(cl_command_queue queue, cl_mem memory, void* pointer, cl_uint wait_count,
+                     const cl_event* wait_list, cl_event* event);
+
 /// Commands of one call in order on one queue, and everything they need until they have run.
 ///
 /// The chain: on an in-order queue only the first command waits for the caller's events; on an
@@ -42,7 +48,7 @@ class Flight {
   void wait_for_caller();
   /// Blocks until every command has run; throws Error when one of them failed.
   void wait();
-  /// Enqueues an unmapping; where the driver refuses, once more before it throws.
+  /// `enqueue_unmap` in the chain; throws Error when the first try was refused.
   void unmap(cl_mem memory, void* pointer, const char* doing);
   void flush();
 

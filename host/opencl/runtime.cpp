@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "host/opencl/completion.hpp"
 #include "host/opencl/device_select.hpp"
 #include "host/opencl/errors.hpp"
 #include "host/opencl/host_ranges.hpp"
@@ -249,17 +250,10 @@ void* Runtime::map(cl_command_queue queue, cl_mem memory, std::int64_t byte_offs
 
 void Runtime::unmap(cl_command_queue queue, cl_mem memory, void* pointer) {
   cl_event done = nullptr;
-  const auto enqueue = [&] {
-    return clEnqueueUnmapMemObject(impl_->or_own(queue), memory, pointer, 0, nullptr, &done);
-  };
-  const cl_int status = enqueue();
-  // As Flight::unmap: a mapping that stays keeps the caller's buffer alive for good.
-  if (status != CL_SUCCESS && enqueue() == CL_SUCCESS) {
-    const cl::Event owner(done, false);
-    clWaitForEvents(1, &done);
-  }
-  check(status, "clEnqueueUnmapMemObject", impl_->info.name, "unmapping a caller's cl_mem");
+  const cl_int status = enqueue_unmap(impl_->or_own(queue), memory, pointer, 0, nullptr, &done);
   const cl::Event owner(done, false);
+  if (status != CL_SUCCESS && done != nullptr) clWaitForEvents(1, &done);
+  check(status, "clEnqueueUnmapMemObject", impl_->info.name, "unmapping a caller's cl_mem");
   check(clWaitForEvents(1, &done), "clWaitForEvents", impl_->info.name,
         "unmapping a caller's cl_mem");
 }

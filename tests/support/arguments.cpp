@@ -189,12 +189,9 @@ void Arguments::add_statistics(Context& context, const oracle::Values& values) {
   fill(statistics, pairs);
 }
 
-linear_cross_entropy::Inputs Arguments::linear(Pass pass) const {
-  linear_cross_entropy::Inputs in;
-  in.x = x.view();
+template <class Inputs>
+Inputs Arguments::with_loss_inputs(Inputs in, Pass pass) const {
   in.labels = labels.view();
-  in.w = w.view();
-  in.bias = bias.view();
   in.weight = weight.view();
   in.class_weight = class_weight.view();
   if (pass == Pass::backward || pass == Pass::value_and_grad) {
@@ -208,21 +205,18 @@ linear_cross_entropy::Inputs Arguments::linear(Pass pass) const {
   return in;
 }
 
+linear_cross_entropy::Inputs Arguments::linear(Pass pass) const {
+  linear_cross_entropy::Inputs in;
+  in.x = x.view();
+  in.w = w.view();
+  in.bias = bias.view();
+  return with_loss_inputs(in, pass);
+}
+
 softmax_cross_entropy::Inputs Arguments::softmax(Pass pass) const {
   softmax_cross_entropy::Inputs in;
   in.logits = x.view();
-  in.labels = labels.view();
-  in.weight = weight.view();
-  in.class_weight = class_weight.view();
-  if (pass == Pass::backward || pass == Pass::value_and_grad) {
-    in.dloss = dloss.view();
-    in.dlse = dlse.view();
-  }
-  if (pass == Pass::backward) {
-    in.lse = lse.view();
-    in.statistics = statistics.view();
-  }
-  return in;
+  return with_loss_inputs(in, pass);
 }
 
 std::vector<std::pair<const char*, Argument*>> Arguments::all() {

@@ -159,6 +159,9 @@ class Arguments {
   Argument x, labels, w, bias, weight, class_weight, dloss, dlse, lse, statistics;
 
  private:
+  /// The inputs that both operators have.
+  template <class Inputs>
+  Inputs with_loss_inputs(Inputs in, Pass pass) const;
   std::vector<std::pair<const char*, Argument*>> all();
   Case case_;
   RowLayout rows_;
