@@ -115,6 +115,17 @@ Data make_data(const ProblemKey& key, int threads) {
   Data data;
   data.key = key;
   data.labels = zipf_labels(b, v);
+  for (std::int64_t row = 0; row < b; ++row) {
+    const auto before = [&](std::int64_t n) {
+      return std::floor(static_cast<double>(n) * key.ignored);
+    };
+    if (before(row + 1) > before(row)) {
+      data.labels[static_cast<std::size_t>(row)] =
+          static_cast<std::int32_t>(LossOptions{}.ignore_index);
+    } else {
+      data.counted.push_back(row);
+    }
+  }
   constexpr float spread = 2.0f;  // of the logits, about
   if (key.op == Operator::linear_cross_entropy) {
     data.x = random_tensor(key.x, {b, h}, {h, 1}, 1, 1.0f);

@@ -18,6 +18,7 @@ struct Data {
   HostTensor w{};       ///< [H, V] in the key's layout; empty for the softmax
   HostTensor logits{};  ///< [B, V]; the softmax only
   std::vector<std::int32_t> labels{};
+  std::vector<std::int64_t> counted{};  ///< the rows whose label is not ignored
   /// lse of each row by the streaming implementation, in f32; what `judge` compares the loss with,
   /// after checking some of its rows.
   std::vector<double> lse{};

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "bench/sweeps.hpp"
 #include "reference/oracle/oracle.hpp"
@@ -46,13 +47,14 @@ class Judge {
  public:
   explicit Judge(const Data& data) : data_(data), key_(data.key) {
     const auto [b, h, v] = key_.shape;
-    rows_ = sample(b, sampled_rows, 0);
+    const auto counted = static_cast<std::int64_t>(data.counted.size());
+    for (const auto i : sample(counted, sampled_rows, 0)) rows_.push_back(data.counted[at(i)]);
     problem_.b = static_cast<std::int64_t>(rows_.size());
     problem_.v = v;
     problem_.options.reduction = Reduction::none;
     for (const auto r : rows_) problem_.labels.push_back(data.labels[at(r)]);
     // The mean's share of each row.
-    problem_.dloss.assign(rows_.size(), 1.0 / static_cast<double>(b));
+    problem_.dloss.assign(rows_.size(), 1.0 / static_cast<double>(counted));
     if (linear()) {
       w_norms_ = column_norms(data);
       x_norms_ = row_norms(data);
@@ -90,10 +92,10 @@ class Judge {
       for (const auto r : rows_) sampled = std::max(sampled, x_norms_[at(r)]);
       tolerance *= std::max(1.0, *std::max_element(x_norms_.begin(), x_norms_.end()) / sampled);
     }
-    for (std::int64_t r = 0; r < key_.shape.b; ++r) {
+    for (const auto r : data_.counted) {
       mean += data_.lse[at(r)] - logit(data_, r, data_.labels[at(r)]);
     }
-    mean /= static_cast<double>(key_.shape.b);
+    mean /= static_cast<double>(data_.counted.size());
     check("loss", 0, static_cast<double>(tensor.as<float>()[0]) - mean, tolerance);
   }
 
@@ -111,6 +113,11 @@ class Judge {
       compare("grad_x, row", rows_[i], wanted.data() + at(h) * i, h, tolerance, tensor,
               rows_[i] * h, 1);
     }
+    if (std::cmp_equal(data_.counted.size(), key_.shape.b)) return;
+    std::int64_t ignored = 0;
+    while (data_.labels[at(ignored)] >= 0) ++ignored;
+    const std::vector<double> zeros(at(h));
+    compare("grad_x, ignored row", ignored, zeros.data(), h, 0.0, tensor, ignored * h, 1);
   }
 
   void grad_logits(const HostTensor& tensor) {
@@ -139,17 +146,18 @@ class Judge {
     p.sum.assign(at(b), 1.0);
     p.w.resize(at(h));
     const Dims strides = w_strides(key_);
-    for (const auto column : sample(v, sampled_columns, data_.labels[0])) {
+    const auto first_label = data_.labels[at(data_.counted.front())];
+    for (const auto column : sample(v, sampled_columns, first_label)) {
       p.options.vocab_offset = column;
       for (std::int64_t i = 0; i < h; ++i) {
         p.w[at(i)] = element(data_.w.data(), key_.w, i * strides[0] + column * strides[1]);
       }
       const auto wanted = oracle::backward(p);
       double tolerance = 0.0;
-      for (std::int64_t r = 0; r < b; ++r) {
+      for (const auto r : data_.counted) {
         const double dz = wanted.dz[at(r)];
         const double e = logit_error(x_norms_[at(r)], w_norms_[at(column)]);
-        const double share = 1.0 / static_cast<double>(b);
+        const double share = 1.0 / static_cast<double>(data_.counted.size());
         const double probability = dz + (data_.labels[at(r)] == column ? share : 0.0);
         tolerance += x_norms_[at(r)] *
                      (probability * (e + largest_lse_error()) +

@@ -24,11 +24,12 @@ std::string Row::name() const {
   const auto& p = problem;
   std::string text = fmt::format("{}/{}/{}/{}", to_string(p.op), tessera::to_string(pass),
                                  implementation, tessera::to_string(p.x));
-  if (!linear()) return text + fmt::format("/B{}/V{}", p.shape.b, p.shape.v);
+  const std::string ignored = p.ignored > 0.0 ? fmt::format("/ignored{:g}", 100.0 * p.ignored) : "";
+  if (!linear()) return text + fmt::format("/B{}/V{}{}", p.shape.b, p.shape.v, ignored);
   if (p.w != p.x) text += fmt::format(":{}", tessera::to_string(p.w));
   text += fmt::format("/{}/B{}/H{}/V{}", p.w_is_vh ? "vh" : "hv", p.shape.b, p.shape.h, p.shape.v);
   if (gradients() && !(grad_x && grad_w)) text += grad_x ? "/dx" : "/dw";
-  return text;
+  return text + ignored;
 }
 
 namespace {
@@ -153,6 +154,9 @@ void add_options(CLI::App& app, Options& o) {
          "--shapes", [&o](const std::string& text) { o.shapes = parse_shapes(text, o.tokens); },
          "shapes, or a file of them such as bench/shapes/models.txt (512x2048x32768)")
       ->type_name("BxHxV[,...]|FILE");
+  app.add_option("--ignored", o.ignored,
+                 "share of the rows that do not count, spread evenly, from 0 to below 1 (0)")
+      ->type_name("SHARE");
   app.add_option_function<std::string>(
          "--gradients",
          [&o](const std::string& text) {
@@ -193,6 +197,9 @@ void check_options(const Options& o) {
   if (o.samples < 1) fail_call(fmt::format("--samples {} is below 1", o.samples));
   if (!(o.max_seconds > 0.0))
     fail_call(fmt::format("--max-seconds {} is not positive", o.max_seconds));
+  if (!(o.ignored >= 0.0 && o.ignored < 1.0)) {
+    fail_call(fmt::format("--ignored {} is outside 0 to below 1", o.ignored));
+  }
   if (o.workspace_bytes && *o.workspace_bytes < 0) {
     fail_call(fmt::format("--workspace-bytes {} is negative", *o.workspace_bytes));
   }

@@ -13,7 +13,9 @@ import re
 import sys
 
 NAME = re.compile(r"(?P<operator>\w+_cross_entropy)/(?P<pass>\w+)/(?P<implementation>[\w.]+)/"
-                  r"(?P<types>[\w:]+)(?:/(?P<layout>vh|hv))?/B(?P<b>\d+)(?:/H(?P<h>\d+))?/V(?P<v>\d+)")
+                  r"(?P<types>[\w:]+)(?:/(?P<layout>vh|hv))?/B(?P<b>\d+)(?:/H(?P<h>\d+))?/V(?P<v>\d+)"
+                  r"(?P<rest>(?:/\w[\w.]*)*)")
+MARKS = {"forward": "o", "backward": "s", "value_and_grad": "^"}
 
 
 def fail(message):
@@ -67,7 +69,29 @@ def read(path):
 
 
 def shape(parts):
-    return " x ".join(parts[k] for k in ("b", "h", "v") if parts[k])
+    return " x ".join(parts[k] for k in ("b", "h", "v") if parts[k]) + \
+        parts["rest"].replace("/", ", ")
+
+
+def where_of(implementation):
+    """Whose peaks the context holds for it."""
+    return "device" if implementation.startswith("opencl") else "host"
+
+
+def peak_of(context, where, kind):
+    """A measured peak, or None where there is none."""
+    text = context.get(f"peak_{where}_{kind}", "")
+    return float(text) if text[:1].isdigit() else None
+
+
+def pyplot():
+    try:
+        import matplotlib
+    except ImportError:
+        fail("the plot needs matplotlib (Debian: python3-matplotlib)")
+    matplotlib.use("Agg")
+    import matplotlib.pyplot
+    return matplotlib.pyplot
 
 
 def table(context, rows):
@@ -96,36 +120,33 @@ def table(context, rows):
     return "\n".join(out) + "\n"
 
 
-def memory_peak(context, where):
-    peaks = [context.get(f"peak_{where}_{kind}", "") for kind in ("read", "copy")]
-    return max((float(p) for p in peaks if p[:1].isdigit()), default=None)
-
-
 def plot(context, rows, path):
-    try:
-        import matplotlib
-    except ImportError:
-        fail("the plot needs matplotlib (Debian: python3-matplotlib)")
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    figure, axes = plt.subplots(figsize=(11, 6.5))
+    """Every row at its FLOP per byte, joined to its own bound: the measured peak that says the most
+    for it, which for a loss may be exp or, with little to multiply, memory."""
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(11, max(6.5, 0.22 * len(rows))))
     intensities = [row["flops"] / row["bytes_ideal"] for row in rows]
     low, high = min(1.0, min(intensities) / 4), max(intensities) * 4  # with the slope in sight
     styles = {}
-    roofs = {}
-    for row in rows:
+    roofs = set()
+    for row, x in zip(rows, intensities):
         p = row["parts"]
-        where = "device" if p["implementation"].startswith("opencl") else "host"
-        memory = memory_peak(context, where)
-        roofs[where] = (memory, max(row["peak_flops_per_second"], roofs.get(where, (0, 0))[1]))
-        style = styles.setdefault(p["implementation"], f"C{len(styles)}")
-        mark = {"forward": "o", "backward": "s", "value_and_grad": "^"}[p["pass"]]
-        axes.scatter(row["flops"] / row["bytes_ideal"], row["flops_per_second"], color=style,
-                     marker=mark, s=64, alpha=0.5 if row["noisy"] else 1.0,
+        where = where_of(p["implementation"])
+        memory = max((peak_of(context, where, k) or 0.0 for k in ("read", "copy")), default=0.0)
+        roofs.add((where, memory, row["peak_flops_per_second"]))
+        style = styles.setdefault((p["implementation"], p["types"]), f"C{len(styles) % 10}")
+        y = row["flops_per_second"]
+        bound = y / row["fraction_of_bound"] if row["fraction_of_bound"] > 0 else None
+        if bound:
+            axes.plot([x, x], [y, bound], color=style, linewidth=0.6, alpha=0.7)
+            axes.plot([x], [bound], "_", color=style, markersize=12)
+        by = re.search(r"bound by (\w+)", str(row.get("label", "")))
+        axes.scatter(x, y, color=style, marker=MARKS[p["pass"]], s=48,
                      facecolors="none" if row["noisy"] else style,
-                     label=f"{p['implementation']} {p['pass']} {p['types']}, "
-                           f"{shape(p)}{', noisy' if row['noisy'] else ''}")
-    for where, (memory, multiply) in roofs.items():
+                     label=f"{row['fraction_of_bound']:.0%} of {by.group(1) if by else 'bound'}: "
+                           f"{p['implementation']} {p['pass']} {p['types']}"
+                           f"{' ' + p['layout'] if p['layout'] else ''}, {shape(p)}{', noisy' if row['noisy'] else ''}")
+    for where, memory, multiply in sorted(roofs):
         line = "-" if where == "device" else "--"
         points = [low, high] if not memory else [low, min(max(multiply / memory, low), high), high]
         heights = [min(multiply, memory * x) if memory else multiply for x in points]
@@ -133,7 +154,10 @@ def plot(context, rows, path):
                   label=f"measured peak, {where}: {multiply * 1e-9:.0f} GFLOP/s" +
                         (f", {memory * 1e-9:.0f} GB/s" if memory else ""))
     axes.set(xscale="log", yscale="log", xlabel="FLOP per byte of inputs and outputs",
-             ylabel="FLOP/s", title=f"tessera-bench on {context.get('device', 'this machine')}")
+             ylabel="FLOP/s",
+             title=f"tessera-bench on {context.get('device', 'this machine')}, "
+                   f"{str(context.get('date', ''))[:16]}\n"
+                   "each row below the tick of its own bound; hollow: the machine was not quiet")
     axes.grid(True, which="both", alpha=0.25)
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5))
     figure.savefig(path, dpi=130, bbox_inches="tight")

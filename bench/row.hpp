@@ -25,6 +25,7 @@ struct ProblemKey {
   DType w = DType::f32;
   bool w_is_vh = true;
   Shape shape{};
+  double ignored = 0.0;  ///< share of the rows whose label says that they do not count
   friend bool operator==(const ProblemKey&, const ProblemKey&) = default;
 };
 
@@ -54,6 +55,7 @@ struct Options {
   std::vector<bool> layouts{true};  ///< w_is_vh
   std::vector<Shape> shapes{};
   std::int64_t tokens = 512;
+  double ignored = 0.0;
   bool grad_x = true, grad_w = true;
   std::optional<linear_cross_entropy::BlockSizes> block_sizes{};
   std::optional<std::int64_t> workspace_bytes{};

@@ -140,7 +140,7 @@ std::vector<Session::Planned> Session::plan() {
           for (const auto pass : options_.passes) {
             for (const auto& name : options_.implementations) {
               Row row;
-              row.problem = {op, x, w, vh, shape};
+              row.problem = {op, x, w, vh, shape, options_.ignored};
               if (!row.linear()) row.problem.w = x, row.problem.w_is_vh = true;
               if (!row.linear()) row.problem.shape.h = 0;
               row.pass = pass;

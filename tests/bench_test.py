@@ -106,6 +106,15 @@ def one_gradient_and_own_blocks():
     check("v_block_size 64 (caller)" in row["label"], row["label"])
 
 
+def ignored_rows():
+    _, rows = rows_of("--operators", "linear_cross_entropy,softmax_cross_entropy",
+                      "--implementations", "eigen", "--shapes", "9x16x40", "--ignored", "0.5")
+    check(len(rows) == 6, f"{sorted(rows)}")
+    for name, row in rows.items():
+        check(name.endswith("/V40/ignored50"), name)
+        check_row(name, row, 9)
+
+
 def shapes_of_files_and_lists():
     code, out, _ = run("--shapes", str(source / "bench/shapes/models.txt"), "--tokens", "256",
                        "--implementations", "eigen", "--benchmark_list_tests",
@@ -133,6 +142,7 @@ def bad_calls(folder):
         (["--shapes", "2x3", "--tokens", "0"], "--tokens 0 is below 1"),
         (["--block-sizes", "1,2"], "takes three numbers"),
         (["--workspace-bytes", "-1"], "-1 is negative"),
+        (["--ignored", "1"], "1 is outside 0 to below 1"),
         (["--gradients", "none"], "'none' is not one of both, x, w"),
         (["--threads", "0"], "0 is outside 1 to 4096"),
         (["--samples", "0"], "0 is below 1"),
@@ -169,6 +179,7 @@ with tempfile.TemporaryDirectory(prefix="tessera_bench_") as scratch:
     passes_types_and_layouts()
     device_rows(pathlib.Path(scratch))
     one_gradient_and_own_blocks()
+    ignored_rows()
     shapes_of_files_and_lists()
     bad_calls(pathlib.Path(scratch))
 print(f"{len(failures)} failures")
