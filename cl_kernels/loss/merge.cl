@@ -12,21 +12,21 @@
 #define PUT(name, row, value) \
   if (name) OUTPUT_ROW(name, row) = (value)
 
-// Rows that do not count: 0 and -1, or NaN where the label is out of range. One work-item per row
-// of the call.
-kernel void fill_excluded(global const int* labels, long labels_offset, global float* loss,
-                          long loss_offset, long loss_stride, global float* lse, long lse_offset,
-                          long lse_stride, global int* argmax, long argmax_offset,
-                          long argmax_stride, global float* label_logprob,
-                          long label_logprob_offset, long label_logprob_stride,
-                          global float* entropy, long entropy_offset, long entropy_stride,
-                          global float* z_loss, long z_loss_offset, long z_loss_stride,
-                          global float* statistics, long statistics_offset, long statistics_stride,
-                          long statistics_column, global float* partial, long partial_offset,
-                          long rows) {
-  const long row = get_global_id(0);
-  if (row >= rows) return;
-  const int label = labels[labels_offset + row];
+// The outputs of a row, as every kernel that writes them takes them.
+#define OUTPUT_PARAMETERS                                                                         \
+  global float* loss, long loss_offset, long loss_stride, global float* lse, long lse_offset,     \
+      long lse_stride, global int* argmax, long argmax_offset, long argmax_stride,                \
+      global float* label_logprob, long label_logprob_offset, long label_logprob_stride,          \
+      global float* entropy, long entropy_offset, long entropy_stride, global float* z_loss,      \
+      long z_loss_offset, long z_loss_stride, global float* statistics, long statistics_offset,   \
+      long statistics_stride, long statistics_column, global float* partial, long partial_offset
+#define OUTPUT_ARGUMENTS                                                                          \
+  loss, loss_offset, loss_stride, lse, lse_offset, lse_stride, argmax, argmax_offset, argmax_stride, \
+      label_logprob, label_logprob_offset, label_logprob_stride, entropy, entropy_offset,         \
+      entropy_stride, z_loss, z_loss_offset, z_loss_stride, statistics, statistics_offset,        \
+      statistics_stride, statistics_column, partial, partial_offset
+
+static inline void fill_excluded_row(int label, long row, OUTPUT_PARAMETERS) {
   if (label > LABEL_IGNORED) return;
   const float value = label == LABEL_IGNORED ? 0.0f : NAN;
   PUT(loss, row, value);
@@ -51,26 +51,22 @@ kernel void fill_excluded(global const int* labels, long labels_offset, global f
   }
 }
 
-// One work-item per counted row of a chunk: merges `slices` partial statistics, stored as
-// [slice][field][ld], and writes the outputs asked for at the row's own place. row_max and row_sum
-// keep the merged statistics for gradients.
-kernel void merge(global const float* stats, long stats_offset, int slices, int ld,
-                  global const int* info, long info_offset, global const int* rows,
-                  long rows_offset, long chunk_begin, global const float* weight,
-                  long weight_offset, global const float* class_of_label,
-                  long class_of_label_offset, global float* row_max, long row_max_offset,
-                  global float* row_sum, long row_sum_offset, global float* loss, long loss_offset,
-                  long loss_stride, global float* lse, long lse_offset, long lse_stride,
-                  global int* argmax, long argmax_offset, long argmax_stride,
-                  global float* label_logprob, long label_logprob_offset,
-                  long label_logprob_stride, global float* entropy, long entropy_offset,
-                  long entropy_stride, global float* z_loss, long z_loss_offset,
-                  long z_loss_stride, global float* statistics, long statistics_offset,
-                  long statistics_stride, long statistics_column, global float* partial,
-                  long partial_offset, float logsumexp_weight, float label_smoothing,
-                  float v_total) {
-  const long i = get_global_id(0);
-  if (i >= ld || chunk_begin + i >= info[info_offset + INFO_COUNT]) return;
+// Rows that do not count: 0 and -1, or NaN where the label is out of range. One work-item per row
+// of the call.
+kernel void fill_excluded(global const int* labels, long labels_offset, OUTPUT_PARAMETERS,
+                          long rows) {
+  const long row = get_global_id(0);
+  if (row >= rows) return;
+  fill_excluded_row(labels[labels_offset + row], row, OUTPUT_ARGUMENTS);
+}
+
+// The counted row at `i` of the chunk.
+static inline void merge_row(long i, global const float* stats, long stats_offset, int slices,
+                             int ld, long row, global const float* weight, long weight_offset,
+                             global const float* class_of_label, long class_of_label_offset,
+                             global float* row_max, long row_max_offset, global float* row_sum,
+                             long row_sum_offset, OUTPUT_PARAMETERS, float logsumexp_weight,
+                             float label_smoothing, float v_total) {
   stats += stats_offset;
   lane_stats s;
   stats_load(&s, stats + i, ld);
@@ -84,7 +80,6 @@ kernel void merge(global const float* stats, long stats_offset, int slices, int 
     s.label_logit = next.label_logit != -INFINITY ? next.label_logit : s.label_logit;
     stats_argmax(&s, next.argmax_value, next.argmax);
   }
-  const long row = rows[rows_offset + chunk_begin + i];
   if (row_max) {
     row_max[row_max_offset + row] = s.max;
     row_sum[row_sum_offset + row] = s.sum;
@@ -128,19 +123,31 @@ kernel void merge(global const float* stats, long stats_offset, int slices, int 
   }
 }
 
-// One work-item per counted row of a chunk: the coefficients of its gradient, [field][ld]. The
-// statistics are (max, sum) when row_sum is given, else row_max holds lse.
-kernel void coefficients(global float* out, long out_offset, int ld, global const int* info,
-                         long info_offset, global const int* rows, long rows_offset,
-                         long chunk_begin, global const float* row_max, long row_max_offset,
-                         global const float* row_sum, long row_sum_offset, long statistics_stride,
-                         global const float* weight, long weight_offset,
-                         global const float* class_of_label, long class_of_label_offset,
-                         global const float* dloss, long dloss_offset, long dloss_stride,
-                         global const float* dlse, long dlse_offset, int mean,
-                         float logsumexp_weight, float label_smoothing, float v_total) {
+// One work-item per counted row of a chunk: merges `slices` partial statistics, stored as
+// [slice][field][ld], and writes the outputs asked for at the row's own place. row_max and row_sum
+// keep the merged statistics for gradients.
+kernel void merge(global const float* stats, long stats_offset, int slices, int ld,
+                  global const int* info, long info_offset, global const int* rows,
+                  long rows_offset, long chunk_begin, global const float* weight,
+                  long weight_offset, global const float* class_of_label,
+                  long class_of_label_offset, global float* row_max, long row_max_offset,
+                  global float* row_sum, long row_sum_offset, OUTPUT_PARAMETERS,
+                  float logsumexp_weight, float label_smoothing, float v_total) {
   const long i = get_global_id(0);
-  if (i >= ld) return;
+  if (i >= ld || chunk_begin + i >= info[info_offset + INFO_COUNT]) return;
+  merge_row(i, stats, stats_offset, slices, ld, rows[rows_offset + chunk_begin + i], weight,
+            weight_offset, class_of_label, class_of_label_offset, row_max, row_max_offset, row_sum,
+            row_sum_offset, OUTPUT_ARGUMENTS, logsumexp_weight, label_smoothing, v_total);
+}
+
+static inline void coefficients_row(
+    long i, global float* out, long out_offset, int ld, global const int* info, long info_offset,
+    global const int* rows, long rows_offset, long chunk_begin, global const float* row_max,
+    long row_max_offset, global const float* row_sum, long row_sum_offset, long statistics_stride,
+    global const float* weight, long weight_offset, global const float* class_of_label,
+    long class_of_label_offset, global const float* dloss, long dloss_offset, long dloss_stride,
+    global const float* dlse, long dlse_offset, int mean, float logsumexp_weight,
+    float label_smoothing, float v_total) {
   out += out_offset;
   if (chunk_begin + i >= info[info_offset + INFO_COUNT]) {
     // Padding up to the engine's tile; the negative factor marks it (see lane_dlogit).
@@ -176,4 +183,24 @@ kernel void coefficients(global float* out, long out_offset, int ld, global cons
   out[ROW_P * ld + i] = p;
   out[ROW_Y * ld + i] = wd * (1.0f - label_smoothing) * c;
   out[ROW_C * ld + i] = wd * label_smoothing / v_total;
+}
+
+// One work-item per counted row of a chunk: the coefficients of its gradient, [field][ld]. The
+// statistics are (max, sum) when row_sum is given, else row_max holds lse.
+kernel void coefficients(global float* out, long out_offset, int ld, global const int* info,
+                         long info_offset, global const int* rows, long rows_offset,
+                         long chunk_begin, global const float* row_max, long row_max_offset,
+                         global const float* row_sum, long row_sum_offset, long statistics_stride,
+                         global const float* weight, long weight_offset,
+                         global const float* class_of_label, long class_of_label_offset,
+                         global const float* dloss, long dloss_offset, long dloss_stride,
+                         global const float* dlse, long dlse_offset, int mean,
+                         float logsumexp_weight, float label_smoothing, float v_total) {
+  const long i = get_global_id(0);
+  if (i >= ld) return;
+  coefficients_row(i, out, out_offset, ld, info, info_offset, rows, rows_offset, chunk_begin,
+                   row_max, row_max_offset, row_sum, row_sum_offset, statistics_stride, weight,
+                   weight_offset, class_of_label, class_of_label_offset, dloss, dloss_offset,
+                   dloss_stride, dlse, dlse_offset, mean, logsumexp_weight, label_smoothing,
+                   v_total);
 }

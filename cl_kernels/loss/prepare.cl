@@ -15,17 +15,15 @@
 #define CLASS_TYPE TYPE_F32
 #endif
 
-// One work-item per row: label_out[row] = column in this call or LABEL_*; class_of_label[row] = the
-// weight of the label's class (1 without class weights, 0 for rows that do not count).
-kernel void gather_labels(global const ELEMENT(LABEL_TYPE) * labels, long labels_offset,
-                          row_geometry geometry, global const ELEMENT(CLASS_TYPE) * class_weight,
-                          long class_offset, long class_stride, global int* label_out,
-                          long label_out_offset, global float* class_of_label,
-                          long class_of_label_offset, long rows, long v, long v_total,
-                          long vocab_offset, long ignore_index) {
-  const long row = get_global_id(0);
-  if (row >= rows) return;
-  const long label = labels[labels_offset + row_offset(&geometry, row)];
+// label_out[row] = column in this call or LABEL_*; class_of_label[row] = the weight of the label's
+// class (1 without class weights, 0 for rows that do not count).
+static inline void gather_label(long row, global const ELEMENT(LABEL_TYPE) * labels,
+                                long labels_offset, const row_geometry* geometry,
+                                global const ELEMENT(CLASS_TYPE) * class_weight, long class_offset,
+                                long class_stride, global int* label_out, long label_out_offset,
+                                global float* class_of_label, long class_of_label_offset, long v,
+                                long v_total, long vocab_offset, long ignore_index) {
+  const long label = labels[labels_offset + row_offset(geometry, row)];
   int result;
   float c = 0.0f;
   if (label == ignore_index) {
@@ -39,6 +37,20 @@ kernel void gather_labels(global const ELEMENT(LABEL_TYPE) * labels, long labels
   }
   label_out[label_out_offset + row] = result;
   class_of_label[class_of_label_offset + row] = c;
+}
+
+// One work-item per row.
+kernel void gather_labels(global const ELEMENT(LABEL_TYPE) * labels, long labels_offset,
+                          row_geometry geometry, global const ELEMENT(CLASS_TYPE) * class_weight,
+                          long class_offset, long class_stride, global int* label_out,
+                          long label_out_offset, global float* class_of_label,
+                          long class_of_label_offset, long rows, long v, long v_total,
+                          long vocab_offset, long ignore_index) {
+  const long row = get_global_id(0);
+  if (row >= rows) return;
+  gather_label(row, labels, labels_offset, &geometry, class_weight, class_offset, class_stride,
+               label_out, label_out_offset, class_of_label, class_of_label_offset, v, v_total,
+               vocab_offset, ignore_index);
 }
 
 // One work-item per row: out[row * width + column] = the per-token input as dense f32.
@@ -76,17 +88,15 @@ static inline void add_exactly(float value, float* high, float* low) {
   *low += error;
 }
 
-// One work-item: lists the rows that count and their labels, in order, and sums the denominator in
-// row order.
-kernel void compact(global const int* labels, long labels_offset,
-                    global const float* class_of_label, long class_of_label_offset,
-                    global const float* weight, long weight_offset,
-                    global const ELEMENT(CLASS_TYPE) * class_weight, long class_offset,
-                    long class_stride, global int* rows_out, long rows_out_offset,
-                    global int* labels_out, long labels_out_offset, global int* info,
-                    long info_offset, long rows, long padding, long v_total,
-                    int needs_class_total) {
-  if (get_global_id(0) != 0) return;
+// Lists the rows that count and their labels, in order, and sums the denominator in row order.
+static inline void compact_rows(global const int* labels, long labels_offset,
+                                global const float* class_of_label, long class_of_label_offset,
+                                global const float* weight, long weight_offset,
+                                global const ELEMENT(CLASS_TYPE) * class_weight, long class_offset,
+                                long class_stride, global int* rows_out, long rows_out_offset,
+                                global int* labels_out, long labels_out_offset, global int* info,
+                                long info_offset, long rows, long padding, long v_total,
+                                int needs_class_total) {
   int count = 0;
   int bad = 0;
   long bad_row = -1;
@@ -129,12 +139,26 @@ kernel void compact(global const int* labels, long labels_offset,
   info[INFO_CLASS_TOTAL] = as_int(total);
 }
 
-// One work-item: the loss of shape () for mean and sum, in row order. A denominator of exactly 0
-// gives 0. A row with a label out of range makes the result NaN through its own loss.
-kernel void reduce_loss(global const float* row_loss, long row_loss_offset, global const int* info,
-                        long info_offset, global float* loss, long loss_offset, long rows,
-                        int mean) {
+// One work-item.
+kernel void compact(global const int* labels, long labels_offset,
+                    global const float* class_of_label, long class_of_label_offset,
+                    global const float* weight, long weight_offset,
+                    global const ELEMENT(CLASS_TYPE) * class_weight, long class_offset,
+                    long class_stride, global int* rows_out, long rows_out_offset,
+                    global int* labels_out, long labels_out_offset, global int* info,
+                    long info_offset, long rows, long padding, long v_total,
+                    int needs_class_total) {
   if (get_global_id(0) != 0) return;
+  compact_rows(labels, labels_offset, class_of_label, class_of_label_offset, weight, weight_offset,
+               class_weight, class_offset, class_stride, rows_out, rows_out_offset, labels_out,
+               labels_out_offset, info, info_offset, rows, padding, v_total, needs_class_total);
+}
+
+// The loss of shape () for mean and sum, in row order. A denominator of exactly 0 gives 0. A row
+// with a label out of range makes the result NaN through its own loss.
+static inline void reduce_rows(global const float* row_loss, long row_loss_offset,
+                               global const int* info, long info_offset, global float* loss,
+                               long loss_offset, long rows, int mean) {
   float high = 0.0f;
   float low = 0.0f;
   // An infinite or NaN term would turn the error terms into NaN: it is summed plainly instead.
@@ -155,4 +179,12 @@ kernel void reduce_loss(global const float* row_loss, long row_loss_offset, glob
     result = denominator == 0.0f && none ? 0.0f : result / denominator;
   }
   loss[loss_offset] = result;
+}
+
+// One work-item.
+kernel void reduce_loss(global const float* row_loss, long row_loss_offset, global const int* info,
+                        long info_offset, global float* loss, long loss_offset, long rows,
+                        int mean) {
+  if (get_global_id(0) != 0) return;
+  reduce_rows(row_loss, row_loss_offset, info, info_offset, loss, loss_offset, rows, mean);
 }

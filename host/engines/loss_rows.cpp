@@ -10,6 +10,15 @@
 #include "host/loss/validate.hpp"
 
 namespace tessera::engines {
+
+std::int64_t region_words(std::int64_t words) {
+  return round_up(std::max<std::int64_t>(words, 1), 16);
+}
+
+std::string type_option(const char* name, DType type) {
+  return std::string("-D") + name + '=' + static_cast<char>('0' + static_cast<int>(type));
+}
+
 namespace {
 
 using opencl::Binding;
@@ -17,15 +26,23 @@ using opencl::Scratch;
 
 constexpr std::int64_t info_words = 16;  ///< cl_kernels/common/info.cl
 
+/// Rows that the kernels of cl_kernels/loss/loss.cl for small calls take: one work-group of
+/// `per_element`, which every device can run.
+constexpr std::int64_t small_rows = 64;
+
+/// The program of every kernel here but `gather_values` of other types than f32.
+opencl::Specialisation program_of(const loss::LossRequest& r, const std::string& statistics) {
+  const DType classes = r.class_weight ? r.class_weight.dtype() : DType::f32;
+  return {"loss/loss.cl", type_option("LABEL_TYPE", r.labels.dtype()) + " " +
+                              type_option("CLASS_TYPE", classes) + statistics};
+}
+
+opencl::Specialisation gather_program(const opencl::Specialisation& program, DType type) {
+  if (type == DType::f32) return program;
+  return {"loss/prepare.cl", type_option("VALUE_TYPE", type)};
+}
+
 }  // namespace
-
-std::int64_t region_words(std::int64_t words) {
-  return round_up(std::max<std::int64_t>(words, 1), 16);
-}
-
-std::string type_option(const char* name, DType type) {
-  return fmt::format("-D{}={}", name, static_cast<int>(type));
-}
 
 opencl::Range per_element(std::int64_t count, std::int64_t second) {
   constexpr std::int64_t group = 64;
@@ -53,34 +70,31 @@ std::int64_t loss_rows_words(const loss::LossRequest& request, std::int64_t tile
 std::string statistics_options(const loss::LossRequest& request) {
   const bool partial = static_cast<bool>(request.partial);
   const bool smoothing = request.options.label_smoothing != 0.0f;
-  return fmt::format(" -DWANT_CLASS={} -DWANT_EXP={} -DWANT_ARGMAX={}",
-                     partial || smoothing ? 1 : 0, partial || request.outputs.entropy ? 1 : 0,
-                     partial || request.outputs.argmax ? 1 : 0);
+  const auto flag = [](bool on) { return on ? "1" : "0"; };
+  return std::string(" -DWANT_CLASS=") + flag(partial || smoothing) +
+         " -DWANT_EXP=" + flag(partial || request.outputs.entropy) +
+         " -DWANT_ARGMAX=" + flag(partial || request.outputs.argmax);
 }
 
 std::vector<std::pair<opencl::Specialisation, std::string>> loss_kernels_of(
     const loss::LossRequest& r) {
-  const std::string classes =
-      type_option("CLASS_TYPE", r.class_weight ? r.class_weight.dtype() : DType::f32);
-  const opencl::Specialisation merging{"loss/merge.cl", statistics_options(r)};
-  std::vector<std::pair<opencl::Specialisation, std::string>> list{
-      {{"loss/prepare.cl", type_option("LABEL_TYPE", r.labels.dtype()) + " " + classes},
-       "gather_labels"},
-      {{"loss/prepare.cl", classes}, "compact"}};
+  const auto program = program_of(r, statistics_options(r));
+  std::vector<std::pair<opencl::Specialisation, std::string>> list;
+  const auto add = [&](std::initializer_list<const char*> entries) {
+    for (const char* entry : entries) list.emplace_back(program, entry);
+  };
   for (const View* view : {&r.weight, &r.dloss, &r.dlse, &r.lse, &r.statistics}) {
-    if (*view) {
-      list.push_back(
-          {{"loss/prepare.cl", type_option("VALUE_TYPE", view->dtype())}, "gather_values"});
-    }
+    if (*view) list.emplace_back(gather_program(program, view->dtype()), "gather_values");
   }
-  if (r.wants_values()) {
-    list.push_back({merging, "fill_excluded"});
-    list.push_back({merging, "merge"});
-    if (r.outputs.loss && r.options.reduction != Reduction::none) {
-      list.push_back({{"loss/prepare.cl", type_option("CLASS_TYPE", DType::f32)}, "reduce_loss"});
-    }
+  if (r.b <= small_rows) {
+    add({"prepare_small"});
+    if (r.wants_values()) add({"finish_small"});
+  } else {
+    add({"gather_labels", "compact"});
+    if (r.wants_values()) add({"fill_excluded", "merge"});
+    if (r.outputs.loss && r.options.reduction != Reduction::none) add({"reduce_loss"});
   }
-  if (r.wants_gradients()) list.push_back({merging, "coefficients"});
+  if (r.wants_gradients()) add({"coefficients"});
   return list;
 }
 
@@ -88,16 +102,17 @@ LossRows::LossRows(opencl::Call& call, const loss::LossRequest& request, std::in
     : call_(call),
       request_(request),
       tile_n_(tile_n),
-      statistics_options_(engines::statistics_options(request)) {}
+      small_(request.b <= small_rows),
+      statistics_options_(engines::statistics_options(request)),
+      program_(program_of(request, statistics_options_)) {}
 
 Scratch LossRows::gather(const View& view, const char* name, std::int64_t rows, int columns) {
   if (!view) return {};
   const Binding source = call_.read(view, name);
   const int axes = source.extents.rank() - (columns > 1 ? 1 : 0);
   const Scratch out = call_.scratch(rows * columns, name);
-  call_.launch({"loss/prepare.cl", type_option("VALUE_TYPE", view.dtype())}, "gather_values",
-               per_element(rows), source, geometry_of(source, axes),
-               columns > 1 ? source.strides.back() : std::int64_t{0},
+  call_.launch(gather_program(program_, view.dtype()), "gather_values", per_element(rows), source,
+               geometry_of(source, axes), columns > 1 ? source.strides.back() : std::int64_t{0},
                static_cast<std::int64_t>(columns), out, rows);
   return out;
 }
@@ -124,7 +139,6 @@ LossRows::Output LossRows::bind_output(const MutableView& view, const char* name
 
 void LossRows::prepare() {
   const auto& r = request_;
-  const auto& o = r.outputs;
   info_ = call_.scratch(info_words, "row counts");
   labels_ = call_.scratch(r.b, "labels");
   class_of_label_ = call_.scratch(r.b, "class weights of labels");
@@ -132,24 +146,25 @@ void LossRows::prepare() {
   compact_labels_ = call_.scratch(r.b + tile_n_, "compact labels");
 
   const Binding labels = call_.read(r.labels, "labels");
-  std::string class_option = type_option("CLASS_TYPE", DType::f32);
   if (r.class_weight) {
     class_weight_ = call_.read(r.class_weight, "class_weight");
     class_stride_ = class_weight_.strides[0];
-    class_option = type_option("CLASS_TYPE", r.class_weight.dtype());
   }
   class_weight_local_ = class_weight_;
   class_weight_local_.offset += r.options.vocab_offset * class_stride_;
-  call_.launch(
-      {"loss/prepare.cl", type_option("LABEL_TYPE", r.labels.dtype()) + " " + class_option},
-      "gather_labels", per_element(r.b), labels, geometry_of(labels, labels.extents.rank()),
-      class_weight_, class_stride_, labels_, class_of_label_, r.b, r.v, r.v_total,
-      r.options.vocab_offset, r.options.ignore_index);
+  const auto geometry = geometry_of(labels, labels.extents.rank());
+  const auto smooths = static_cast<std::int32_t>(r.options.label_smoothing != 0.0f);
+  if (!small_) {
+    call_.launch(program_, "gather_labels", per_element(r.b), labels, geometry, class_weight_,
+                 class_stride_, labels_, class_of_label_, r.b, r.v, r.v_total,
+                 r.options.vocab_offset, r.options.ignore_index);
+  }
   weight_ = gather(r.weight, "weight", r.b, 1);
-  call_.launch({"loss/prepare.cl", class_option}, "compact", opencl::Range{{1, 1, 1}, {1, 1, 1}},
-               labels_, class_of_label_, weight_, class_weight_, class_stride_, rows_,
-               compact_labels_, info_, r.b, tile_n_, r.v_total,
-               static_cast<std::int32_t>(r.options.label_smoothing != 0.0f));
+  if (!small_) {
+    call_.launch(program_, "compact", opencl::Range{{1, 1, 1}, {1, 1, 1}}, labels_, class_of_label_,
+                 weight_, class_weight_, class_stride_, rows_, compact_labels_, info_, r.b, tile_n_,
+                 r.v_total, smooths);
+  }
 
   if (r.wants_gradients()) {
     const bool per_row = r.options.reduction == Reduction::none;
@@ -163,8 +178,29 @@ void LossRows::prepare() {
       row_sum_ = call_.scratch(r.b, "row sums");
     }
   }
+  if (r.wants_values()) bind_outputs();
+  if (small_) {
+    call_.launch(program_, "prepare_small", per_element(small_rows), labels, geometry,
+                 class_weight_, class_stride_, labels_, class_of_label_, r.b, r.v, r.v_total,
+                 r.options.vocab_offset, r.options.ignore_index, weight_, rows_, compact_labels_,
+                 info_, tile_n_, smooths, static_cast<std::int32_t>(r.wants_values()), loss_.direct,
+                 loss_.stride, lse_.direct, lse_.stride, argmax_.direct, argmax_.stride,
+                 label_logprob_.direct, label_logprob_.stride, entropy_.direct, entropy_.stride,
+                 z_loss_.direct, z_loss_.stride, statistics_.direct, statistics_.stride,
+                 statistics_.column, partial_);
+    return;
+  }
   if (!r.wants_values()) return;
+  call_.launch(program_, "fill_excluded", per_element(r.b), labels_, loss_.direct, loss_.stride,
+               lse_.direct, lse_.stride, argmax_.direct, argmax_.stride, label_logprob_.direct,
+               label_logprob_.stride, entropy_.direct, entropy_.stride, z_loss_.direct,
+               z_loss_.stride, statistics_.direct, statistics_.stride, statistics_.column, partial_,
+               r.b);
+}
 
+void LossRows::bind_outputs() {
+  const auto& r = request_;
+  const auto& o = r.outputs;
   if (o.loss) {
     if (r.options.reduction == Reduction::none) {
       loss_ = bind_output(o.loss, "loss", 1);
@@ -182,28 +218,47 @@ void LossRows::prepare() {
   z_loss_ = bind_output(o.z_loss, "z_loss", 1);
   statistics_ = bind_output(o.statistics, "statistics", 2);
   if (r.partial) partial_ = call_.write(r.partial, "partial", false);
-  call_.launch({"loss/merge.cl", statistics_options_}, "fill_excluded", per_element(r.b), labels_,
-               loss_.direct, loss_.stride, lse_.direct, lse_.stride, argmax_.direct, argmax_.stride,
-               label_logprob_.direct, label_logprob_.stride, entropy_.direct, entropy_.stride,
-               z_loss_.direct, z_loss_.stride, statistics_.direct, statistics_.stride,
-               statistics_.column, partial_, r.b);
 }
 
 void LossRows::merge(const Scratch& stats, std::int64_t slices, std::int64_t ld,
                      std::int64_t chunk_begin) {
   const auto& r = request_;
-  call_.launch({"loss/merge.cl", statistics_options_}, "merge", per_element(ld), stats,
-               static_cast<std::int32_t>(slices), static_cast<std::int32_t>(ld), info_, rows_,
-               chunk_begin, weight_, class_of_label_, row_max_, row_sum_, loss_.direct,
+  if (small_ && chunk_begin == 0 && ld >= r.b && ld <= small_rows) {
+    pending_ = {stats, slices, ld};
+    return;
+  }
+  call_.launch(program_, "merge", per_element(ld), stats, static_cast<std::int32_t>(slices),
+               static_cast<std::int32_t>(ld), info_, rows_, chunk_begin, weight_, class_of_label_,
+               row_max_, row_sum_, loss_.direct, loss_.stride, lse_.direct, lse_.stride,
+               argmax_.direct, argmax_.stride, label_logprob_.direct, label_logprob_.stride,
+               entropy_.direct, entropy_.stride, z_loss_.direct, z_loss_.stride, statistics_.direct,
+               statistics_.stride, statistics_.column, partial_, r.options.logsumexp_weight,
+               r.options.label_smoothing, static_cast<float>(r.v_total));
+}
+
+void LossRows::merge_small(const Scratch& out) {
+  const auto& r = request_;
+  const bool per_row = r.options.reduction == Reduction::none;
+  call_.launch(program_, "finish_small", per_element(small_rows), pending_.stats,
+               static_cast<std::int32_t>(pending_.slices), static_cast<std::int32_t>(pending_.ld),
+               info_, rows_, weight_, class_of_label_, row_max_, row_sum_, loss_.direct,
                loss_.stride, lse_.direct, lse_.stride, argmax_.direct, argmax_.stride,
                label_logprob_.direct, label_logprob_.stride, entropy_.direct, entropy_.stride,
                z_loss_.direct, z_loss_.stride, statistics_.direct, statistics_.stride,
                statistics_.column, partial_, r.options.logsumexp_weight, r.options.label_smoothing,
-               static_cast<float>(r.v_total));
+               static_cast<float>(r.v_total), out, dloss_, std::int64_t{per_row ? 1 : 0}, dlse_,
+               static_cast<std::int32_t>(r.options.reduction == Reduction::mean), scalar_loss_,
+               r.b);
+  pending_.ld = 0;
+  reduced_ = true;
 }
 
 void LossRows::coefficients(const Scratch& out, std::int64_t ld, std::int64_t chunk_begin) {
   const auto& r = request_;
+  if (pending_.ld == ld && chunk_begin == 0) {
+    merge_small(out);
+    return;
+  }
   Scratch first = row_max_;
   Scratch second = row_sum_;
   std::int64_t stride = 1;
@@ -216,9 +271,9 @@ void LossRows::coefficients(const Scratch& out, std::int64_t ld, std::int64_t ch
     }
   }
   const bool per_row = r.options.reduction == Reduction::none;
-  call_.launch({"loss/merge.cl", statistics_options_}, "coefficients", per_element(ld), out,
-               static_cast<std::int32_t>(ld), info_, rows_, chunk_begin, first, second, stride,
-               weight_, class_of_label_, dloss_, std::int64_t{per_row ? 1 : 0}, dlse_,
+  call_.launch(program_, "coefficients", per_element(ld), out, static_cast<std::int32_t>(ld), info_,
+               rows_, chunk_begin, first, second, stride, weight_, class_of_label_, dloss_,
+               std::int64_t{per_row ? 1 : 0}, dlse_,
                static_cast<std::int32_t>(r.options.reduction == Reduction::mean),
                r.options.logsumexp_weight, r.options.label_smoothing,
                static_cast<float>(r.v_total));
@@ -226,17 +281,18 @@ void LossRows::coefficients(const Scratch& out, std::int64_t ld, std::int64_t ch
 
 void LossRows::finish() {
   const auto& r = request_;
-  if (scalar_loss_.memory) {
-    call_.launch({"loss/prepare.cl", type_option("CLASS_TYPE", DType::f32)}, "reduce_loss",
-                 opencl::Range{{1, 1, 1}, {1, 1, 1}}, row_loss_, info_, scalar_loss_, r.b,
+  if (pending_.ld > 0) merge_small({});
+  if (scalar_loss_.memory && !reduced_) {
+    call_.launch(program_, "reduce_loss", opencl::Range{{1, 1, 1}, {1, 1, 1}}, row_loss_, info_,
+                 scalar_loss_, r.b,
                  static_cast<std::int32_t>(r.options.reduction == Reduction::mean));
   }
   for (const Output* output :
        {&loss_, &lse_, &argmax_, &label_logprob_, &entropy_, &z_loss_, &statistics_}) {
     if (!output->target.memory) continue;
     const int axes = output->target.extents.rank() - (output->width > 1 ? 1 : 0);
-    call_.launch({"loss/prepare.cl", type_option("CLASS_TYPE", DType::f32)}, "scatter_rows",
-                 per_element(r.b), output->direct, geometry_of(output->target, axes),
+    call_.launch(program_, "scatter_rows", per_element(r.b), output->direct,
+                 geometry_of(output->target, axes),
                  output->width > 1 ? output->target.strides.back() : std::int64_t{1}, output->width,
                  output->target, r.b);
   }

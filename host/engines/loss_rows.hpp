@@ -40,7 +40,9 @@ class LossRows {
   /// Labels, per-token inputs and the list of rows; fills the outputs of rows that do not count.
   void prepare();
 
-  /// Merges `slices` statistics of the rows [chunk_begin, chunk_begin + ld) and writes outputs.
+  /// Merges `slices` statistics of the rows [chunk_begin, chunk_begin + ld) and writes outputs. Of
+  /// a small call it may only be enqueued by the next of `coefficients` and `finish`: until then
+  /// nothing may write to `stats`.
   void merge(const opencl::Scratch& stats, std::int64_t slices, std::int64_t ld,
              std::int64_t chunk_begin);
 
@@ -75,18 +77,29 @@ class LossRows {
     std::int64_t width = 1;
   };
   Output bind_output(const MutableView& view, const char* name, int columns);
+  void bind_outputs();
+  /// The merge that `merge` put off, with coefficients where `out` is given.
+  void merge_small(const opencl::Scratch& out);
   opencl::Scratch gather(const View& view, const char* name, std::int64_t rows, int columns);
 
   opencl::Call& call_;
   const loss::LossRequest& request_;
   std::int64_t tile_n_;
+  bool small_;            ///< one work-group takes all rows of the call
+  bool reduced_ = false;  ///< the scalar loss is written
   opencl::Scratch info_, rows_, compact_labels_, labels_, class_of_label_;
   opencl::Scratch weight_, dloss_, dlse_, given_statistics_, row_max_, row_sum_, row_loss_;
+  struct {
+    opencl::Scratch stats{};
+    std::int64_t slices = 0;
+    std::int64_t ld = 0;  ///< 0: nothing was put off
+  } pending_;
   opencl::Binding class_weight_, class_weight_local_;
   std::int64_t class_stride_ = 1;
   Output loss_, lse_, argmax_, label_logprob_, entropy_, z_loss_, statistics_;
   opencl::Binding partial_, scalar_loss_;
   std::string statistics_options_;
+  opencl::Specialisation program_;
 };
 
 }  // namespace tessera::engines

@@ -89,8 +89,8 @@ Request make_request(const ContextState& state, Pass pass, const Inputs& in, con
   const Dims leading = in.x.extents().first(in.x.rank() - 1);
   r.loss = loss::check_loss(
       door, pass, {in.labels, in.weight, in.class_weight, in.dloss, in.dlse, in.lse, in.statistics},
-      outputs, options, leading, v, "the leading axes of x " + loss::to_string(in.x.extents()));
-  door.shape("bias", r.bias, {v}, "[V], one per column of w " + loss::to_string(in.w.extents()));
+      outputs, options, leading, v, {"the leading axes of x ", &in.x.extents()});
+  door.shape("bias", r.bias, {v}, {"[V], one per column of w ", &in.w.extents()});
   check_gradients(door, r, in.bias);
   door.execution(r.execution);
 

@@ -10,15 +10,24 @@ namespace tessera::loss {
 
 namespace {
 
+/// 128 bits: a sum of reaches, each below 2^63.
+using Wide = __int128;
+
+/// Bytes from the first to the end of the last byte that a view with elements reaches.
+Wide span_of(const View& view) {
+  Wide last = 0;
+  for (int axis = 0; axis < view.rank(); ++axis) {
+    last += Wide(view.extents()[axis] - 1) * view.strides()[axis];
+  }
+  return (last + 1) * static_cast<std::int64_t>(size_of(view.dtype()));
+}
+
 /// An integer variable in [low, high] that moves an address by `stride` bytes per unit.
 struct Term {
   std::int64_t stride;
   std::int64_t low;
   std::int64_t high;
 };
-
-/// 128 bits: a sum of reaches, each below 2^63.
-using Wide = __int128;
 
 Wide floor_div(Wide a, Wide b) { return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); }
 Wide ceil_div(Wide a, Wide b) { return -floor_div(-a, b); }
@@ -90,6 +99,8 @@ bool overlap(const View& a, const View& b) {
     return view.is_device() ? Wide(view.byte_offset())
                             : Wide(reinterpret_cast<std::uintptr_t>(view.host_data()));
   };
+  // Arrays apart from each other, as nearly all are.
+  if (address(a) + span_of(a) <= address(b) || address(b) + span_of(b) <= address(a)) return false;
   // Both touch a byte when (a + its terms) - (b + its terms) can be 0.
   std::vector<Term> terms;
   add_axes(terms, a, 1);
@@ -99,15 +110,20 @@ bool overlap(const View& a, const View& b) {
 
 bool elements_are_apart(const View& view) {
   if (view.size() == 0) return true;
-  std::vector<std::pair<std::int64_t, std::int64_t>> axes;  // stride, extent
+  Dims strides, extents;  // of the axes that matter, the smallest stride first
   for (int axis = 0; axis < view.rank(); ++axis) {
-    if (view.extents()[axis] > 1) axes.emplace_back(view.strides()[axis], view.extents()[axis]);
+    if (view.extents()[axis] <= 1) continue;
+    strides.push_back(view.strides()[axis]);
+    extents.push_back(view.extents()[axis]);
+    for (int at = strides.rank() - 1; at > 0 && strides[at] < strides[at - 1]; --at) {
+      std::swap(strides[at], strides[at - 1]);
+      std::swap(extents[at], extents[at - 1]);
+    }
   }
-  std::sort(axes.begin(), axes.end());
   Wide reach = 0;  // elements from the first to the last of the inner axes
-  for (const auto& [stride, extent] : axes) {
-    if (stride <= reach) return false;
-    reach += Wide(stride) * (extent - 1);
+  for (int i = 0; i < strides.rank(); ++i) {
+    if (strides[i] <= reach) return false;
+    reach += Wide(strides[i]) * (extents[i] - 1);
   }
   return true;
 }

@@ -54,6 +54,18 @@ std::string pointer_text(const View& view) {
 
 }  // namespace
 
+Source Source::with(const char* more) const {
+  Source result = *this;
+  result.more_ = more;
+  return result;
+}
+
+std::string Source::text() const {
+  std::string text = owned_ + what_;
+  if (extents_ != nullptr) text += to_string(*extents_);
+  return text + more_;
+}
+
 std::string to_string(const Dims& dims) {
   std::string text = "[";
   for (int axis = 0; axis < dims.rank(); ++axis) {
@@ -69,7 +81,7 @@ void Door::fail(const std::string& message, ErrorCode code) const {
 void Door::input(const char* name, const View& view, Types types) {
   if (!view) return;
   check_view(name, view, types);
-  inputs_.push_back({name, view});
+  inputs_.add(name, view);
 }
 
 void Door::output(const char* name, const MutableView& view, Types types) {
@@ -80,7 +92,7 @@ void Door::output(const char* name, const MutableView& view, Types types) {
          to_string(view.strides()) +
          " has elements that share memory; an output needs strides that keep them apart");
   }
-  outputs_.push_back({name, view});
+  outputs_.add(name, view);
 }
 
 void Door::require(const char* name, const View& view, const char* why) const {
@@ -92,24 +104,24 @@ void Door::refuse(const char* name, const View& view, const char* why) const {
 }
 
 void Door::check_view(const char* name, const View& view, Types types) const {
-  const std::string argument = name;
+  // Messages are put together only where they are thrown: a tiny call is mostly these checks.
+  const auto argument = [&] { return std::string(name); };
   if (!accepts(types, view.dtype())) {
-    fail(argument + " has type " + tessera::to_string(view.dtype()) +
+    fail(argument() + " has type " + tessera::to_string(view.dtype()) +
          "; supported: " + describe(types));
   }
   for (int axis = 0; axis < view.rank(); ++axis) {
     if (view.extents()[axis] < 0) {
-      fail(argument + " has extents " + to_string(view.extents()) + "; axis " +
+      fail(argument() + " has extents " + to_string(view.extents()) + "; axis " +
            std::to_string(axis) + " is negative, the least is 0");
     }
     if (view.strides()[axis] < 0) {
-      fail(argument + " has strides " + to_string(view.strides()) + "; axis " +
+      fail(argument() + " has strides " + to_string(view.strides()) + "; axis " +
            std::to_string(axis) +
            " is negative, the least is 0; copy the array or reverse the other operands");
     }
   }
-  const std::int64_t elements = product(view.extents(), (argument + "'s extents").c_str());
-  if (elements == 0) return;
+  if (product(view.extents(), name, "'s extents") == 0) return;
   // The reach in bytes must be a number, so that offsets everywhere below are.
   const auto bytes = static_cast<std::int64_t>(size_of(view.dtype()));
   std::int64_t reach = 1;
@@ -121,29 +133,29 @@ void Door::check_view(const char* name, const View& view, Types types) const {
   }
   fits = fits && !__builtin_mul_overflow(reach, bytes, &reach);
   if (!fits || (view.is_device() && view.byte_offset() > largest - reach)) {
-    fail(argument + " with extents " + to_string(view.extents()) + " and strides " +
+    fail(argument() + " with extents " + to_string(view.extents()) + " and strides " +
          to_string(view.strides()) + " reaches beyond 2^63 bytes; check the strides");
   }
   check_memory(name, view);
 }
 
 void Door::check_memory(const char* name, const View& view) const {
-  const std::string argument = name;
+  const auto argument = [&] { return std::string(name); };
   const auto alignment = size_of(view.dtype());
   if (view.is_device()) {
     if (view.byte_offset() < 0) {
-      fail(argument + " has byte offset " + std::to_string(view.byte_offset()) +
+      fail(argument() + " has byte offset " + std::to_string(view.byte_offset()) +
            "; the least is 0");
     }
     if (static_cast<std::size_t>(view.byte_offset()) % alignment != 0) {
-      fail(argument + " has " + pointer_text(view) + ", which is not a multiple of " +
+      fail(argument() + " has " + pointer_text(view) + ", which is not a multiple of " +
            std::to_string(alignment) + ", the size of " + tessera::to_string(view.dtype()));
     }
     if (state_ == nullptr) {
-      fail(argument + " is device memory; this call runs on the host, copy it there first");
+      fail(argument() + " is device memory; this call runs on the host, copy it there first");
     }
     if (!state_->device) {
-      fail(argument +
+      fail(argument() +
                " is device memory, but this context has no device; make the Context from "
                "the cl_context that owns the memory",
            ErrorCode::foreign_context);
@@ -153,19 +165,19 @@ void Door::check_memory(const char* name, const View& view) const {
   }
   if (view.host_data() == nullptr) {
     if (form_ == Form::question) return;
-    fail(argument + " has " + std::to_string(view.size()) +
+    fail(argument() + " has " + std::to_string(view.size()) +
          " elements but a null pointer; give host memory or a cl_mem");
   }
   if (reinterpret_cast<std::uintptr_t>(view.host_data()) % alignment != 0) {
-    fail(argument + " has " + pointer_text(view) + ", which is not aligned to " +
+    fail(argument() + " has " + pointer_text(view) + ", which is not aligned to " +
          std::to_string(alignment) + " bytes, the size of " + tessera::to_string(view.dtype()));
   }
 }
 
 void Door::wrong_shape(const char* name, const View& view, const Dims& expected,
-                       const std::string& source) const {
+                       const Source& source) const {
   fail(std::string(name) + " has shape " + to_string(view.extents()) + ", expected " +
-       to_string(expected) + ": " + source);
+       to_string(expected) + ": " + source.text());
 }
 
 std::int64_t Door::product(std::int64_t a, std::int64_t b, const char* what) const {
@@ -177,7 +189,7 @@ std::int64_t Door::product(std::int64_t a, std::int64_t b, const char* what) con
   return result;
 }
 
-std::int64_t Door::product(const Dims& extents, const char* what) const {
+std::int64_t Door::product(const Dims& extents, const char* name, const char* what) const {
   // An empty axis makes an empty array, however large the others are.
   for (auto extent : extents) {
     if (extent == 0) return 0;
@@ -185,7 +197,7 @@ std::int64_t Door::product(const Dims& extents, const char* what) const {
   std::int64_t result = 1;
   for (auto extent : extents) {
     if (__builtin_mul_overflow(result, extent, &result)) {
-      fail("the product of " + std::string(what) + " " + to_string(extents) +
+      fail("the product of " + std::string(name) + what + " " + to_string(extents) +
            " exceeds 2^63 - 1; split the call");
     }
   }
@@ -199,12 +211,11 @@ void Door::overlaps(const char* in_place, const char* in_place_of) const {
            a.device_memory() == b.device_memory() && a.byte_offset() == b.byte_offset() &&
            a.dtype() == b.dtype() && a.extents() == b.extents() && a.strides() == b.strides();
   };
-  for (std::size_t i = 0; i < outputs_.size(); ++i) {
-    const auto& out = outputs_[i];
+  for (const auto& out : outputs_) {
     if (!known(out.view)) continue;
-    for (std::size_t j = i + 1; j < outputs_.size(); ++j) {
-      if (known(outputs_[j].view) && overlap(out.view, outputs_[j].view)) {
-        fail(std::string(out.name) + " and " + outputs_[j].name +
+    for (const auto* other = &out + 1; other != outputs_.end(); ++other) {
+      if (known(other->view) && overlap(out.view, other->view)) {
+        fail(std::string(out.name) + " and " + other->name +
              " overlap in memory; outputs must be apart from each other");
       }
     }

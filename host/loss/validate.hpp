@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,6 +23,40 @@ enum class Form {
 };
 
 enum class Types { floating, integer, f32, i32, any };
+
+/// Where an expected shape comes from, put into words only when a message needs them.
+class Source {
+ public:
+  Source(std::string text) : owned_(std::move(text)) {}
+  /// "what [extents]more"; the extents, where given, must outlive it.
+  Source(const char* what, const Dims* extents = nullptr, const char* more = "")
+      : what_(what), extents_(extents), more_(more) {}
+  Source with(const char* more) const;
+  std::string text() const;
+
+ private:
+  std::string owned_{};
+  const char* what_ = "";
+  const Dims* extents_ = nullptr;
+  const char* more_ = "";
+};
+
+/// The announced views of a call, in place: an allocation of this size costs glibc's malloc tens of
+/// microseconds where a driver has left many small free blocks behind.
+class ViewList {
+ public:
+  void add(const char* name, const View& view) {
+    auto& slot = views_.at(static_cast<std::size_t>(count_++));
+    slot.name = name;
+    slot.view = view;
+  }
+  const dispatch::NamedView* begin() const noexcept { return views_.data(); }
+  const dispatch::NamedView* end() const noexcept { return views_.data() + count_; }
+
+ private:
+  std::array<dispatch::NamedView, 16> views_;  ///< more than an operator has of either kind
+  int count_ = 0;
+};
 
 /// Checks the arguments of one call. First every view is announced by `input` or `output`, then
 /// shapes are compared, then `overlaps` and `execution` look at memory and handles.
@@ -47,7 +82,7 @@ class Door {
   /// Error unless the view, where given, has these extents. `expected` is described by `source`,
   /// e.g. "the leading axes of x". Where () is expected, [1] is taken as it.
   template <class V>
-  void shape(const char* name, V& view, const Dims& expected, const std::string& source) const {
+  void shape(const char* name, V& view, const Dims& expected, const Source& source) const {
     if (!view || view.extents() == expected) return;
     if (expected.rank() == 0 && view.rank() == 1 && view.extents()[0] == 1) {
       view = view.reshaped({}, {});
@@ -58,7 +93,7 @@ class Door {
 
   /// a * b, or an error that names the product.
   std::int64_t product(std::int64_t a, std::int64_t b, const char* what) const;
-  std::int64_t product(const Dims& extents, const char* what) const;
+  std::int64_t product(const Dims& extents, const char* name, const char* what = "") const;
 
   /// Error when an output touches an input or another output. `in_place` names an output that may
   /// be the very view of the input `in_place_of`.
@@ -90,7 +125,7 @@ class Door {
   void check_view(const char* name, const View& view, Types types) const;
   void check_memory(const char* name, const View& view) const;
   [[noreturn]] void wrong_shape(const char* name, const View& view, const Dims& expected,
-                                const std::string& source) const;
+                                const Source& source) const;
   void positive_block(const std::string& name, std::int64_t value) const;
   void handles(cl_command_queue queue, const std::vector<cl_event>& wait_for,
                const MutableView& workspace);
@@ -98,8 +133,8 @@ class Door {
   const ContextState* state_;
   std::string operation_;
   Form form_;
-  std::vector<dispatch::NamedView> inputs_;
-  std::vector<dispatch::NamedView> outputs_;
+  ViewList inputs_;
+  ViewList outputs_;
 };
 
 /// The loss half of an operator's Inputs.
@@ -120,7 +155,7 @@ void check_options(const Door& door, const LossOptions& options);
 /// view in its normal shape. `source` names where `leading` comes from: "the leading axes of x".
 LossRequest check_loss(Door& door, Pass pass, const LossInputs& inputs, const Outputs& outputs,
                        const LossOptions& options, const Dims& leading, std::int64_t v,
-                       const std::string& source);
+                       const Source& source);
 
 /// Error naming the first row whose host label is neither ignore_index nor in the vocabulary.
 /// Waits for `wait_for` first: until then the labels may not have been written.

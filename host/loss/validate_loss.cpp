@@ -67,7 +67,7 @@ void finite(const Door& door, const char* name, float value) {
 }
 
 void check_outputs(Door& door, Pass pass, Outputs& out, const LossRequest& r,
-                   const std::string& source) {
+                   const Source& source) {
   const std::pair<const char*, MutableView*> rows[] = {{"lse", &out.lse},
                                                        {"argmax", &out.argmax},
                                                        {"label_logprob", &out.label_logprob},
@@ -89,14 +89,15 @@ void check_outputs(Door& door, Pass pass, Outputs& out, const LossRequest& r,
   door.output("statistics", out.statistics, Types::f32);
 
   if (r.options.reduction == Reduction::none) {
-    door.shape("loss", out.loss, r.leading, source + " (reduction none)");
+    door.shape("loss", out.loss, r.leading, source.with(" (reduction none)"));
   } else {
-    door.shape(
-        "loss", out.loss, {},
-        std::string("a single number (reduction ") + tessera::to_string(r.options.reduction) + ")");
+    door.shape("loss", out.loss, {},
+               r.options.reduction == Reduction::mean ? "a single number (reduction mean)"
+                                                      : "a single number (reduction sum)");
   }
   for (const auto& [name, view] : rows) door.shape(name, *view, r.leading, source);
-  door.shape("statistics", out.statistics, with_axis(r.leading, 2), source + ", then (max, sum)");
+  door.shape("statistics", out.statistics, with_axis(r.leading, 2),
+             source.with(", then (max, sum)"));
 }
 
 }  // namespace
@@ -122,7 +123,7 @@ void check_options(const Door& door, const LossOptions& o) {
 
 LossRequest check_loss(Door& door, Pass pass, const LossInputs& inputs, const Outputs& outputs,
                        const LossOptions& options, const Dims& leading, std::int64_t v,
-                       const std::string& source) {
+                       const Source& source) {
   check_options(door, options);
   check_shard(door, options, v);
   check_passes(door, pass, inputs, options);
@@ -130,7 +131,7 @@ LossRequest check_loss(Door& door, Pass pass, const LossInputs& inputs, const Ou
   LossRequest r;
   r.pass = pass;
   r.leading = leading;
-  r.b = door.product(leading, source.c_str());
+  r.b = door.product(leading, "the leading axes");
   r.v = v;
   r.is_shard = options.vocab_size_total > 0;
   r.v_total = r.is_shard ? options.vocab_size_total : v;
@@ -157,15 +158,16 @@ LossRequest check_loss(Door& door, Pass pass, const LossInputs& inputs, const Ou
              r.is_shard ? "one per word of the whole vocabulary (vocab_size_total)"
                         : "one per word of the vocabulary");
   if (options.reduction == Reduction::none) {
-    door.shape("dloss", in.dloss, leading, source + " (reduction none)");
+    door.shape("dloss", in.dloss, leading, source.with(" (reduction none)"));
   } else {
     door.shape("dloss", in.dloss, {},
-               std::string("the loss is a single number (reduction ") +
-                   tessera::to_string(options.reduction) + ")");
+               options.reduction == Reduction::mean
+                   ? "the loss is a single number (reduction mean)"
+                   : "the loss is a single number (reduction sum)");
   }
   door.shape("dlse", in.dlse, leading, source);
   door.shape("lse", in.lse, leading, source);
-  door.shape("statistics", in.statistics, with_axis(leading, 2), source + ", then (max, sum)");
+  door.shape("statistics", in.statistics, with_axis(leading, 2), source.with(", then (max, sum)"));
 
   r.labels = in.labels;
   r.weight = in.weight;

@@ -296,11 +296,15 @@ ProgramCache::Lease Call::kernel(const Specialisation& specialisation, const cha
 
 namespace {
 
-void set_raw(const cl::Kernel& kernel, cl_uint& index, std::size_t size, const void* value) {
-  const cl_int status = clSetKernelArg(kernel(), index, size, value);
+void check_argument(cl_int status, cl_uint index) {
   if (status != CL_SUCCESS) [[unlikely]] {
     throw_error(status, "clSetKernelArg", {}, "setting argument " + std::to_string(index));
   }
+}
+
+template <class T>
+void set_value(KernelObject& kernel, cl_uint& index, const T& value) {
+  check_argument(kernel.set(index, value), index);
   ++index;
 }
 
@@ -312,46 +316,46 @@ std::string entry_name(const cl::Kernel& kernel) {
 
 }  // namespace
 
-void Call::set_argument(const cl::Kernel& kernel, cl_uint& index, const Binding& value,
-                        bool& touches) {
-  set_raw(kernel, index, sizeof(cl_mem), &value.memory);
+void Call::set_argument(KernelObject& kernel, cl_uint& index, const Binding& value, bool& touches) {
+  check_argument(kernel.set_memory(index, value.memory), index);
+  ++index;
   const cl_long offset = value.offset;
-  set_raw(kernel, index, sizeof(offset), &offset);
+  set_value(kernel, index, offset);
   touches |= value.writes_caller;
 }
 
-void Call::set_argument(const cl::Kernel& kernel, cl_uint& index, std::int32_t value, bool&) {
-  set_raw(kernel, index, sizeof(value), &value);
+void Call::set_argument(KernelObject& kernel, cl_uint& index, std::int32_t value, bool&) {
+  set_value(kernel, index, value);
 }
 
-void Call::set_argument(const cl::Kernel& kernel, cl_uint& index, std::int64_t value, bool&) {
-  set_raw(kernel, index, sizeof(value), &value);
+void Call::set_argument(KernelObject& kernel, cl_uint& index, std::int64_t value, bool&) {
+  set_value(kernel, index, value);
 }
 
-void Call::set_argument(const cl::Kernel& kernel, cl_uint& index, float value, bool&) {
-  set_raw(kernel, index, sizeof(value), &value);
+void Call::set_argument(KernelObject& kernel, cl_uint& index, float value, bool&) {
+  set_value(kernel, index, value);
 }
 
-void Call::set_argument(const cl::Kernel& kernel, cl_uint& index, const Geometry& value, bool&) {
-  set_raw(kernel, index, sizeof(value), value.data());
+void Call::set_argument(KernelObject& kernel, cl_uint& index, const Geometry& value, bool&) {
+  set_value(kernel, index, value);
 }
 
-void Call::enqueue(ProgramCache::Lease kernel, const Range& range, bool touches) {
+void Call::enqueue(const KernelObject& kernel, const Range& range, bool touches) {
   // Nothing to do; OpenCL 1.2 refuses an empty range.
   if (std::find(range.global.begin(), range.global.end(), 0u) != range.global.end()) return;
   const bool driver_chooses = range.local[0] == 0;
   auto& flight = *impl_->flight;
-  if (touches) impl_->attempt.outputs_touched = true;
   cl_event event = nullptr;
   const cl_int status =
-      clEnqueueNDRangeKernel(flight.queue(), (*kernel)(), 3, nullptr, range.global.data(),
+      clEnqueueNDRangeKernel(flight.queue(), kernel.kernel()(), 3, nullptr, range.global.data(),
                              driver_chooses ? nullptr : range.local.data(), flight.wait_count(),
                              flight.wait_list(), &event);
   if (status != CL_SUCCESS) [[unlikely]] {
     throw_error(status, "clEnqueueNDRangeKernel", flight.device(),
-                "enqueuing kernel " + entry_name(*kernel));
+                "enqueuing kernel " + entry_name(kernel.kernel()));
   }
-  // The command holds the arguments by value from here on, so the kernel goes back to the cache.
+  if (touches) impl_->attempt.outputs_touched = true;  // a refused command has written nothing
+  // The command holds the arguments by value from here on: the kernel may go back to the cache.
   flight.issued(event);
 }
 

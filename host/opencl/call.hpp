@@ -29,7 +29,8 @@ struct Binding {
 /// Scratch of one call, in f32 words; as an argument it is a Binding.
 using Scratch = Binding;
 
-/// Extents (eight) and strides (eight) of leading axes, as a struct argument (cl_kernels/common/rows.cl).
+/// Extents (eight) and strides (eight) of leading axes, as a struct argument
+/// (cl_kernels/common/rows.cl).
 using Geometry = std::array<std::int64_t, 16>;
 
 /// Work sizes of a launch; `local` all 0: the driver's choice.
@@ -75,9 +76,9 @@ class Call {
 
   /// For calls that walk a large array piece by piece: what is staged so far stays until `finish`.
   void keep_staging();
-  /// Copies outputs staged since `keep_staging` back to the caller and frees their buffers and those
-  /// of the inputs staged since; Bindings made by that staging become invalid. Blocks when there is
-  /// any, does nothing for wrapped host memory and device memory.
+  /// Copies outputs staged since `keep_staging` back to the caller and frees their buffers and
+  /// those of the inputs staged since; Bindings made by that staging become invalid. Blocks when
+  /// there is any, does nothing for wrapped host memory and device memory.
   void release_staging();
 
   /// Enqueues a kernel. Args: Binding (two arguments), Geometry, std::int32_t,
@@ -89,7 +90,7 @@ class Call {
     cl_uint index = 0;
     bool touches = false;
     (set_argument(*lease, index, args, touches), ...);
-    enqueue(std::move(lease), range, touches);
+    enqueue(*lease, range, touches);
   }
   /// Reads scratch into memory that lives as long as the completion; valid after it.
   void read_back(const Scratch& from, std::int64_t words, std::shared_ptr<std::vector<float>> to);
@@ -102,13 +103,12 @@ class Call {
 
  private:
   ProgramCache::Lease kernel(const Specialisation& specialisation, const char* entry);
-  void set_argument(const cl::Kernel& kernel, cl_uint& index, const Binding& value, bool& touches);
-  void set_argument(const cl::Kernel& kernel, cl_uint& index, std::int32_t value, bool& touches);
-  void set_argument(const cl::Kernel& kernel, cl_uint& index, std::int64_t value, bool& touches);
-  void set_argument(const cl::Kernel& kernel, cl_uint& index, float value, bool& touches);
-  void set_argument(const cl::Kernel& kernel, cl_uint& index, const Geometry& value,
-                    bool& touches);
-  void enqueue(ProgramCache::Lease kernel, const Range& range, bool touches);
+  void set_argument(KernelObject& kernel, cl_uint& index, const Binding& value, bool& touches);
+  void set_argument(KernelObject& kernel, cl_uint& index, std::int32_t value, bool& touches);
+  void set_argument(KernelObject& kernel, cl_uint& index, std::int64_t value, bool& touches);
+  void set_argument(KernelObject& kernel, cl_uint& index, float value, bool& touches);
+  void set_argument(KernelObject& kernel, cl_uint& index, const Geometry& value, bool& touches);
+  void enqueue(const KernelObject& kernel, const Range& range, bool touches);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -29,6 +29,7 @@ Flight::Flight(std::shared_ptr<ContextState> state, Runtime& runtime, cl_command
       queue_(queue != nullptr ? queue : runtime.native_queue(), true),
       out_of_order_(runtime.is_out_of_order(queue_())),
       waits_(wait_for) {
+  events_.reserve(32);  // more than the commands of a small call
   caller_events_.reserve(wait_for.size());
   for (auto event : wait_for) caller_events_.emplace_back(event, true);
 }
@@ -38,15 +39,16 @@ Flight::~Flight() {
 }
 
 void Flight::issued(cl_event event) {
-  last_ = cl::Event(event, false);
+  events_.emplace_back(event, false);
   waited_ = false;
   waits_.clear();
   if (out_of_order_) waits_.push_back(event);
-  events_.push_back(last_);
   if (events_.size() >= most_unchecked_events) {
-    // A failed command stays, so that wait() reports it.
-    std::erase_if(events_,
-                  [&](const cl::Event& done) { return status_of(done, device()) == CL_COMPLETE; });
+    // A failed command stays, so that wait() reports it; the last one, so that it can be waited
+    // for.
+    std::erase_if(events_, [&](const cl::Event& done) {
+      return done() != event && status_of(done, device()) == CL_COMPLETE;
+    });
   }
 }
 
@@ -59,8 +61,8 @@ void Flight::wait_for_caller() {
 
 void Flight::wait() {
   if (!waited_) {
-    const cl_event last = last_();
-    const cl_int status = clWaitForEvents(1, &last);
+    const cl_event waited_for = last();
+    const cl_int status = clWaitForEvents(1, &waited_for);
     if (status != CL_SUCCESS && status != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) {
       wait_quietly();
       throw_error(status, "clWaitForEvents", device(), "waiting for the call");
@@ -73,29 +75,29 @@ void Flight::wait() {
 }
 
 void Flight::check_statuses() {
-  const auto events = std::exchange(events_, {});
-  for (const auto& event : events) {
+  cl_int failed = CL_SUCCESS;
+  for (const auto& event : events_) {
     const cl_int status = status_of(event, device());
-    if (status < 0) {
-      throw Error(classify(status), "a command failed on " + device() + " with status " +
-                                        code_name(status) +
-                                        " while it ran; check the driver "
-                                        "(clinfo), or choose another device or implementation");
-    }
+    if (status < 0 && failed == CL_SUCCESS) failed = status;
   }
+  if (events_.size() > 1) events_.erase(events_.begin(), events_.end() - 1);
+  if (failed == CL_SUCCESS) return;
+  throw Error(classify(failed), "a command failed on " + device() + " with status " +
+                                    code_name(failed) +
+                                    " while it ran; check the driver "
+                                    "(clinfo), or choose another device or implementation");
 }
 
 void Flight::wait_quietly() noexcept {
   // Memory must not be given back while commands may use it, so a refused wait is tried by other
   // means before giving up.
-  const cl_event last = last_();
-  const cl_int status = clWaitForEvents(1, &last);
+  const cl_event waited_for = last();
+  const cl_int status = clWaitForEvents(1, &waited_for);
   if (status != CL_SUCCESS && status != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST &&
       clFinish(queue_()) != CL_SUCCESS) {
-    clWaitForEvents(1, &last);
+    clWaitForEvents(1, &waited_for);
   }
   waited_ = true;
-  events_.clear();
 }
 
 cl_int enqueue_unmap(cl_command_queue queue, cl_mem memory, void* pointer, cl_uint wait_count,

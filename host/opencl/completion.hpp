@@ -41,8 +41,8 @@ class Flight {
   const cl_event* wait_list() const noexcept { return waits_.empty() ? nullptr : waits_.data(); }
   /// The event of a command just enqueued; takes the reference over.
   void issued(cl_event event);
-  bool anything_issued() const noexcept { return last_() != nullptr; }
-  cl_event last() const noexcept { return last_(); }
+  bool anything_issued() const noexcept { return !events_.empty(); }
+  cl_event last() const noexcept { return events_.empty() ? nullptr : events_.back()(); }
 
   /// Blocks until the caller's wait list is complete: host memory may only be looked at then.
   void wait_for_caller();
@@ -74,8 +74,8 @@ class Flight {
   const bool out_of_order_;
   std::vector<cl::Event> caller_events_;  // retained until the first command has run
   std::vector<cl_event> waits_;
-  std::vector<cl::Event> events_;  // commands whose status nobody has looked at
-  cl::Event last_;
+  // Commands whose status nobody has looked at, and the last one.
+  std::vector<cl::Event> events_;
   bool waited_ = true;
   std::vector<cl::Memory> memories_;
   std::vector<HostRanges::Lease> ranges_;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/opencl/program_cache.hpp"
 
+#include <algorithm>
+#include <bit>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <optional>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -15,37 +16,69 @@
 
 namespace tessera::opencl {
 
+cl_int KernelObject::set_word(cl_uint index, std::size_t size, const void* value,
+                              std::uint64_t word) {
+  auto& known = held(index);
+  known.is_set = false;  // until the driver has taken it
+  const cl_int status = clSetKernelArg(kernel_(), index, size, value);
+  if (status != CL_SUCCESS) return status;
+  known.word = word;
+  known.is_set = true;
+  return CL_SUCCESS;
+}
+
+cl_int KernelObject::set_bytes(cl_uint index, std::size_t size, const void* value) {
+  auto& known = held(index);
+  if (known.large < 0) {
+    large_.emplace_back(size);
+    known.large = static_cast<std::int32_t>(large_.size()) - 1;
+  }
+  auto& bytes = large_[static_cast<std::size_t>(known.large)];
+  if (known.is_set && std::memcmp(bytes.data(), value, size) == 0) return CL_SUCCESS;
+  known.is_set = false;
+  const cl_int status = clSetKernelArg(kernel_(), index, size, value);
+  if (status != CL_SUCCESS) return status;
+  std::memcpy(bytes.data(), value, size);
+  known.is_set = true;
+  return CL_SUCCESS;
+}
+
+cl_int KernelObject::set_memory(cl_uint index, cl_mem memory) {
+  auto& known = held(index);
+  if (memory == nullptr && known.is_set) return CL_SUCCESS;
+  known.is_set = false;
+  const cl_int status = clSetKernelArg(kernel_(), index, sizeof(memory), &memory);
+  known.is_set = status == CL_SUCCESS && memory == nullptr;
+  return status;
+}
+
 struct ProgramCache::Lease::Shelf {
   std::mutex* mutex = nullptr;  // the cache's
   std::string entry;
-  std::vector<cl::Kernel> idle;
+  std::vector<std::unique_ptr<KernelObject>> idle;
 };
 
 namespace {
 
-/// Looks a specialisation up without building a key string.
-struct KeyView {
-  std::string_view file;
-  std::string_view options;
-};
-struct KeyHash {
-  using is_transparent = void;
-  std::size_t operator()(const KeyView& key) const noexcept {
-    const std::hash<std::string_view> hash;
-    return hash(key.options) * 31 + hash(key.file);
+/// Hash of a specialisation, eight bytes at a time: each launch looks its program up.
+std::uint64_t hash_of(const Specialisation& key) noexcept {
+  std::uint64_t hash = 0;
+  const auto mix = [&](std::uint64_t word) {
+    // The multiplier is 2^64 / phi, odd; the rotation brings the high bits back down.
+    hash = std::rotl((hash ^ word) * 0x9e3779b97f4a7c15u, 32);
+  };
+  for (const std::string* text : {&key.options, &key.file}) {
+    const char* data = text->data();
+    std::size_t left = text->size();
+    mix(left);
+    for (std::uint64_t word = 0; left >= sizeof(word); left -= sizeof(word), data += sizeof(word)) {
+      std::memcpy(&word, data, sizeof(word));
+      mix(word);
+    }
+    for (; left > 0; --left) mix(static_cast<unsigned char>(*data++));
   }
-  std::size_t operator()(const Specialisation& key) const noexcept {
-    return (*this)(KeyView{key.file, key.options});
-  }
-};
-struct KeyEqual {
-  using is_transparent = void;
-  template <class A, class B>
-  bool operator()(const A& a, const B& b) const noexcept {
-    return std::string_view(a.file) == std::string_view(b.file) &&
-           std::string_view(a.options) == std::string_view(b.options);
-  }
-};
+  return hash;
+}
 
 std::string build_log(cl_program program, cl_device_id device) {
   std::size_t size = 0;
@@ -76,6 +109,7 @@ std::string first_error(const std::string& log) {
 struct ProgramCache::Impl {
   enum class Progress { building, ready, failed };
   struct Program {
+    Specialisation key;
     Progress progress = Progress::building;
     cl::Program program;
     std::optional<Error> failure;
@@ -87,7 +121,7 @@ struct ProgramCache::Impl {
   std::string device_name;
   std::mutex mutex;
   std::condition_variable changed;
-  std::unordered_map<Specialisation, std::shared_ptr<Program>, KeyHash, KeyEqual> programs;
+  std::unordered_multimap<std::uint64_t, std::shared_ptr<Program>> programs;  // by hash_of
   std::int64_t builds = 0;
 
   cl::Program build(const Specialisation& wanted) {
@@ -118,15 +152,21 @@ struct ProgramCache::Impl {
   /// The finished program of `wanted`, built by this thread or another.
   std::shared_ptr<Program> program(const Specialisation& wanted,
                                    std::unique_lock<std::mutex>& lock) {
-    auto found = programs.find(KeyView{wanted.file, wanted.options});
-    if (found != programs.end()) {
+    const std::uint64_t hash = hash_of(wanted);
+    const auto [first, last] = programs.equal_range(hash);
+    const auto found = std::find_if(first, last, [&](const auto& entry) {
+      const auto& key = entry.second->key;
+      return key.file == wanted.file && key.options == wanted.options;
+    });
+    if (found != last) {
       const auto program = found->second;
       changed.wait(lock, [&] { return program->progress != Progress::building; });
       if (program->progress == Progress::failed) throw Error(*program->failure);
       return program;
     }
     const auto program = std::make_shared<Program>();
-    programs.emplace(wanted, program);
+    program->key = wanted;
+    programs.emplace(hash, program);
     ++builds;
     lock.unlock();
     std::exception_ptr other;
@@ -143,7 +183,7 @@ struct ProgramCache::Impl {
     program->progress = program->failure ? Progress::failed : Progress::ready;
     // What may succeed next time is forgotten, for everybody who comes later.
     if (program->failure && program->failure->code() != ErrorCode::build_failed) {
-      programs.erase(wanted);
+      std::erase_if(programs, [&](const auto& entry) { return entry.second == program; });
     }
     changed.notify_all();
     if (other) std::rethrow_exception(other);
@@ -165,11 +205,11 @@ ProgramCache::ProgramCache(const cl::Context& context, const cl::Device& device)
 ProgramCache::~ProgramCache() = default;
 
 ProgramCache::Lease::Lease(Lease&& other) noexcept
-    : shelf_(std::exchange(other.shelf_, nullptr)), kernel_(std::move(other.kernel_)) {}
+    : shelf_(std::exchange(other.shelf_, nullptr)), object_(std::move(other.object_)) {}
 
 ProgramCache::Lease& ProgramCache::Lease::operator=(Lease&& other) noexcept {
   std::swap(shelf_, other.shelf_);
-  std::swap(kernel_, other.kernel_);
+  std::swap(object_, other.object_);
   return *this;
 }
 
@@ -177,14 +217,14 @@ ProgramCache::Lease::~Lease() {
   if (shelf_ == nullptr) return;
   std::lock_guard lock(*shelf_->mutex);
   try {
-    shelf_->idle.push_back(kernel_);
+    shelf_->idle.push_back(std::move(object_));
   } catch (...) {
     // No room to remember the kernel: it is released with the lease.
   }
 }
 
 ProgramCache::Lease ProgramCache::kernel(const Specialisation& specialisation,
-                                         const std::string& entry) {
+                                         std::string_view entry) {
   Lease lease;
   std::unique_lock lock(impl_->mutex);
   const auto program = impl_->program(specialisation, lock);
@@ -193,20 +233,21 @@ ProgramCache::Lease ProgramCache::kernel(const Specialisation& specialisation,
     if (candidate.entry == entry) shelf = &candidate;
   }
   if (shelf != nullptr && !shelf->idle.empty()) {
-    lease.kernel_ = std::move(shelf->idle.back());
+    lease.object_ = std::move(shelf->idle.back());
     shelf->idle.pop_back();
     lease.shelf_ = shelf;
     return lease;
   }
+  const std::string name(entry);
   cl_int status = CL_SUCCESS;
-  const cl_kernel made = clCreateKernel(program->program(), entry.c_str(), &status);
+  const cl_kernel made = clCreateKernel(program->program(), name.c_str(), &status);
   if (status != CL_SUCCESS) {
     throw_error(status, "clCreateKernel", impl_->device_name,
-                "making kernel " + entry + " of " + specialisation.file);
+                "making kernel " + name + " of " + specialisation.file);
   }
-  lease.kernel_ = cl::Kernel(made, false);
+  lease.object_ = std::make_unique<KernelObject>(cl::Kernel(made, false));
   if (shelf == nullptr) {
-    shelf = &program->shelves.emplace_back(Lease::Shelf{&impl_->mutex, entry, {}});
+    shelf = &program->shelves.emplace_back(Lease::Shelf{&impl_->mutex, name, {}});
   }
   lease.shelf_ = shelf;
   return lease;

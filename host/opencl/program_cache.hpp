@@ -2,9 +2,13 @@
 #pragma once
 
 #include <CL/opencl.hpp>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace tessera::opencl {
 
@@ -12,6 +16,49 @@ namespace tessera::opencl {
 struct Specialisation {
   std::string file;     ///< path inside cl_kernels
   std::string options;  ///< "-DENGINE_CPU=1 -DX_TYPE=1 ..."; part of the cache key
+};
+
+/// A kernel object and what its arguments hold. Drivers copy and check each argument that is set,
+/// so that in a steady call, where most have not changed, the setting costs as much as the
+/// launches.
+class KernelObject {
+ public:
+  explicit KernelObject(cl::Kernel kernel) : kernel_(std::move(kernel)) {}
+  const cl::Kernel& kernel() const noexcept { return kernel_; }
+
+  /// clSetKernelArg, left out where the argument holds this value already. Returns its status.
+  template <class T>
+  cl_int set(cl_uint index, const T& value) {
+    if constexpr (sizeof(T) <= sizeof(Held::word)) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, &value, sizeof(T));
+      auto& known = held(index);
+      if (known.is_set && known.word == word) return CL_SUCCESS;
+      return set_word(index, sizeof(T), &value, word);
+    } else {
+      return set_bytes(index, sizeof(T), &value);
+    }
+  }
+  /// The same for memory. Only null is left out: a handle that is the same may be that of another
+  /// buffer, made where the one before was released.
+  cl_int set_memory(cl_uint index, cl_mem memory);
+
+ private:
+  struct Held {
+    std::uint64_t word = 0;   ///< of a small argument
+    std::int32_t large = -1;  ///< index in large_
+    bool is_set = false;
+  };
+  Held& held(cl_uint index) {
+    if (index >= held_.size()) held_.resize(index + 1);
+    return held_[index];
+  }
+  cl_int set_word(cl_uint index, std::size_t size, const void* value, std::uint64_t word);
+  cl_int set_bytes(cl_uint index, std::size_t size, const void* value);
+
+  cl::Kernel kernel_;
+  std::vector<Held> held_;
+  std::vector<std::vector<std::byte>> large_;
 };
 
 /// Builds each specialisation once per Context, and lends cl_kernel objects (which hold their
@@ -28,19 +75,20 @@ class ProgramCache {
     Lease(Lease&&) noexcept;
     Lease& operator=(Lease&&) noexcept;
     ~Lease();
-    const cl::Kernel& operator*() const noexcept { return kernel_; }
+    KernelObject& operator*() const noexcept { return *object_; }
+    KernelObject* operator->() const noexcept { return object_.get(); }
 
    private:
     friend class ProgramCache;
     struct Shelf;  // where idle kernels of one entry wait; lives as long as the cache
     Shelf* shelf_ = nullptr;
-    cl::Kernel kernel_;
+    std::unique_ptr<KernelObject> object_;
   };
 
   /// Compiles on first use; threads that ask for the same specialisation wait for one build.
   /// A failed build throws Error build_failed with the compiler's log, is remembered, and throws
   /// the same again. (Running out of memory while building is not remembered.)
-  Lease kernel(const Specialisation& specialisation, const std::string& entry);
+  Lease kernel(const Specialisation& specialisation, std::string_view entry);
 
   /// Times the compiler ran so far, failures included (for tests and reports).
   std::int64_t builds() const noexcept;

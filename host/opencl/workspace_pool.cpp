@@ -32,7 +32,9 @@ struct WorkspacePool::Impl {
     }
     if (best == free.size()) return {};
     Block block = std::move(free[best]);
-    free.erase(free.begin() + static_cast<std::ptrdiff_t>(best));
+    // The order says nothing, and the last fills the gap without moving the others.
+    if (best + 1 != free.size()) free[best] = std::move(free.back());
+    free.pop_back();
     return block;
   }
 
@@ -91,7 +93,7 @@ WorkspacePool::Lease::~Lease() {
   auto& impl = *pool_->impl_;
   std::lock_guard lock(impl.mutex);
   try {
-    impl.free.push_back({buffer_, bytes_});
+    impl.free.push_back({std::move(buffer_), bytes_});
   } catch (...) {
     impl.bytes -= bytes_;  // no room to remember the block: it is freed with the lease
   }
