@@ -130,7 +130,7 @@ def figures():
 def tessera(folder):
     sampled = inputs.make(folder, 33, 40, 300, ["f32", "bf16"])
     a = type("A", (), dict(threads=1, timeout=60, tessera=peer, venv=str(folder), b=33, h=40,
-                           v=300))
+                           v=300, max_seconds=60))
     for dtype in ("f32", "bf16"):
         reference = np.load(folder / dtype / "reference.npz")
         for which in ("forward", "value_and_grad"):
@@ -138,11 +138,12 @@ def tessera(folder):
                 row = turns.Row("tessera.eigen", which, dtype, layout)
                 compare.start(row, a, folder / dtype, folder / "log")
                 compare.judge(row, a, reference, sampled, folder)
-                compare.measure_memory(row, a)
                 peaks = turns.Process([peer], folder / "peak.log", 1)
-                turns.take_turns(
-                    [row], lambda: peaks.ask("peak", 60, threads=1, dtype="f32")[
-                        "flops_per_second"], 2, 60, 60, lambda text: None)
+
+                def peak(peaks=peaks):
+                    return peaks.ask("peak", 60, threads=1, dtype="f32")["flops_per_second"]
+                compare.measure_memory(row, a, peak)
+                turns.take_turns([row], peak, 2, 60, 60, lambda text: None)
                 peaks.close()
                 check(not row.reason and len(row.samples) == 2, f"{row.reason} {row.samples}")
                 check({"loss_deviation", "call_bytes", "version"} <= row.facts.keys() and

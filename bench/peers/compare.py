@@ -71,9 +71,13 @@ def judge(row, a, reference, sampled, scratch):
             return row.fail(f"wrong {name}: off by {off:.2g} of its norm")
 
 
-def measure_memory(row, a):
+def measure_memory(row, a, peak):
+    before = peak()
     reply = row.asked("memory", a.timeout)
     if reply:
+        if reply["seconds"] > a.max_seconds:  # minutes: this call is its sample, too
+            row.samples.append({"round": 0, "seconds": reply["seconds"], "before": before,
+                                "after": peak()})
         extra = reply["peak_bytes"] - reply["before_bytes"]
         size = {"f32": 4, "bf16": 2}[row.dtype]
         own = size * a.h * (a.b + a.v) if row.which == "value_and_grad" else 0
@@ -81,8 +85,7 @@ def measure_memory(row, a):
 
 
 def measure(a, out):
-    """All rows, with their samples and facts."""
-    rows = []
+    """The rows of each pass and type, with their samples and facts, as they are done."""
     with tempfile.TemporaryDirectory(prefix="peers_") as scratch:
         scratch = pathlib.Path(scratch)
         say("making inputs and the reference in double")
@@ -104,7 +107,7 @@ def measure(a, out):
                         start(row, a, scratch / dtype,
                               out / f"logs/{row.peer}-{which}-{dtype}.log")
                         judge(row, a, reference, sampled, scratch)
-                        measure_memory(row, a)
+                        measure_memory(row, a, peak)
                         say(f"  {row.peer}: {row.reason or 'ready'}")
                     turns.take_turns(group, peak, a.rounds, a.max_seconds, a.timeout, say)
                 finally:
@@ -113,8 +116,7 @@ def measure(a, out):
                             row.process.close()
                     if meter:
                         meter.close()
-                rows += group
-    return rows
+                yield group
 
 
 def main():
@@ -124,14 +126,17 @@ def main():
     about = environment.machine(a.threads)
     about["command"] = a.command
     about["shape"] = f"B {a.b}, H {a.h}, V {a.v}"
+    rows = []
     try:
-        rows = measure(a, out)
+        for group in measure(a, out):
+            rows += group
+            about["versions"] = "; ".join(sorted({r.facts["version"] for r in rows
+                                                  if "version" in r.facts}))
+            (out / "machine.json").write_text(json.dumps(about, indent=1) + "\n",
+                                              encoding="utf-8")
+            tables.write(out, about, rows, (a.b, a.h, a.v), BASELINE)
     except turns.Failed as error:  # of the meter: without peaks no sample means anything
         sys.exit(f"run.py: error: {error}")
-    about["versions"] = "; ".join(sorted({r.facts["version"] for r in rows
-                                          if "version" in r.facts}))
-    (out / "machine.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    tables.write(out, about, rows, (a.b, a.h, a.v), BASELINE)
     say(f"results: {out}/table.md, summary.csv, samples.csv, chart.png")
 
 

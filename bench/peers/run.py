@@ -41,8 +41,9 @@ def arguments():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=9, help="samples of each peer")
     parser.add_argument("--max-seconds", type=float, default=60.0,
-                        help="of calls, after which a peer leaves with three samples or more")
-    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for one answer")
+                        help="of calls, after which a peer leaves with three samples or more, or "
+                             "after three times as many with fewer")
+    parser.add_argument("--timeout", type=float, default=1200.0, help="seconds for one answer")
     a = parser.parse_args()
     a.peers, a.dtypes, a.passes = (text.split(",") for text in (a.peers, a.dtypes, a.passes))
     for name, given, known in (("--peers", a.peers, PEERS), ("--dtypes", a.dtypes, DTYPES),

@@ -92,12 +92,17 @@ class Row:
 
 def take_turns(rows, peak, rounds, max_seconds, timeout, say):
     """Fills the rows' samples: A B C A B C ..., a peak sample between any two calls. A peer leaves
-    when it has taken max_seconds and three samples."""
-    spent = {row.peer: 0.0 for row in rows}
+    when it has taken max_seconds and three samples, or three times as long; one that has a sample
+    of its memory's call, which alone took as long, does not begin."""
+    def done(row):
+        return (spent[row.peer] > max_seconds * (1 if len(row.samples) >= 3 else 3) or
+                row in slow)
+    spent = {row.peer: sum(s["seconds"] for s in row.samples) for row in rows}
+    slow = [row for row in rows if row.samples]
     before = peak()
     for number in range(rounds):
         for row in rows:
-            if row.reason or (len(row.samples) >= 3 and spent[row.peer] > max_seconds):
+            if row.reason or done(row):
                 continue
             reply = row.asked("run", timeout)
             time.sleep(SETTLE)

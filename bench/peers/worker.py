@@ -71,14 +71,15 @@ class Worker:
         ctypes.CDLL(None).malloc_trim(0)
 
     def memory(self, request):
-        self.run(request)
+        if self.results is None:
+            self.run(request)  # the call that compiles
         self.drop()
         before = status_bytes("VmRSS")
         reset_peak_memory()
-        self.run(request)
+        seconds = self.run(request)["seconds"]
         peak = status_bytes("VmHWM")
         self.drop()
-        return {"before_bytes": before, "peak_bytes": peak}
+        return {"before_bytes": before, "peak_bytes": peak, "seconds": seconds}
 
     def save(self, request):
         grad_x, grad_w = self.peer.sample(self.results, request["rows"], request["columns"])
