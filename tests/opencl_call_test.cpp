@@ -357,6 +357,29 @@ TEST_P(OpenclCall, NoRowsAndNoDepthOnTheDevice) {
   }
 }
 
+TEST_P(OpenclCall, FewRowsAreOneChunkOrSeveral) {
+  // 64 rows are the most that the kernels for small calls take; chunks of some of them, and rows
+  // that do not count, need the general ones.
+  Context& context = shared_context();
+  for (const std::int64_t b : {1, 17, 48, 64, 65}) {
+    for (const Labels labels : {Labels::uniform, Labels::some_ignored, Labels::all_ignored}) {
+      Case c =
+          on_device("few_" + std::to_string(b) + "_" + std::to_string(static_cast<int>(labels)));
+      c.b = b;
+      c.labels = labels;
+      c.options.reduction = b % 2 == 0 ? Reduction::mean : Reduction::none;
+      for (const Pass pass : passes) run_case(GetParam(), pass, c);
+      const Expected& e = expected_of(c);
+      Arguments arguments(context, c, e.problem);
+      Results results(context, c, e, Pass::value_and_grad, GetParam());
+      const Plan plan = lce::plan(context, Pass::value_and_grad, arguments.linear(),
+                                  results.outputs(), results.linear_gradients(), c.options, on());
+      c.workspace_bytes = static_cast<std::size_t>(2 * plan.minimum_workspace_bytes);
+      run_case(GetParam(), Pass::value_and_grad, c);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, OpenclCall, testing::ValuesIn(device_implementations()),
                          implementation_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpenclCall);

@@ -168,5 +168,46 @@ TEST_F(LayerTest, ASteadyCallMakesNoObjectsButWrapsAndEvents) {
   }
 }
 
+TEST_F(LayerTest, SetsOnlyTheArgumentsThatChanged) {
+  const auto runtime = Runtime::open({});
+  const auto state = make_state(runtime);
+  const auto x = iota(64);
+  std::vector<float> y(64);
+  // x -> scratch of the pool -> y.
+  const auto arguments_set = [&](float a, const std::vector<float>& from) {
+    layer_.reset();
+    dispatch::Attempt attempt;
+    Call call(state, *runtime, {}, attempt);
+    const Binding in = call.read(View(from), "x");
+    const Binding out = call.write(MutableView(y), "y", false);
+    const Scratch between = call.scratch(64, "between");
+    auto dense = between;
+    launch_scale(call, in, dense, a, false);
+    launch_scale(call, dense, out, 1.0f, false, "-DOTHER");
+    call.finish()->wait_once();
+    EXPECT_EQ(y.back(), a * from.back());
+    return layer_.calls("set_kernel_arg");
+  };
+  EXPECT_EQ(arguments_set(2.0f, x), 20);
+  // The caller's memory is set always: a handle that is the same may be that of another buffer.
+  EXPECT_EQ(arguments_set(2.0f, x), 2);
+  EXPECT_EQ(arguments_set(3.0f, x), 3);
+  // The pool's memory is set again once the pool has freed something.
+  runtime->trim();
+  EXPECT_EQ(arguments_set(3.0f, x), 4);
+  EXPECT_EQ(arguments_set(3.0f, x), 2);
+  std::vector<float> other(64, 7.0f);
+  EXPECT_EQ(arguments_set(3.0f, other), 2);
+  // What the driver refused is unknown, and set the next time.
+  layer_.reset();
+  layer_.fail("set_kernel_arg", 2, CL_INVALID_ARG_VALUE);
+  dispatch::Attempt attempt;
+  EXPECT_THROW(run_scale(state, View(x), MutableView(y), 5.0f, true, {}, &attempt), Error);
+  EXPECT_GT(layer_.failed(), 0);
+  layer_.reset();
+  run_scale(state, View(x), MutableView(y), 5.0f, false)->wait_once();
+  EXPECT_EQ(y.back(), 5.0f * x.back());
+}
+
 }  // namespace
 }  // namespace tessera::opencl

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "host/engines/engine.hpp"
@@ -30,15 +31,48 @@ constexpr std::int64_t info_words = 16;  ///< cl_kernels/common/info.cl
 /// `per_element`, which every device can run.
 constexpr std::int64_t small_rows = 64;
 
-/// The program of every kernel here but `gather_values` of other types than f32.
-opencl::Specialisation program_of(const loss::LossRequest& r, const std::string& statistics) {
-  const DType classes = r.class_weight ? r.class_weight.dtype() : DType::f32;
-  return {"loss/loss.cl", type_option("LABEL_TYPE", r.labels.dtype()) + " " +
-                              type_option("CLASS_TYPE", classes) + statistics};
+std::string flags_text(int flags) {
+  const auto flag = [&](int bit) { return (flags & bit) != 0 ? "1" : "0"; };
+  return std::string(" -DWANT_CLASS=") + flag(1) + " -DWANT_EXP=" + flag(2) +
+         " -DWANT_ARGMAX=" + flag(4);
 }
 
-opencl::Specialisation gather_program(const opencl::Specialisation& program, DType type) {
-  if (type == DType::f32) return program;
+/// What statistics carry: 1 the class sums, 2 the sum of exp(logit) * logit, 4 argmax.
+int flags_of(const loss::LossRequest& request) {
+  const bool partial = static_cast<bool>(request.partial);
+  const bool smoothing = request.options.label_smoothing != 0.0f;
+  return (partial || smoothing ? 1 : 0) + (partial || request.outputs.entropy ? 2 : 0) +
+         (partial || request.outputs.argmax ? 4 : 0);
+}
+
+/// The program of every kernel here but `gather_values` of other types than f32. All there are, put
+/// into words once: a small call would spend longer on that than on a kernel.
+const opencl::Specialisation& program_of(const loss::LossRequest& r) {
+  constexpr DType label_types[] = {DType::i32, DType::i64};
+  constexpr DType class_types[] = {DType::f32, DType::bf16, DType::f16};
+  static const auto all = [&] {
+    std::vector<opencl::Specialisation> list;
+    for (const auto labels : label_types) {
+      for (const auto classes : class_types) {
+        for (int flags = 0; flags < 8; ++flags) {
+          opencl::Specialisation program{"loss/loss.cl", type_option("LABEL_TYPE", labels) + " " +
+                                                             type_option("CLASS_TYPE", classes) +
+                                                             flags_text(flags)};
+          program.hash = opencl::hash_of(program);
+          list.push_back(std::move(program));
+        }
+      }
+    }
+    return list;
+  }();
+  const DType classes = r.class_weight ? r.class_weight.dtype() : DType::f32;
+  const auto label_at = r.labels.dtype() == DType::i32 ? 0 : 1;
+  const auto class_at =
+      std::find(std::begin(class_types), std::end(class_types), classes) - std::begin(class_types);
+  return all[static_cast<std::size_t>((label_at * 3 + class_at) * 8 + flags_of(r))];
+}
+
+opencl::Specialisation gather_program(DType type) {
   return {"loss/prepare.cl", type_option("VALUE_TYPE", type)};
 }
 
@@ -68,23 +102,20 @@ std::int64_t loss_rows_words(const loss::LossRequest& request, std::int64_t tile
 }
 
 std::string statistics_options(const loss::LossRequest& request) {
-  const bool partial = static_cast<bool>(request.partial);
-  const bool smoothing = request.options.label_smoothing != 0.0f;
-  const auto flag = [](bool on) { return on ? "1" : "0"; };
-  return std::string(" -DWANT_CLASS=") + flag(partial || smoothing) +
-         " -DWANT_EXP=" + flag(partial || request.outputs.entropy) +
-         " -DWANT_ARGMAX=" + flag(partial || request.outputs.argmax);
+  return flags_text(flags_of(request));
 }
 
 std::vector<std::pair<opencl::Specialisation, std::string>> loss_kernels_of(
     const loss::LossRequest& r) {
-  const auto program = program_of(r, statistics_options(r));
+  const auto& program = program_of(r);
   std::vector<std::pair<opencl::Specialisation, std::string>> list;
   const auto add = [&](std::initializer_list<const char*> entries) {
     for (const char* entry : entries) list.emplace_back(program, entry);
   };
   for (const View* view : {&r.weight, &r.dloss, &r.dlse, &r.lse, &r.statistics}) {
-    if (*view) list.emplace_back(gather_program(program, view->dtype()), "gather_values");
+    if (!*view) continue;
+    const bool plain = view->dtype() == DType::f32;
+    list.emplace_back(plain ? program : gather_program(view->dtype()), "gather_values");
   }
   if (r.b <= small_rows) {
     add({"prepare_small"});
@@ -103,17 +134,23 @@ LossRows::LossRows(opencl::Call& call, const loss::LossRequest& request, std::in
       request_(request),
       tile_n_(tile_n),
       small_(request.b <= small_rows),
-      statistics_options_(engines::statistics_options(request)),
-      program_(program_of(request, statistics_options_)) {}
+      program_(program_of(request)) {}
 
 Scratch LossRows::gather(const View& view, const char* name, std::int64_t rows, int columns) {
   if (!view) return {};
   const Binding source = call_.read(view, name);
   const int axes = source.extents.rank() - (columns > 1 ? 1 : 0);
   const Scratch out = call_.scratch(rows * columns, name);
-  call_.launch(gather_program(program_, view.dtype()), "gather_values", per_element(rows), source,
-               geometry_of(source, axes), columns > 1 ? source.strides.back() : std::int64_t{0},
-               static_cast<std::int64_t>(columns), out, rows);
+  const auto launch = [&](const opencl::Specialisation& program) {
+    call_.launch(program, "gather_values", per_element(rows), source, geometry_of(source, axes),
+                 columns > 1 ? source.strides.back() : std::int64_t{0},
+                 static_cast<std::int64_t>(columns), out, rows);
+  };
+  if (view.dtype() == DType::f32) {
+    launch(program_);
+  } else {
+    launch(gather_program(view.dtype()));
+  }
   return out;
 }
 

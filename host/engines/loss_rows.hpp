@@ -65,7 +65,7 @@ class LossRows {
   DType class_type() const noexcept { return class_weight_.dtype; }
 
   /// -D options for kernels that make statistics.
-  const std::string& statistics_options() const noexcept { return statistics_options_; }
+  std::string statistics_options() const { return engines::statistics_options(request_); }
 
  private:
   /// A per-row output: written in place where its rows lie at one stride, else dense and scattered.
@@ -98,8 +98,7 @@ class LossRows {
   std::int64_t class_stride_ = 1;
   Output loss_, lse_, argmax_, label_logprob_, entropy_, z_loss_, statistics_;
   opencl::Binding partial_, scalar_loss_;
-  std::string statistics_options_;
-  opencl::Specialisation program_;
+  const opencl::Specialisation& program_;
 };
 
 }  // namespace tessera::engines

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "host/linear_cross_entropy/opencl_run.hpp"
+#include "host/linear_cross_entropy/opencl_memory.hpp"
 
 namespace tessera::linear_cross_entropy {
 namespace {
@@ -11,8 +11,7 @@ std::optional<std::string> why_unsupported(ContextState& state, const Request& r
                                            const std::string& family) {
   auto* runtime = opencl::runtime_of(state);
   if (runtime == nullptr) return "the context has no OpenCL device";
-  if (auto reason = engines::make_engine(family, runtime->facts())->why_unsupported())
-    return reason;
+  if (auto reason = runtime->keep<Memory>().why_unsupported(family, *runtime)) return reason;
   return engines::beyond_32_bits({{"B", request.loss.b}, {"H", request.h}, {"V", request.loss.v}});
 }
 
@@ -46,14 +45,15 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
     return run(state, without_empty_gradients(request), attempt, family);
   }
   auto& runtime = *opencl::runtime_of(*state);
-  const auto engine = engines::make_engine(family, runtime.facts());
-  const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
-  describe(attempt.dispatch, *engine, schedule, runtime.info());
+  const auto prepared = runtime.keep<Memory>().prepare(request, family, runtime);
+  const auto& schedule = prepared->schedule;
   engines::check_lent_workspace(request.execution.workspace, schedule.scratch_words);
   opencl::Call call(
       state, runtime,
       {request.execution.queue, request.execution.wait_for, request.execution.workspace}, attempt);
-  Run(call, request, *engine, schedule).enqueue();
+  Run(call, request, *prepared->engine, schedule, prepared->programs).enqueue();
+  // Only now, while the device works.
+  describe(attempt.dispatch, *prepared->engine, schedule, runtime.info());
   return call.finish();
 }
 

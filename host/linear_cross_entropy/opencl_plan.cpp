@@ -19,18 +19,6 @@ using engines::round_up;
 
 constexpr std::int64_t most_words = std::int64_t{1} << 44;  ///< of scratch: beyond any device
 
-/// Rows that count: known where the labels are in host memory, else all.
-std::int64_t counted_rows(const loss::LossRequest& r) {
-  if (!r.labels || r.labels.is_device() || !r.labels.host_data()) return r.b;
-  const loss::RowOffsets offsets(r.labels, r.labels.rank());
-  std::int64_t count = 0;
-  for (std::int64_t row = 0; row < r.b; ++row) {
-    count += loss::load_int(r.labels.host_data(), r.labels.dtype(), offsets(row)) !=
-             r.options.ignore_index;
-  }
-  return count;
-}
-
 /// Columns of w and grad_w that fit one allocation, densely or as they lie.
 std::int64_t columns_per_binding(const Request& r, const opencl::DeviceFacts& facts) {
   const std::int64_t v = r.loss.v;
@@ -225,6 +213,17 @@ Schedule base_schedule(const Request& r, const opencl::DeviceFacts& facts) {
 }
 
 }  // namespace
+
+std::int64_t counted_rows(const loss::LossRequest& r) {
+  if (!r.labels || r.labels.is_device() || !r.labels.host_data()) return r.b;
+  const loss::RowOffsets offsets(r.labels, r.labels.rank());
+  std::int64_t count = 0;
+  for (std::int64_t row = 0; row < r.b; ++row) {
+    count += loss::load_int(r.labels.host_data(), r.labels.dtype(), offsets(row)) !=
+             r.options.ignore_index;
+  }
+  return count;
+}
 
 std::int64_t Regions::total() const {
   std::int64_t sum = 0;

@@ -40,6 +40,9 @@ struct Schedule {
 Schedule make_schedule(const Request& request, const engines::Engine& engine,
                        const opencl::DeviceFacts& facts, const DeviceInfo& info);
 
+/// Rows that count: known where the labels are in host memory, else all.
+std::int64_t counted_rows(const loss::LossRequest& request);
+
 /// The least workspace_bytes for which make_schedule succeeds.
 std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engine& engine,
                                      const opencl::DeviceFacts& facts);

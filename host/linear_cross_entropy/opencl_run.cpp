@@ -30,18 +30,20 @@ AnyView columns_of(const AnyView& view, std::int64_t begin, std::int64_t count) 
 }  // namespace
 
 Run::Run(opencl::Call& call, const Request& request, const engines::Engine& engine,
-         const Schedule& schedule)
+         const Schedule& schedule, const Programs& programs)
     : call_(call),
       request_(request),
       engine_(engine),
       schedule_(schedule),
       rows_(call, request.loss, engine.tile_n()),
-      programs_(programs_of(request, engine, schedule, rows_.statistics_options())),
+      programs_(programs),
       tile_n_(engine.tile_n()) {}
 
 void Run::enqueue() {
-  rows_.prepare();
+  // Everything is bound before the first launch: a worker that waits for the second goes to sleep.
   bind();
+  rows_.prepare();
+  call_.keep_staging();  // pieces of w and grad_w come and go, all this stays
   if (schedule_.v_outer) {
     vocabulary_outer();
   } else {
@@ -80,7 +82,6 @@ void Run::bind() {
     bias_stride_ = bias_.strides[0];
   }
   if (g.grad_bias) grad_bias_ = call_.write(g.grad_bias, "grad_bias", g.accumulate);
-  call_.keep_staging();  // pieces of w and grad_w come and go, all this stays
 }
 
 std::vector<Run::Piece> Run::pieces() const {
@@ -275,13 +276,16 @@ void Run::write_x(const Chunk& chunk) {
       static_cast<std::size_t>(std::max<std::int64_t>(1, ceil_div(request_.h, engine_.h_step())));
   const std::size_t group = engine_.lanes() == 1 ? 64 : 1;
   const std::size_t first = (h_steps + group - 1) / group * group;
+  // Known for labels in host memory, which are checked and counted before anything runs.
+  const bool every_row_counts =
+      !request_.loss.labels.is_device() && schedule_.rows == request_.loss.b;
   for (const auto& segment : grad_x_segments_) {
     call_.launch(programs_.write_x, "write_rows",
                  Range{{first, static_cast<std::size_t>(chunk.rows), 1}, {group, 1, 1}},
                  sums_x(chunk), narrow(schedule_.h_padded), request_.h, chunk.rows, rows_.info(),
                  rows_.rows(), chunk.begin, segment.bound, segment.geometry, segment.stride,
                  segment.begin, segment.end, std::int32_t{g.accumulate});
-    if (chunk.index > 0 || segment.end == segment.begin) continue;
+    if (chunk.index > 0 || segment.end == segment.begin || every_row_counts) continue;
     call_.launch(
         programs_.write_x, "write_excluded",
         Range{{first, static_cast<std::size_t>(segment.end - segment.begin), 1}, {group, 1, 1}},

@@ -24,8 +24,9 @@ std::vector<std::pair<opencl::Specialisation, std::string>> kernels_of(const Req
 /// One call: enqueues everything the schedule says, in order.
 class Run {
  public:
+  /// `programs`: of this request and schedule.
   Run(opencl::Call& call, const Request& request, const engines::Engine& engine,
-      const Schedule& schedule);
+      const Schedule& schedule, const Programs& programs);
   void enqueue();
 
  private:
@@ -66,7 +67,7 @@ class Run {
   const engines::Engine& engine_;
   const Schedule& schedule_;
   engines::LossRows rows_;
-  Programs programs_;
+  const Programs& programs_;
   std::int64_t tile_n_;
   std::vector<engines::Segment> x_segments_, grad_x_segments_;
   opencl::Binding bias_{}, grad_bias_{};

@@ -74,25 +74,33 @@ std::string to_string(const Dims& dims) {
   return text + "]";
 }
 
+void ViewList::add(const char* name, const View& view, std::int64_t reach) {
+  auto& entry = entries_.at(count_++);
+  entry.name = name;
+  entry.view = view;
+  entry.begin = view.is_device() ? static_cast<std::uint64_t>(view.byte_offset())
+                                 : reinterpret_cast<std::uintptr_t>(view.host_data());
+  entry.end = entry.begin + static_cast<std::uint64_t>(reach);
+}
+
 void Door::fail(const std::string& message, ErrorCode code) const {
   throw Error(code, operation_ + ": " + message);
 }
 
 void Door::input(const char* name, const View& view, Types types) {
   if (!view) return;
-  check_view(name, view, types);
-  inputs_.add(name, view);
+  inputs_.add(name, view, check_view(name, view, types));
 }
 
 void Door::output(const char* name, const MutableView& view, Types types) {
   if (!view) return;
-  check_view(name, view, types);
+  const std::int64_t reach = check_view(name, view, types);
   if (!elements_are_apart(view)) {
     fail(std::string(name) + " with extents " + to_string(view.extents()) + " and strides " +
          to_string(view.strides()) +
          " has elements that share memory; an output needs strides that keep them apart");
   }
-  outputs_.add(name, view);
+  outputs_.add(name, view, reach);
 }
 
 void Door::require(const char* name, const View& view, const char* why) const {
@@ -103,7 +111,7 @@ void Door::refuse(const char* name, const View& view, const char* why) const {
   if (view) fail(std::string(name) + " is given; " + why);
 }
 
-void Door::check_view(const char* name, const View& view, Types types) const {
+std::int64_t Door::check_view(const char* name, const View& view, Types types) const {
   // Messages are put together only where they are thrown: a tiny call is mostly these checks.
   const auto argument = [&] { return std::string(name); };
   if (!accepts(types, view.dtype())) {
@@ -121,7 +129,7 @@ void Door::check_view(const char* name, const View& view, Types types) const {
            " is negative, the least is 0; copy the array or reverse the other operands");
     }
   }
-  if (product(view.extents(), name, "'s extents") == 0) return;
+  if (product(view.extents(), name, "'s extents") == 0) return 0;
   // The reach in bytes must be a number, so that offsets everywhere below are.
   const auto bytes = static_cast<std::int64_t>(size_of(view.dtype()));
   std::int64_t reach = 1;
@@ -137,6 +145,7 @@ void Door::check_view(const char* name, const View& view, Types types) const {
          to_string(view.strides()) + " reaches beyond 2^63 bytes; check the strides");
   }
   check_memory(name, view);
+  return reach;
 }
 
 void Door::check_memory(const char* name, const View& view) const {
@@ -206,6 +215,10 @@ std::int64_t Door::product(const Dims& extents, const char* name, const char* wh
 
 void Door::overlaps(const char* in_place, const char* in_place_of) const {
   const auto known = [](const View& view) { return view.is_device() || view.host_data(); };
+  // Most arrays are apart as a whole; only where they are not does it matter how they interleave.
+  const auto touch = [&](const ViewList::Entry& a, const ViewList::Entry& b) {
+    return a.begin < b.end && b.begin < a.end && known(b.view) && overlap(a.view, b.view);
+  };
   const auto same = [](const View& a, const View& b) {
     return a.is_device() == b.is_device() && a.host_data() == b.host_data() &&
            a.device_memory() == b.device_memory() && a.byte_offset() == b.byte_offset() &&
@@ -214,13 +227,13 @@ void Door::overlaps(const char* in_place, const char* in_place_of) const {
   for (const auto& out : outputs_) {
     if (!known(out.view)) continue;
     for (const auto* other = &out + 1; other != outputs_.end(); ++other) {
-      if (known(other->view) && overlap(out.view, other->view)) {
+      if (touch(out, *other)) {
         fail(std::string(out.name) + " and " + other->name +
              " overlap in memory; outputs must be apart from each other");
       }
     }
     for (const auto& in : inputs_) {
-      if (!known(in.view) || !overlap(out.view, in.view)) continue;
+      if (!touch(out, in)) continue;
       const bool pair = in_place != nullptr && std::string(in_place) == out.name &&
                         std::string(in_place_of) == in.name;
       if (pair && same(out.view, in.view)) continue;

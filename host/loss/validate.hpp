@@ -45,17 +45,20 @@ class Source {
 /// microseconds where a driver has left many small free blocks behind.
 class ViewList {
  public:
-  void add(const char* name, const View& view) {
-    auto& slot = views_.at(static_cast<std::size_t>(count_++));
-    slot.name = name;
-    slot.view = view;
-  }
-  const dispatch::NamedView* begin() const noexcept { return views_.data(); }
-  const dispatch::NamedView* end() const noexcept { return views_.data() + count_; }
+  struct Entry {
+    const char* name;
+    View view;
+    std::uint64_t begin;  ///< address, or offset in device memory
+    std::uint64_t end;    ///< of the last byte it reaches
+  };
+  /// `reach`: bytes from element 0 to the end of the last element.
+  void add(const char* name, const View& view, std::int64_t reach);
+  const Entry* begin() const noexcept { return entries_.data(); }
+  const Entry* end() const noexcept { return entries_.data() + count_; }
 
  private:
-  std::array<dispatch::NamedView, 16> views_;  ///< more than an operator has of either kind
-  int count_ = 0;
+  std::array<Entry, 16> entries_;  ///< more than an operator has of either kind
+  std::size_t count_ = 0;
 };
 
 /// Checks the arguments of one call. First every view is announced by `input` or `output`, then
@@ -122,7 +125,8 @@ class Door {
   }
 
  private:
-  void check_view(const char* name, const View& view, Types types) const;
+  /// Returns the bytes that the view reaches.
+  std::int64_t check_view(const char* name, const View& view, Types types) const;
   void check_memory(const char* name, const View& view) const;
   [[noreturn]] void wrong_shape(const char* name, const View& view, const Dims& expected,
                                 const Source& source) const;

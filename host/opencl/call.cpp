@@ -274,6 +274,7 @@ Scratch Call::scratch(std::int64_t words, const char* purpose) {
   } else {
     auto block = impl_->runtime().pool().acquire(bytes);
     scratch.memory = block.buffer()();
+    scratch.epoch = block.epoch();
     impl_->flight->keep(std::move(block));
   }
   impl_->scratch_bytes += bytes;
@@ -296,16 +297,17 @@ ProgramCache::Lease Call::kernel(const Specialisation& specialisation, const cha
 
 namespace {
 
-void check_argument(cl_int status, cl_uint index) {
+/// Throws what setting argument `index` gave, and goes on to the next.
+void check_argument(cl_int status, cl_uint& index) {
   if (status != CL_SUCCESS) [[unlikely]] {
     throw_error(status, "clSetKernelArg", {}, "setting argument " + std::to_string(index));
   }
+  ++index;
 }
 
 template <class T>
 void set_value(KernelObject& kernel, cl_uint& index, const T& value) {
   check_argument(kernel.set(index, value), index);
-  ++index;
 }
 
 std::string entry_name(const cl::Kernel& kernel) {
@@ -317,8 +319,7 @@ std::string entry_name(const cl::Kernel& kernel) {
 }  // namespace
 
 void Call::set_argument(KernelObject& kernel, cl_uint& index, const Binding& value, bool& touches) {
-  check_argument(kernel.set_memory(index, value.memory), index);
-  ++index;
+  check_argument(kernel.set_memory(index, value.memory, value.epoch), index);
   const cl_long offset = value.offset;
   set_value(kernel, index, offset);
   touches |= value.writes_caller;
@@ -343,13 +344,12 @@ void Call::set_argument(KernelObject& kernel, cl_uint& index, const Geometry& va
 void Call::enqueue(const KernelObject& kernel, const Range& range, bool touches) {
   // Nothing to do; OpenCL 1.2 refuses an empty range.
   if (std::find(range.global.begin(), range.global.end(), 0u) != range.global.end()) return;
-  const bool driver_chooses = range.local[0] == 0;
   auto& flight = *impl_->flight;
   cl_event event = nullptr;
   const cl_int status =
       clEnqueueNDRangeKernel(flight.queue(), kernel.kernel()(), 3, nullptr, range.global.data(),
-                             driver_chooses ? nullptr : range.local.data(), flight.wait_count(),
-                             flight.wait_list(), &event);
+                             range.local[0] == 0 ? nullptr : range.local.data(),
+                             flight.wait_count(), flight.wait_list(), &event);
   if (status != CL_SUCCESS) [[unlikely]] {
     throw_error(status, "clEnqueueNDRangeKernel", flight.device(),
                 "enqueuing kernel " + entry_name(kernel.kernel()));

@@ -24,6 +24,7 @@ struct Binding {
   Dims extents{};
   Dims strides{};
   bool writes_caller = false;  ///< launching with it touches a caller's output
+  std::int64_t epoch = 0;      ///< of pooled scratch, see WorkspacePool::Lease
 };
 
 /// Scratch of one call, in f32 words; as an argument it is a Binding.

@@ -29,7 +29,10 @@ Flight::Flight(std::shared_ptr<ContextState> state, Runtime& runtime, cl_command
       queue_(queue != nullptr ? queue : runtime.native_queue(), true),
       out_of_order_(runtime.is_out_of_order(queue_())),
       waits_(wait_for) {
-  events_.reserve(32);  // more than the commands of a small call
+  // More than a small call has.
+  events_.reserve(32);
+  blocks_.reserve(24);
+  ranges_.reserve(8);
   caller_events_.reserve(wait_for.size());
   for (auto event : wait_for) caller_events_.emplace_back(event, true);
 }

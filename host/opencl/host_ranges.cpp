@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/opencl/host_ranges.hpp"
 
-#include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "host/opencl/errors.hpp"
 
@@ -11,15 +11,23 @@ namespace tessera::opencl {
 
 struct HostRanges::Impl {
   struct Wrap {
+    const void* data;
+    std::int64_t bytes;
     cl::Buffer buffer;
-    int users = 0;
+    int users;
   };
-  using Key = std::pair<const void*, std::int64_t>;
 
   cl::Context context;
   std::string device;
   mutable std::mutex mutex;
-  std::map<Key, Wrap> wraps;
+  std::vector<Wrap> wraps;  // as many as calls in flight have: a handful
+
+  Wrap* find(const void* data, std::int64_t bytes) {
+    for (auto& wrap : wraps) {
+      if (wrap.data == data && wrap.bytes == bytes) return &wrap;
+    }
+    return nullptr;
+  }
 };
 
 HostRanges::HostRanges(const cl::Context& context, std::string device)
@@ -48,14 +56,16 @@ HostRanges::Lease::~Lease() {
   if (ranges_ == nullptr) return;
   auto& impl = *ranges_->impl_;
   std::lock_guard lock(impl.mutex);
-  const auto found = impl.wraps.find({data_, bytes_});
-  if (found != impl.wraps.end() && --found->second.users == 0) impl.wraps.erase(found);
+  auto* found = impl.find(data_, bytes_);
+  if (found == nullptr || --found->users > 0) return;
+  if (found != &impl.wraps.back()) *found = std::move(impl.wraps.back());
+  impl.wraps.pop_back();
 }
 
 HostRanges::Lease HostRanges::wrap(const void* data, std::int64_t bytes, const char* argument) {
   std::lock_guard lock(impl_->mutex);
-  auto found = impl_->wraps.find({data, bytes});
-  if (found == impl_->wraps.end()) {
+  auto* found = impl_->find(data, bytes);
+  if (found == nullptr) {
     cl_int status = CL_SUCCESS;
     // Read-write even for inputs: an output may turn out to be the same range (in place), and the
     // two must be one buffer. Kernels write only what is bound as an output.
@@ -67,15 +77,14 @@ HostRanges::Lease HostRanges::wrap(const void* data, std::int64_t bytes, const c
                   std::string("using the host memory of ") + argument + " (" +
                       std::to_string(bytes) + " bytes)");
     }
-    cl::Buffer buffer(memory, false);
-    found = impl_->wraps.emplace(Impl::Key{data, bytes}, Impl::Wrap{buffer, 0}).first;
+    found = &impl_->wraps.emplace_back(Impl::Wrap{data, bytes, cl::Buffer(memory, false), 0});
   }
-  ++found->second.users;
+  ++found->users;
   Lease lease;
   lease.ranges_ = this;
   lease.data_ = data;
   lease.bytes_ = bytes;
-  lease.memory_ = found->second.buffer();
+  lease.memory_ = found->buffer();
   return lease;
 }
 

@@ -43,30 +43,26 @@ cl_int KernelObject::set_bytes(cl_uint index, std::size_t size, const void* valu
   return CL_SUCCESS;
 }
 
-cl_int KernelObject::set_memory(cl_uint index, cl_mem memory) {
+cl_int KernelObject::set_memory(cl_uint index, cl_mem memory, std::int64_t epoch) {
   auto& known = held(index);
-  if (memory == nullptr && known.is_set) return CL_SUCCESS;
+  const auto word = static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(memory));
+  const bool stays = memory == nullptr || epoch != 0;
+  if (stays && known.is_set && known.word == word && known.epoch == epoch) return CL_SUCCESS;
   known.is_set = false;
   const cl_int status = clSetKernelArg(kernel_(), index, sizeof(memory), &memory);
-  known.is_set = status == CL_SUCCESS && memory == nullptr;
+  known.word = word;
+  known.epoch = epoch;
+  known.is_set = status == CL_SUCCESS && stays;
   return status;
 }
 
-struct ProgramCache::Lease::Shelf {
-  std::mutex* mutex = nullptr;  // the cache's
-  std::string entry;
-  std::vector<std::unique_ptr<KernelObject>> idle;
-};
-
-namespace {
-
-/// Hash of a specialisation, eight bytes at a time: each launch looks its program up.
 std::uint64_t hash_of(const Specialisation& key) noexcept {
   std::uint64_t hash = 0;
   const auto mix = [&](std::uint64_t word) {
     // The multiplier is 2^64 / phi, odd; the rotation brings the high bits back down.
     hash = std::rotl((hash ^ word) * 0x9e3779b97f4a7c15u, 32);
   };
+  // Eight bytes at a time: each launch looks its program up.
   for (const std::string* text : {&key.options, &key.file}) {
     const char* data = text->data();
     std::size_t left = text->size();
@@ -77,8 +73,16 @@ std::uint64_t hash_of(const Specialisation& key) noexcept {
     }
     for (; left > 0; --left) mix(static_cast<unsigned char>(*data++));
   }
-  return hash;
+  return hash != 0 ? hash : 1;
 }
+
+struct ProgramCache::Lease::Shelf {
+  std::mutex* mutex = nullptr;  // the cache's
+  std::string entry;
+  std::vector<std::unique_ptr<KernelObject>> idle;
+};
+
+namespace {
 
 std::string build_log(cl_program program, cl_device_id device) {
   std::size_t size = 0;
@@ -152,7 +156,7 @@ struct ProgramCache::Impl {
   /// The finished program of `wanted`, built by this thread or another.
   std::shared_ptr<Program> program(const Specialisation& wanted,
                                    std::unique_lock<std::mutex>& lock) {
-    const std::uint64_t hash = hash_of(wanted);
+    const std::uint64_t hash = wanted.hash != 0 ? wanted.hash : hash_of(wanted);
     const auto [first, last] = programs.equal_range(hash);
     const auto found = std::find_if(first, last, [&](const auto& entry) {
       const auto& key = entry.second->key;

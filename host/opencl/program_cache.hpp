@@ -16,7 +16,10 @@ namespace tessera::opencl {
 struct Specialisation {
   std::string file;     ///< path inside cl_kernels
   std::string options;  ///< "-DENGINE_CPU=1 -DX_TYPE=1 ..."; part of the cache key
+  /// hash_of both, where somebody who keeps it has formed it; 0: not yet.
+  std::uint64_t hash = 0;
 };
+std::uint64_t hash_of(const Specialisation& specialisation) noexcept;
 
 /// A kernel object and what its arguments hold. Drivers copy and check each argument that is set,
 /// so that in a steady call, where most have not changed, the setting costs as much as the
@@ -39,13 +42,15 @@ class KernelObject {
       return set_bytes(index, sizeof(T), &value);
     }
   }
-  /// The same for memory. Only null is left out: a handle that is the same may be that of another
-  /// buffer, made where the one before was released.
-  cl_int set_memory(cl_uint index, cl_mem memory);
+  /// The same for memory. A handle that is the same may be that of another buffer, made where the
+  /// one before was released: only null is left out, and pooled scratch while the pool has the
+  /// `epoch` (0: no scratch of the pool) in which the argument was set.
+  cl_int set_memory(cl_uint index, cl_mem memory, std::int64_t epoch);
 
  private:
   struct Held {
     std::uint64_t word = 0;   ///< of a small argument
+    std::int64_t epoch = 0;   ///< of memory
     std::int32_t large = -1;  ///< index in large_
     bool is_set = false;
   };

@@ -2,6 +2,9 @@
 #include "host/opencl/runtime.hpp"
 
 #include <algorithm>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "host/opencl/completion.hpp"
 #include "host/opencl/device_select.hpp"
@@ -62,6 +65,8 @@ struct Runtime::Impl {
   std::unique_ptr<ProgramCache> programs;
   std::unique_ptr<WorkspacePool> pool;
   std::unique_ptr<HostRanges> host_ranges;
+  std::mutex kept_mutex;
+  std::vector<std::pair<const void*, std::shared_ptr<void>>> kept;
 
   void start(const FoundDevice& found) {
     info = found.info;
@@ -272,6 +277,14 @@ bool Runtime::is_out_of_order(cl_command_queue queue) const {
   return (queue_value<cl_command_queue_properties>(queue, CL_QUEUE_PROPERTIES,
                                                    "reading the queue's properties") &
           CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0;
+}
+
+void* Runtime::kept(const void* key, std::shared_ptr<void> (*make)()) {
+  std::lock_guard lock(impl_->kept_mutex);
+  for (const auto& [known, value] : impl_->kept) {
+    if (known == key) return value.get();
+  }
+  return impl_->kept.emplace_back(key, make()).second.get();
 }
 
 Runtime* runtime_of(ContextState& state) noexcept {

@@ -24,6 +24,7 @@ struct DeviceFacts {
   std::int64_t cache_bytes = 0;          ///< CL_DEVICE_GLOBAL_MEM_CACHE_SIZE
   std::int64_t native_float_vector = 1;  ///< CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT
   std::string extensions{};
+  friend bool operator==(const DeviceFacts&, const DeviceFacts&) = default;
 };
 
 class HostRanges;     // host_ranges.hpp
@@ -67,12 +68,22 @@ class Runtime final : public DeviceRuntime {
   /// Of the context's own queue or a caller's.
   bool is_out_of_order(cl_command_queue queue) const;
 
+  /// What an operator keeps for this device between calls: one T, made when first asked for. T is
+  /// thread-safe on its own.
+  template <class T>
+  T& keep() {
+    static const char key = 0;  // its address tells one T from another
+    return *static_cast<T*>(
+        kept(&key, [] { return std::static_pointer_cast<void>(std::make_shared<T>()); }));
+  }
+
   /// For tests: another kind of device ("not zero_copy" takes the staged path on any machine). Only
   /// while no call runs.
   DeviceFacts& facts_for_test() noexcept;
 
  private:
   Runtime();
+  void* kept(const void* key, std::shared_ptr<void> (*make)());
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

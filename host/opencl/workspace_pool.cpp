@@ -10,8 +10,8 @@
 namespace tessera::opencl {
 
 struct WorkspacePool::Impl {
-  struct Block {
-    cl::Buffer buffer;
+  struct Block {  // owned; plain, so that taking one out of the list moves bytes only
+    cl_mem memory;
     std::int64_t bytes;
   };
 
@@ -21,6 +21,7 @@ struct WorkspacePool::Impl {
   std::vector<Block> free;
   std::int64_t bytes = 0;
   std::int64_t allocations = 0;
+  std::int64_t epoch = 1;  // grows whenever a block is freed
 
   /// The free block that fits best, taken out; an empty buffer when none does.
   Block take(std::int64_t wanted) {
@@ -30,11 +31,10 @@ struct WorkspacePool::Impl {
       if (free[i].bytes < wanted || free[i].bytes / 2 > wanted) continue;
       if (best == free.size() || free[i].bytes < free[best].bytes) best = i;
     }
-    if (best == free.size()) return {};
-    Block block = std::move(free[best]);
-    // The order says nothing, and the last fills the gap without moving the others.
-    if (best + 1 != free.size()) free[best] = std::move(free.back());
-    free.pop_back();
+    if (best == free.size()) return {nullptr, 0};
+    const Block block = free[best];
+    // In order, so that calls that are alike get the same blocks for the same regions.
+    free.erase(free.begin() + static_cast<std::ptrdiff_t>(best));
     return block;
   }
 
@@ -44,6 +44,8 @@ struct WorkspacePool::Impl {
     for (auto it = free.begin(); it != free.end(); ++it) {
       if (it->bytes < wanted && it->bytes >= wanted / 2) {
         bytes -= it->bytes;
+        clReleaseMemObject(it->memory);
+        ++epoch;
         free.erase(it);
         return;
       }
@@ -51,7 +53,11 @@ struct WorkspacePool::Impl {
   }
 
   void drop_all() {
-    for (const auto& block : free) bytes -= block.bytes;
+    for (const auto& block : free) {
+      bytes -= block.bytes;
+      clReleaseMemObject(block.memory);
+    }
+    ++epoch;
     free.clear();
   }
 
@@ -74,17 +80,19 @@ WorkspacePool::WorkspacePool(const cl::Context& context) : impl_(std::make_uniqu
   }
 }
 
-WorkspacePool::~WorkspacePool() = default;
+WorkspacePool::~WorkspacePool() { impl_->drop_all(); }
 
 WorkspacePool::Lease::Lease(Lease&& other) noexcept
     : pool_(std::exchange(other.pool_, nullptr)),
       buffer_(std::move(other.buffer_)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
+      bytes_(std::exchange(other.bytes_, 0)),
+      epoch_(other.epoch_) {}
 
 WorkspacePool::Lease& WorkspacePool::Lease::operator=(Lease&& other) noexcept {
   std::swap(pool_, other.pool_);
   std::swap(buffer_, other.buffer_);
   std::swap(bytes_, other.bytes_);
+  std::swap(epoch_, other.epoch_);
   return *this;
 }
 
@@ -93,18 +101,21 @@ WorkspacePool::Lease::~Lease() {
   auto& impl = *pool_->impl_;
   std::lock_guard lock(impl.mutex);
   try {
-    impl.free.push_back({std::move(buffer_), bytes_});
+    impl.free.push_back({buffer_(), bytes_});
+    buffer_() = nullptr;  // the list has it now
   } catch (...) {
     impl.bytes -= bytes_;  // no room to remember the block: it is freed with the lease
+    ++impl.epoch;
   }
 }
 
 WorkspacePool::Lease WorkspacePool::acquire(std::int64_t bytes) {
   Lease lease;
   std::lock_guard lock(impl_->mutex);
-  if (auto block = impl_->take(bytes); block.buffer() != nullptr) {
-    lease.buffer_ = std::move(block.buffer);
+  if (const auto block = impl_->take(bytes); block.memory != nullptr) {
+    lease.buffer_ = cl::Buffer(block.memory, false);
     lease.bytes_ = block.bytes;
+    lease.epoch_ = impl_->epoch;
     lease.pool_ = this;
     return lease;
   }
@@ -126,6 +137,7 @@ WorkspacePool::Lease WorkspacePool::acquire(std::int64_t bytes) {
   }
   lease.buffer_ = cl::Buffer(memory, false);
   lease.bytes_ = bytes;
+  lease.epoch_ = impl_->epoch;
   lease.pool_ = this;
   impl_->bytes += bytes;
   ++impl_->allocations;

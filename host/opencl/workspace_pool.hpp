@@ -22,12 +22,16 @@ class WorkspacePool {
     ~Lease();
     const cl::Buffer& buffer() const noexcept { return buffer_; }
     std::int64_t bytes() const noexcept { return bytes_; }
+    /// The pool's when the block was lent. While it stays the same no block has been freed, so that
+    /// a handle known from before is still that of the same buffer.
+    std::int64_t epoch() const noexcept { return epoch_; }
 
    private:
     friend class WorkspacePool;
     WorkspacePool* pool_ = nullptr;
     cl::Buffer buffer_;
     std::int64_t bytes_ = 0;
+    std::int64_t epoch_ = 0;
   };
 
   Lease acquire(std::int64_t bytes);    ///< throws Error out_of_memory after freeing what is unused

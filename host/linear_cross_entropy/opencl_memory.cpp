@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/linear_cross_entropy/opencl_memory.hpp"
+
+#include <bit>
+
+namespace tessera::linear_cross_entropy {
+namespace {
+
+/// Kinds of calls that are remembered; a program rarely has more than a few at a time.
+constexpr std::size_t most_calls = 32;
+
+}  // namespace
+
+/// Facts change in tests alone, which pretend to have another device.
+void Memory::check_facts(const opencl::Runtime& runtime) {
+  if (facts_ == runtime.facts()) return;
+  facts_ = runtime.facts();
+  verdicts_.clear();
+  calls_.clear();
+}
+
+std::optional<std::string> Memory::why_unsupported(const std::string& engine_name,
+                                                   const opencl::Runtime& runtime) {
+  std::lock_guard lock(mutex_);
+  check_facts(runtime);
+  for (const auto& known : verdicts_) {
+    if (known.engine_name == engine_name) return known.reason;
+  }
+  const auto engine = engines::make_engine(engine_name, runtime.facts());
+  return verdicts_.emplace_back(KnownVerdict{engine_name, engine->why_unsupported()}).reason;
+}
+
+Memory::Words Memory::key_of(const Request& r) {
+  Words words;
+  words.reserve(120);  // below 1 KiB, where glibc's malloc is quick; more is for exotic calls
+  const auto add = [&](auto... values) {
+    (words.push_back(static_cast<std::int64_t>(values)), ...);
+  };
+  const auto add_view = [&](const View& view) {
+    if (!view) return add(-1);
+    add(static_cast<int>(view.dtype()), view.rank(), view.is_device());
+    for (const auto extent : view.extents()) add(extent);
+    for (const auto stride : view.strides()) add(stride);
+  };
+  const auto& l = r.loss;
+  const auto& o = l.outputs;
+  const auto& g = r.gradients;
+  for (const View* view : {&r.x, &r.w, &r.bias, &l.labels, &l.weight, &l.class_weight, &l.dloss,
+                           &l.dlse, &l.lse, &l.statistics}) {
+    add_view(*view);
+  }
+  for (const MutableView* view :
+       {&o.loss, &o.lse, &o.argmax, &o.label_logprob, &o.entropy, &o.z_loss, &o.statistics,
+        &l.partial, &g.grad_x, &g.grad_w, &g.grad_bias}) {
+    add_view(*view);
+  }
+  const auto& options = l.options;
+  const auto& e = r.execution;
+  add(l.pass, l.b, l.v, l.v_total, l.is_shard, r.h, g.accumulate, options.reduction,
+      options.vocab_offset, options.vocab_size_total, counted_rows(l));
+  if (e.block_sizes) {
+    add(e.block_sizes->b_block_size, e.block_sizes->h_block_size, e.block_sizes->v_block_size);
+  }
+  add(e.workspace_bytes.has_value(), e.workspace_bytes.value_or(0));
+  for (const float value : {options.logsumexp_weight, options.logit_scale, options.logit_soft_cap,
+                            options.label_smoothing}) {
+    add(std::bit_cast<std::int32_t>(value));
+  }
+  return words;
+}
+
+std::shared_ptr<const Prepared> Memory::prepare(const Request& request,
+                                                const std::string& engine_name,
+                                                const opencl::Runtime& runtime) {
+  auto key = key_of(request);
+  {
+    std::lock_guard lock(mutex_);
+    check_facts(runtime);
+    for (const auto& known : calls_) {
+      if (known.key == key && known.engine_name == engine_name) return known.prepared;
+    }
+  }
+  const auto made = std::make_shared<Prepared>();
+  made->engine = engines::make_engine(engine_name, runtime.facts());
+  made->schedule = make_schedule(request, *made->engine, runtime.facts(), runtime.info());
+  auto& p = made->programs;
+  p = programs_of(request, *made->engine, made->schedule,
+                  engines::statistics_options(request.loss));
+  for (auto* program : {&p.pack_x, &p.forward, &p.gradient, &p.grad_w, &p.write_w, &p.write_bias,
+                        &p.grad_x, &p.write_x}) {
+    program->hash = opencl::hash_of(*program);
+  }
+  KnownCall entry{engine_name, std::move(key), made};
+  std::lock_guard lock(mutex_);
+  if (calls_.size() < most_calls) {
+    calls_.push_back(std::move(entry));
+  } else {
+    calls_[next_++ % most_calls] = std::move(entry);
+  }
+  return made;
+}
+
+}  // namespace tessera::linear_cross_entropy

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host/linear_cross_entropy/opencl_run.hpp"
+
+namespace tessera::linear_cross_entropy {
+
+/// What calls that are alike share: how they are cut, and what they compile.
+struct Prepared {
+  std::shared_ptr<const engines::Engine> engine;
+  Schedule schedule;
+  Programs programs;
+};
+
+/// Remembers what calls on one device have in common, because a tiny call would spend longer on
+/// putting it together than on its kernels. Thread-safe.
+class Memory {
+ public:
+  /// Why the engine of that name cannot serve this device.
+  std::optional<std::string> why_unsupported(const std::string& engine_name,
+                                             const opencl::Runtime& runtime);
+
+  /// `make_engine`, `make_schedule` and `programs_of`, remembered by all that they look at: views
+  /// without their addresses, how many rows count, options, blocks and bounds. (The tuned tables do
+  /// not change.)
+  std::shared_ptr<const Prepared> prepare(const Request& request, const std::string& engine_name,
+                                          const opencl::Runtime& runtime);
+
+ private:
+  using Words = std::vector<std::int64_t>;
+  struct KnownVerdict {
+    std::string engine_name;
+    std::optional<std::string> reason;
+  };
+  struct KnownCall {
+    std::string engine_name;
+    Words key;
+    std::shared_ptr<const Prepared> prepared;
+  };
+  void check_facts(const opencl::Runtime& runtime);
+  static Words key_of(const Request& request);
+
+  std::mutex mutex_;
+  opencl::DeviceFacts facts_;  ///< of the device that everything below is for
+  std::vector<KnownVerdict> verdicts_;
+  std::vector<KnownCall> calls_;
+  std::size_t next_ = 0;  ///< of calls_, replaced next when it is full
+};
+
+}  // namespace tessera::linear_cross_entropy
