@@ -307,13 +307,23 @@ void LossRows::coefficients(const Scratch& out, std::int64_t ld, std::int64_t ch
       stride = 2;
     }
   }
-  const bool per_row = r.options.reduction == Reduction::none;
+  const auto c = cotangents();
   call_.launch(program_, "coefficients", per_element(ld), out, static_cast<std::int32_t>(ld), info_,
-               rows_, chunk_begin, first, second, stride, weight_, class_of_label_, dloss_,
-               std::int64_t{per_row ? 1 : 0}, dlse_,
-               static_cast<std::int32_t>(r.options.reduction == Reduction::mean),
-               r.options.logsumexp_weight, r.options.label_smoothing,
-               static_cast<float>(r.v_total));
+               rows_, chunk_begin, first, second, stride, c.weight, c.class_of_label, c.dloss,
+               c.dloss_stride, c.dlse, c.mean, c.logsumexp_weight, c.label_smoothing, c.v_total);
+}
+
+LossRows::Cotangents LossRows::cotangents() const {
+  const auto& o = request_.options;
+  return {weight_,
+          class_of_label_,
+          dloss_,
+          o.reduction == Reduction::none ? 1 : 0,
+          dlse_,
+          static_cast<std::int32_t>(o.reduction == Reduction::mean),
+          o.logsumexp_weight,
+          o.label_smoothing,
+          static_cast<float>(request_.v_total)};
 }
 
 void LossRows::finish() {

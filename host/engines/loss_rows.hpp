@@ -50,6 +50,17 @@ class LossRows {
   /// statistics merged before (value_and_grad) or those given (backward).
   void coefficients(const opencl::Scratch& out, std::int64_t ld, std::int64_t chunk_begin);
 
+  /// What the gradient of a row depends on beside its statistics, in the order in which
+  /// cl_kernels/loss/coefficients.cl takes it; for kernels that form coefficients themselves.
+  struct Cotangents {
+    opencl::Scratch weight{}, class_of_label{}, dloss{};
+    std::int64_t dloss_stride = 0;
+    opencl::Scratch dlse{};
+    std::int32_t mean = 0;
+    float logsumexp_weight = 0.0f, label_smoothing = 0.0f, v_total = 0.0f;
+  };
+  Cotangents cotangents() const;
+
   /// Reduces the loss, scatters strided outputs, and arranges for the report of bad labels.
   void finish();
 

@@ -22,8 +22,15 @@ struct Schedule {
   BlockSource source = BlockSource::fallback;
   std::int64_t chunk_rows = 0;
   std::int64_t slices = 0;
+  bool fused = false;      ///< value_and_grad: a work-item takes a row through both passes
+  std::int64_t items = 1;  ///< fused: work-items,
+  std::int64_t keep = 0;   ///< each with room for this many exponentials
   std::int64_t scratch_words = 0;
 };
+
+/// Exponentials of a row that a CPU core keeps from one pass to the next: half of the second-level
+/// cache of current server cores, which OpenCL 1.2 does not report.
+constexpr std::int64_t most_kept = 128 * 1024;
 
 /// Work-items of a group: a CPU core streams a slice with its vectors alone.
 std::int64_t group_of(const engines::Engine& engine) { return engine.lanes() == 1 ? 64 : 1; }
@@ -52,11 +59,13 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
         return BlockSizes{b.b_block_size, round_up(b.v_block_size, unit)};
       },
       [&]() -> std::optional<BlockSizes> {
-        // Rows alone feed every core; few rows are cut into slices until they do. A slice of 8192
-        // columns keeps the statistics, 32 bytes each, far below the logits they come from.
+        // Rows alone feed every core; few rows are cut into slices until they do. A group of a GPU
+        // takes at most 8192 columns, for balance; a CPU core a row, since it sums in blocks.
         const std::int64_t wanted = 8 * facts.compute_units;
-        const std::int64_t pieces = std::max<std::int64_t>(
-            {1, ceil_div(wanted, std::max<std::int64_t>(r.loss.b, 1)), ceil_div(r.loss.v, 8192)});
+        const std::int64_t longest = engine.lanes() == 1 ? 8192 : std::int64_t{1} << 20;
+        const std::int64_t pieces =
+            std::max<std::int64_t>({1, ceil_div(wanted, std::max<std::int64_t>(r.loss.b, 1)),
+                                    ceil_div(r.loss.v, longest)});
         return BlockSizes{4096, std::max(unit, round_up(ceil_div(r.loss.v, pieces), unit))};
       });
   if (decision.block_sizes.v_block_size % unit != 0) {
@@ -72,6 +81,7 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
   s.blocks.v_block_size =
       std::min(s.blocks.v_block_size, round_up(std::max<std::int64_t>(r.loss.v, 1), unit));
   s.slices = ceil_div(std::max<std::int64_t>(r.loss.v, 1), s.blocks.v_block_size);
+  s.fused = s.slices == 1 && group_of(engine) == 1 && r.loss.pass == Pass::value_and_grad;
   s.chunk_rows = s.blocks.b_block_size;
   std::int64_t bytes = std::int64_t{64} << 20;
   if (facts.is_gpu) bytes = facts.global_memory_bytes / 16;
@@ -90,11 +100,21 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
                     scratch_of(r, engine, 1, s.slices) * 4));
   }
   s.scratch_words = scratch_of(r, engine, s.chunk_rows, s.slices);
+  if (s.fused) {
+    // Four a core: a core that another process slows down leaves rows to the rest.
+    s.items = std::clamp<std::int64_t>(4 * facts.compute_units, 1, s.chunk_rows);
+    const std::int64_t room =
+        (std::min(bytes - s.scratch_words * 4, facts.max_allocation_bytes) / 4) / s.items;
+    s.keep =
+        std::clamp<std::int64_t>(std::min(r.loss.v, most_kept), 0, std::max<std::int64_t>(room, 0));
+    s.keep = s.keep / 16 * 16;
+    if (s.keep > 0) s.scratch_words += engines::region_words(s.items * s.keep);
+  }
   return s;
 }
 
 struct Programs {
-  opencl::Specialisation forward, gradient;
+  opencl::Specialisation forward, gradient, fused;
 };
 
 Programs programs_of(const Request& r, const engines::Engine& engine) {
@@ -103,20 +123,24 @@ Programs programs_of(const Request& r, const engines::Engine& engine) {
   };
   const auto& o = r.loss.options;
   std::string shared = fmt::format(
-      "-DLANES={} -DGROUP={} {} -DV_CONTIGUOUS={} -DSOFT_CAP={} -DHAS_CLASS_WEIGHT={}",
+      "-DLANES={} -DGROUP={} {} -DV_CONTIGUOUS={} -DSCALED={} -DSOFT_CAP={} "
+      "-DHAS_CLASS_WEIGHT={}",
       engine.lanes(), group_of(engine), engines::type_option("LOGITS_TYPE", r.logits.dtype()),
-      contiguous(r.logits), o.logit_soft_cap != 0.0f ? 1 : 0, r.loss.class_weight ? 1 : 0);
+      contiguous(r.logits), o.logit_scale != 1.0f ? 1 : 0, o.logit_soft_cap != 0.0f ? 1 : 0,
+      r.loss.class_weight ? 1 : 0);
   if (r.loss.class_weight) {
     shared.append(" ").append(engines::type_option("CLASS_TYPE", r.loss.class_weight.dtype()));
   }
   Programs p;
   p.forward = {"softmax_cross_entropy/forward.cl", shared + engines::statistics_options(r.loss)};
   if (r.gradients.grad_logits) {
-    p.gradient = {
-        "softmax_cross_entropy/gradient.cl",
+    const auto options =
         fmt::format("{} {} -DOUT_CONTIGUOUS={} -DCLASS_GRADIENT={}", shared,
                     engines::type_option("OUT_TYPE", r.gradients.grad_logits.dtype()),
-                    contiguous(r.gradients.grad_logits), o.label_smoothing != 0.0f ? 1 : 0)};
+                    contiguous(r.gradients.grad_logits), o.label_smoothing != 0.0f ? 1 : 0);
+    p.gradient = {"softmax_cross_entropy/gradient.cl", options};
+    p.fused = {"softmax_cross_entropy/value_and_grad.cl",
+               options + engines::statistics_options(r.loss)};
   }
   return p;
 }
@@ -141,6 +165,9 @@ void enqueue(opencl::Call& call, const Request& r, const engines::Engine& engine
   if (r.loss.wants_values()) stats = call.scratch(8 * s.slices * s.chunk_rows, "statistics");
   if (r.loss.wants_gradients()) coefficients = call.scratch(5 * s.chunk_rows, "coefficients");
 
+  Scratch kept;
+  if (s.keep > 0) kept = call.scratch(s.items * s.keep, "exponentials");
+
   const auto group = static_cast<std::size_t>(group_of(engine));
   const auto grid = [&](std::int64_t row_count) {
     return Range{
@@ -148,36 +175,55 @@ void enqueue(opencl::Call& call, const Request& r, const engines::Engine& engine
         {group, 1, 1}};
   };
   const auto ld = static_cast<std::int32_t>(s.chunk_rows);
+  const auto for_each_pair = [&](const auto& launch) {
+    for (const auto& part : logits) {
+      for (const auto& to : out) {
+        if (std::max(part.begin, to.begin) < std::min(part.end, to.end)) launch(part, to);
+      }
+    }
+  };
+  const auto argmax_base = static_cast<std::int32_t>(o.vocab_offset);
   for (std::int64_t begin = 0; begin < r.loss.b; begin += s.chunk_rows) {
+    if (s.fused) {
+      const auto c = rows.cotangents();
+      for_each_pair([&](const auto& part, const auto& to) {
+        call.launch(programs.fused, "value_and_grad",
+                    Range{{static_cast<std::size_t>(s.items), 1, 1}, {1, 1, 1}}, part.bound,
+                    part.geometry, part.stride, part.begin, part.end, rows.class_weight(),
+                    rows.class_stride(), rows.info(), rows.rows(), rows.compact_labels(), begin,
+                    r.loss.v, stats, coefficients, ld, c.weight, c.class_of_label, c.dloss,
+                    c.dloss_stride, c.dlse, c.mean, c.logsumexp_weight, c.label_smoothing,
+                    c.v_total, kept, s.keep, to.bound, to.geometry, to.stride, to.begin, to.end,
+                    o.logit_scale, o.logit_soft_cap, argmax_base, std::int32_t{g.accumulate});
+      });
+      rows.merge(stats, s.slices, s.chunk_rows, begin);
+      continue;
+    }
     if (r.loss.wants_values()) {
       for (const auto& part : logits) {
         call.launch(programs.forward, "forward", grid(s.chunk_rows), part.bound, part.geometry,
                     part.stride, part.begin, part.end, rows.class_weight(), rows.class_stride(),
                     rows.info(), rows.rows(), rows.compact_labels(), begin, r.loss.v,
-                    s.blocks.v_block_size, stats, ld, o.logit_scale, o.logit_soft_cap,
-                    static_cast<std::int32_t>(o.vocab_offset));
+                    s.blocks.v_block_size, stats, ld, o.logit_scale, o.logit_soft_cap, argmax_base);
       }
       rows.merge(stats, s.slices, s.chunk_rows, begin);
     }
     if (!r.loss.wants_gradients()) continue;
     rows.coefficients(coefficients, s.chunk_rows, begin);
-    for (const auto& part : logits) {
-      for (const auto& to : out) {
-        if (std::max(part.begin, to.begin) >= std::min(part.end, to.end)) continue;
-        call.launch(programs.gradient, "gradient", grid(s.chunk_rows), part.bound, part.geometry,
-                    part.stride, part.begin, part.end, rows.class_weight(), rows.class_stride(),
-                    rows.info(), rows.rows(), rows.compact_labels(), begin, r.loss.v,
-                    s.blocks.v_block_size, coefficients, ld, to.bound, to.geometry, to.stride,
-                    to.begin, to.end, o.logit_scale, o.logit_soft_cap, std::int32_t{g.accumulate});
-      }
-    }
+    for_each_pair([&](const auto& part, const auto& to) {
+      call.launch(programs.gradient, "gradient", grid(s.chunk_rows), part.bound, part.geometry,
+                  part.stride, part.begin, part.end, rows.class_weight(), rows.class_stride(),
+                  rows.info(), rows.rows(), rows.compact_labels(), begin, r.loss.v,
+                  s.blocks.v_block_size, coefficients, ld, to.bound, to.geometry, to.stride,
+                  to.begin, to.end, o.logit_scale, o.logit_soft_cap, std::int32_t{g.accumulate});
+    });
   }
   // Rows that do not count come last: in place, their logits are gone after this.
   for (const auto& to : out) {
     if (to.end == to.begin) continue;
-    call.launch(programs.gradient, "gradient_excluded", grid(to.end - to.begin), rows.labels(),
-                r.loss.v, s.blocks.v_block_size, to.bound, to.geometry, to.stride, to.begin, to.end,
-                std::int32_t{g.accumulate});
+    call.launch(s.fused ? programs.fused : programs.gradient, "gradient_excluded",
+                grid(to.end - to.begin), rows.labels(), r.loss.v, s.blocks.v_block_size, to.bound,
+                to.geometry, to.stride, to.begin, to.end, std::int32_t{g.accumulate});
   }
   rows.finish();
 }
@@ -195,7 +241,7 @@ std::optional<std::string> why_unsupported(ContextState& state, const Request& r
 void describe(Dispatch& dispatch, const engines::Engine& engine, const Schedule& schedule,
               const DeviceInfo& info) {
   dispatch.implementation = "opencl." + engine.name();
-  dispatch.schedule = "streamed";
+  dispatch.schedule = schedule.fused ? "row_by_row" : "streamed";
   dispatch.device = info.name;
   dispatch.driver = info.driver;
   dispatch.block_sizes = to_named(schedule.blocks);
@@ -232,10 +278,14 @@ Plan plan(ContextState& state, const Request& request, const std::string& family
   result.minimum_workspace_bytes = scratch_of(request, *engine, 1, schedule.slices) * 4;
   auto kernels = engines::loss_kernels_of(request.loss);
   const auto programs = programs_of(request, *engine);
-  if (request.loss.wants_values()) kernels.emplace_back(programs.forward, "forward");
+  if (schedule.fused) {
+    kernels.emplace_back(programs.fused, "value_and_grad");
+  } else {
+    if (request.loss.wants_values()) kernels.emplace_back(programs.forward, "forward");
+    if (request.gradients.grad_logits) kernels.emplace_back(programs.gradient, "gradient");
+  }
   if (request.gradients.grad_logits) {
-    kernels.emplace_back(programs.gradient, "gradient");
-    kernels.emplace_back(programs.gradient, "gradient_excluded");
+    kernels.emplace_back(schedule.fused ? programs.fused : programs.gradient, "gradient_excluded");
   }
   for (const auto& [program, entry] : kernels) runtime.programs().kernel(program, entry);
   return result;

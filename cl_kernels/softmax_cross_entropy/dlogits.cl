@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradient of logits that exist, element by element: it may overwrite them (in place).
+#ifndef TESSERA_DLOGITS_CL
+#define TESSERA_DLOGITS_CL
+
+#include "common/logit.cl"
+#include "common/rows.cl"
+#include "softmax_cross_entropy/stream.cl"
+
+#define OUT_ARGUMENTS                                                              \
+  global ELEMENT(OUT_TYPE) * out, long out_offset, row_geometry out_geometry,      \
+      long out_v_stride, long out_segment_begin, long out_segment_end
+
+// One work-item's columns: stores whole vectors where they lie side by side.
+static inline void store_columns(global ELEMENT(OUT_TYPE) * out, long start, long stride, long count,
+                          lane_f values, int add) {
+#if OUT_TYPE == TYPE_F32 && OUT_CONTIGUOUS
+  if (count >= LANES) {
+    if (add) values += LANE_LOAD(out + start);
+    LANE_STORE(values, out + start);
+    return;
+  }
+#endif
+  float lanes[LANES];
+  LANE_STORE(values, lanes);
+  for (int lane = 0; lane < LANES && lane < count; ++lane) {
+    const long at = start + lane * stride;
+    STORE(OUT_TYPE, out, at, add ? LOAD(OUT_TYPE, out, at) + lanes[lane] : lanes[lane]);
+  }
+}
+
+#if STREAMS && OUT_CONTIGUOUS && !CLASS_GRADIENT && (OUT_TYPE == TYPE_F32 || OUT_TYPE == TYPE_BF16)
+#define STREAMS_GRADIENT 1
+// exp(88) is the last power of e below the largest float.
+#define LARGEST_DIFFERENCE 88.0f
+
+// coefficient * exp(logit - shift); exactly 0 where that is nothing beside 1. Statistics of the
+// caller's own may put a logit above them, and give what is large but no nonsense.
+static inline lane_f stream_dlogit(lane_f logit, lane_f shift, lane_f coefficient) {
+  lane_f d = logit - shift;
+  d = d > (lane_f)(LARGEST_DIFFERENCE) ? (lane_f)(LARGEST_DIFFERENCE) : d;
+  lane_f power, factor;
+  lane_exp_parts(d, &power, &factor);
+  return d < (lane_f)(LEAST_DIFFERENCE) ? (lane_f)(0.0f) : power * coefficient * factor;
+}
+
+#if OUT_TYPE == TYPE_F32
+#define STREAM_STORE(values, p) STORE_ANYWHERE(values, p)
+#else
+typedef struct __attribute__((packed)) {
+  LANE_CAT(ushort) value;
+} stream_out;
+typedef LANE_CAT(uint) lane_bits;
+// As float_to_bf16. Only an f32 logit brings a NaN that the carry could turn into something else.
+static inline lane_bits lane_bf16(lane_f value) {
+  const lane_bits u = LANE_CAT(as_uint)(value);
+  const lane_bits rounded = u + (lane_bits)(0x7fffu) + ((u >> 16) & (lane_bits)(1u));
+#if LOGITS_TYPE == TYPE_F32
+  return value == value ? rounded : u | (lane_bits)(0x400000u);
+#else
+  return rounded;
+#endif
+}
+#define STREAM_STORE(values, p) \
+  (((global stream_out*)(p))->value = LANE_CAT(convert_ushort)(lane_bf16(values) >> 16))
+#endif
+// Even and odd columns that lie in turns.
+#if OUT_TYPE == TYPE_BF16 && defined(__ENDIAN_LITTLE__)
+typedef struct __attribute__((packed)) {
+  lane_bits value;
+} stream_pairs;
+#define STREAM_STORE_PAIRS(even, odd, p)   \
+  (((global stream_pairs*)(p))->value = \
+       (lane_bf16(even) >> 16) | (lane_bf16(odd) & (lane_bits)(0xffff0000u)))
+#else
+#define STREAM_STORE_PAIRS(even, odd, p)                              \
+  {                                                                   \
+    float turns[2 * LANES];                                           \
+    const lane_f even_ = (even), odd_ = (odd);                        \
+    float evens[LANES], odds[LANES];                                  \
+    LANE_STORE(even_, evens);                                         \
+    LANE_STORE(odd_, odds);                                           \
+    for (int lane = 0; lane < LANES; ++lane) {                        \
+      turns[2 * lane] = evens[lane];                                  \
+      turns[2 * lane + 1] = odds[lane];                               \
+    }                                                                 \
+    STREAM_STORE(LANE_LOAD(turns), p);                                \
+    STREAM_STORE(LANE_LOAD(turns + LANES), (p) + LANES);              \
+  }
+#endif
+
+// Whole blocks of [begin, end) but for the label's column; returns where the rest begins. `row` and
+// `out` are the row's first columns.
+static inline long stream_gradient(global const ELEMENT(LOGITS_TYPE) * row,
+                                   global ELEMENT(OUT_TYPE) * out, long begin, long end,
+                                   lane_f shift, lane_f coefficient, float scale) {
+  for (; end - begin >= STREAM_BLOCK; begin += STREAM_BLOCK) {
+    global const ELEMENT(LOGITS_TYPE)* p = row + begin;
+    global ELEMENT(OUT_TYPE)* to = out + begin;
+#if OUT_TYPE == TYPE_F32
+    for (int v = 0; v < STREAM_BLOCK; v += LANES) {
+      const lane_f logit = SCALE_LOGIT(LANE_LOAD_TYPE(LOGITS_TYPE, p + v));
+      STREAM_STORE(stream_dlogit(logit, shift, coefficient), to + v);
+    }
+#else
+    // Rounding in a loop of its own: both together are more than a processor has in flight.
+    float values[STREAM_BLOCK];
+    for (int v = 0; v < STREAM_BLOCK; v += LANES) {
+      const lane_f logit = SCALE_LOGIT(LANE_LOAD_TYPE(LOGITS_TYPE, p + v));
+      LANE_STORE(stream_dlogit(logit, shift, coefficient), values + v);
+    }
+    for (int v = 0; v < STREAM_BLOCK; v += LANES) STREAM_STORE(LANE_LOAD(values + v), to + v);
+#endif
+  }
+  return begin;
+}
+
+#if KEEPS
+// The same of the columns [begin, end), from what was kept.
+static inline void stream_kept(const kept_columns* kept, global ELEMENT(OUT_TYPE) * out, long begin,
+                               long end, lane_f coefficient) {
+#define FROM_KEPT(e) ((e) > (lane_f)(LEAST_KEPT) ? (e) * coefficient : (lane_f)(0.0f))
+  for (; begin < end; begin += STREAM_BLOCK) {
+    global const float* e = kept->memory + begin;
+    global ELEMENT(OUT_TYPE)* to = out + begin;
+#ifdef LOAD_ODD
+    for (int v = 0; v < STREAM_BLOCK; v += 2 * LANES) {
+      const lane_f even = LOAD_ANYWHERE(e + v / 2);
+      const lane_f odd = LOAD_ANYWHERE(e + STREAM_BLOCK / 2 + v / 2);
+      STREAM_STORE_PAIRS(FROM_KEPT(even), FROM_KEPT(odd), to + v);
+    }
+#else
+    for (int v = 0; v < STREAM_BLOCK; v += LANES) {
+      const lane_f value = LOAD_ANYWHERE(e + v);
+      STREAM_STORE(FROM_KEPT(value), to + v);
+    }
+#endif
+  }
+}
+#endif
+#endif
+
+#if KEEPS && STREAMS
+#define KEPT_INPUT , const kept_columns* kept
+#else
+#define KEPT_INPUT
+#endif
+
+// Of the columns [v_begin, v_end) of a row whose logits begin at `base`, its gradient at `to`. `c`
+// holds the row's coefficients, [field][ld_].
+static inline void slice_gradient(global const ELEMENT(LOGITS_TYPE) * logits, long base,
+                                  long v_stride, CLASS_ARGUMENTS, long label, long v_begin,
+                                  long v_end, global const float* c, long ld_,
+                                  global ELEMENT(OUT_TYPE) * out, long to, long out_v_stride,
+                                  float scale, float cap, int add KEPT_INPUT) {
+  lane_row r;
+  r.shift = (lane_f)(c[ROW_SHIFT * ld_]);
+  r.inverse_sum = (lane_f)(c[ROW_INVERSE_SUM * ld_]);
+  r.p = (lane_f)(c[ROW_P * ld_]);
+  r.y = (lane_f)(c[ROW_Y * ld_]);
+  r.c = (lane_f)(c[ROW_C * ld_]);
+  long rest = v_begin;
+#ifdef STREAMS_GRADIENT
+  const lane_f coefficient = r.p * r.inverse_sum * (lane_f)(scale);
+  // NaN and infinite rows go the general way.
+  if (!add && all(isfinite(coefficient))) {
+    // In place, the label's logit is gone after this.
+    const int labelled = label >= v_begin && label < v_end;
+    const lane_f label_logit =
+        labelled ? SCALE_LOGIT((lane_f)(LOAD(LOGITS_TYPE, logits, base + label))) : (lane_f)(0.0f);
+#if KEEPS
+    if (kept->to > kept->from) {
+      stream_gradient(logits + base, out + to, v_begin, kept->from, r.shift, coefficient, scale);
+      stream_kept(kept, out + to, kept->from, kept->to,
+                  coefficient * lane_exp(kept->shift - r.shift));
+      rest = kept->to;
+    }
+#endif
+    rest = stream_gradient(logits + base, out + to, rest, v_end, r.shift, coefficient, scale);
+    if (labelled && label < rest) {
+      const lane_f g = lane_dlogit(label_logit, (lane_i)(-1), (lane_f)(0.0f), &r);
+      const lane_f dz = lane_dz(g, label_logit, scale, cap);
+      STORE(OUT_TYPE, out, to + label, LANE_FIRST(dz));
+    }
+  }
+#endif
+  FOR_COLUMNS(v, rest, v_end) {
+    const lane_f logit = LOGIT_OR(v, v_end, 0.0f);
+    const lane_i is_label = ((lane_i)((int)v) + LANE_INDEX) == (lane_i)((int)label);
+#if CLASS_GRADIENT
+    const lane_f classes = CLASSES_OR_0(v, v_end);
+#else
+    const lane_f classes = (lane_f)(0.0f);
+#endif
+    const lane_f g = lane_dlogit(logit, is_label, classes, &r);
+    store_columns(out, to + v * out_v_stride, out_v_stride, v_end - v,
+                  lane_dz(g, logit, scale, cap), add);
+  }
+}
+
+#endif
