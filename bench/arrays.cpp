@@ -156,14 +156,18 @@ Arrays::Arrays(Context& context, const Data& data, const Row& row, bool on_devic
       x = place(data.x.data(), key.x, {b, h}, {h, 1}, borrow);
       w = place(data.w.data(), key.w, {h, v}, w_strides(key), borrow);
     } else {
-      logits = place(data.logits.data(), key.x, {b, v}, {v, 1}, borrow);
+      logits = place(data.logits.data(), key.x, {b, v}, {v, 1}, borrow && !row.in_place);
+      if (row.in_place) {
+        grad_logits = on_device ? MutableView::device(logits.device_memory(), 0, key.x, {b, v})
+                                : host_.back()->mutable_view();
+      }
     }
     loss = make(DType::f32, {});
     statistics = make(DType::f32, {b, 2});
     if (row.gradients() && row.linear()) {
       if (row.grad_x) grad_x = make(key.x, {b, h});
       if (row.grad_w) grad_w = make(key.w, {h, v}, w_strides(key));
-    } else if (row.gradients()) {
+    } else if (row.gradients() && !row.in_place) {
       grad_logits = make(key.x, {b, v});
     }
   } catch (...) {
@@ -200,6 +204,15 @@ MutableView Arrays::make(DType type, const Dims& extents, const Dims& strides) {
   return MutableView::device(device_.back(), 0, type, extents, strides);
 }
 
+void Arrays::restore_logits(const Data& data) {
+  const auto bytes = static_cast<std::size_t>(logits.size()) * size_of(logits.dtype());
+  if (on_device_) {
+    write_memory(context_, logits.device_memory(), data.logits.data(), bytes);
+  } else {
+    std::memcpy(grad_logits.host_data(), data.logits.data(), bytes);
+  }
+}
+
 void Arrays::poison() {
   for (const MutableView* view : {&loss, &grad_x, &grad_w, &grad_logits}) {
     if (!*view) continue;
@@ -230,7 +243,7 @@ std::int64_t Arrays::bytes(const Row& row) {
   const auto of = [](DType type, std::int64_t count) {
     return count * static_cast<std::int64_t>(size_of(type));
   };
-  if (!row.linear()) return of(key.x, b * v) * (row.gradients() ? 2 : 1);
+  if (!row.linear()) return of(key.x, b * v) * (row.gradients() && !row.in_place ? 2 : 1);
   std::int64_t sum = of(key.x, b * h) + of(key.w, h * v);
   if (row.gradients() && row.grad_x) sum += of(key.x, b * h);
   if (row.gradients() && row.grad_w) sum += of(key.w, h * v);

@@ -45,6 +45,8 @@ class Arrays {
   MutableView statistics{};  ///< [B, 2]: forward writes it, backward reads it
   MutableView grad_x{}, grad_w{}, grad_logits{};
 
+  /// In place: the logits as they were before a call wrote its gradient over them.
+  void restore_logits(const Data& data);
   /// Fills every output with NaN.
   void poison();
   /// An output as the last call left it.

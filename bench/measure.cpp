@@ -40,16 +40,19 @@ double Peaks::best(peaks::Kind kind) {
 }
 
 Timing measure(Peaks& peaks, peaks::Kind kind, const Patience& patience,
-               const std::function<void(std::int64_t turn)>& body) {
+               const std::function<void(std::int64_t turn)>& body,
+               const std::function<void(std::int64_t turn)>& prepare,
+               std::int64_t repeats_at_most) {
   struct Sample {
     double seconds, before, after;
   };
   std::vector<Sample> samples;
   std::int64_t turn = 0;
+  if (prepare) prepare(turn);
   const double start = now();
   body(turn++);
   const auto repeats =
-      std::clamp<std::int64_t>(std::llround(shortest_sample / (now() - start)), 1, 1000);
+      std::clamp<std::int64_t>(std::llround(shortest_sample / (now() - start)), 1, repeats_at_most);
   peaks.best(kind);
 
   const auto counts = [&](const Sample& s) {
@@ -59,8 +62,13 @@ Timing measure(Peaks& peaks, peaks::Kind kind, const Patience& patience,
   const auto counted = [&] {
     return static_cast<int>(std::count_if(samples.begin(), samples.end(), counts));
   };
-  double before = peaks.sample(kind);
+  double before = 0.0;
   for (;;) {
+    if (prepare) {
+      for (std::int64_t i = 0; i < repeats; ++i) prepare(turn + i);
+    }
+    // A sample of the peak after preparing also leaves the caches as every sample finds them.
+    if (prepare || samples.empty()) before = peaks.sample(kind);
     const double begin = now();
     for (std::int64_t i = 0; i < repeats; ++i) body(turn++);
     const double seconds = (now() - begin) / static_cast<double>(repeats);

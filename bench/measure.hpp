@@ -49,9 +49,14 @@ struct Patience {
   double max_seconds = 12.0;
 };
 
+/// Calls that a short sample is made of, at most.
+constexpr std::int64_t most_repeats = 1000;
+
 /// Samples `body(turn)` until enough samples count, each between two samples of the peak `kind`.
+/// `prepare(turn)`, if any, comes before every call and is not timed.
 Timing measure(Peaks& peaks, peaks::Kind kind, const Patience& patience,
-               const std::function<void(std::int64_t turn)>& body);
+               const std::function<void(std::int64_t turn)>& body,
+               const std::function<void(std::int64_t turn)>& prepare, std::int64_t repeats_at_most);
 
 double now();
 

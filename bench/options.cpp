@@ -25,7 +25,10 @@ std::string Row::name() const {
   std::string text = fmt::format("{}/{}/{}/{}", to_string(p.op), tessera::to_string(pass),
                                  implementation, tessera::to_string(p.x));
   const std::string ignored = p.ignored > 0.0 ? fmt::format("/ignored{:g}", 100.0 * p.ignored) : "";
-  if (!linear()) return text + fmt::format("/B{}/V{}{}", p.shape.b, p.shape.v, ignored);
+  if (!linear()) {
+    return text +
+           fmt::format("/B{}/V{}{}{}", p.shape.b, p.shape.v, in_place ? "/in_place" : "", ignored);
+  }
   if (p.w != p.x) text += fmt::format(":{}", tessera::to_string(p.w));
   text += fmt::format("/{}/B{}/H{}/V{}", p.w_is_vh ? "vh" : "hv", p.shape.b, p.shape.h, p.shape.v);
   if (gradients() && !(grad_x && grad_w)) text += grad_x ? "/dx" : "/dw";
@@ -168,6 +171,8 @@ void add_options(CLI::App& app, Options& o) {
          },
          "which gradients of x and w to form (both)")
       ->type_name("both|x|w");
+  app.add_flag("--in-place", o.in_place,
+               "softmax_cross_entropy writes its gradient over the logits");
   app.add_option_function<std::string>(
          "--block-sizes",
          [&o](const std::string& text) {

@@ -35,6 +35,7 @@ struct Row {
   Pass pass = Pass::forward;
   std::string implementation{};  ///< with its family
   bool grad_x = true, grad_w = true;
+  bool in_place = false;  ///< the softmax: grad_logits is written over the logits
 
   bool linear() const { return problem.op == Operator::linear_cross_entropy; }
   bool gradients() const { return pass != Pass::forward; }
@@ -57,6 +58,7 @@ struct Options {
   std::int64_t tokens = 512;
   double ignored = 0.0;
   bool grad_x = true, grad_w = true;
+  bool in_place = false;
   std::optional<linear_cross_entropy::BlockSizes> block_sizes{};
   std::optional<std::int64_t> workspace_bytes{};
   std::string device{};

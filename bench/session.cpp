@@ -40,7 +40,15 @@ Bound bound_of(Peaks& peaks, const Row& row, const CostEstimate& cost, peaks::Ki
     if (seconds > bound.seconds) bound = {seconds, name};
   };
   consider(static_cast<double>(cost.flops), multiply, "multiplying");
-  consider(static_cast<double>(cost.bytes_ideal), memory, "memory");
+  if (row.in_place) {
+    // One update of every logit, and where its own statistics come first one look before it.
+    const auto logits = static_cast<double>(Arrays::bytes(row));
+    const double update = 2.0 * logits / peaks.best(peaks::Kind::read_modify_write);
+    const double look = row.values() ? logits / peaks.best(peaks::Kind::read) : 0.0;
+    if (update + look > bound.seconds) bound = {update + look, "memory"};
+  } else {
+    consider(static_cast<double>(cost.bytes_ideal), memory, "memory");
+  }
   consider(static_cast<double>(cost.transcendentals), peaks::Kind::exp, "exp");
   return bound;
 }
@@ -145,6 +153,7 @@ std::vector<Session::Planned> Session::plan() {
               if (!row.linear()) row.problem.shape.h = 0;
               row.pass = pass;
               row.grad_x = options_.grad_x, row.grad_w = options_.grad_w;
+              row.in_place = options_.in_place && !row.linear() && row.gradients();
               add_implementation(row, name);
             }
           }
@@ -203,17 +212,28 @@ void Session::measure_row(benchmark::State& state, const Row& row) {
   body(0);
   const double first = now() - (row.pass == Pass::backward ? backward_starts : start);
   for (const auto& a : arrays) a->poison();
+  // In place, every call needs its logits back.
+  std::function<void(std::int64_t)> prepare;
+  if (row.in_place) {
+    prepare = [&](std::int64_t turn) {
+      arrays[static_cast<std::size_t>(turn % sets)]->restore_logits(data);
+    };
+  }
 
   const auto multiply = peaks::multiplication(peaks.meter(), row.problem.x, row.problem.w);
   const auto bracket = row.linear()      ? multiply
+                       : row.in_place    ? peaks::Kind::read_modify_write
                        : row.gradients() ? peaks::Kind::copy
                                          : peaks::Kind::read;
   const Patience patience{options_.samples, min_seconds_, options_.max_seconds};
   std::int64_t turns = 0;
-  const Timing timing = measure(peaks, bracket, patience, [&](std::int64_t turn) {
-    body(turn);
-    ++turns;
-  });
+  const Timing timing = measure(
+      peaks, bracket, patience,
+      [&](std::int64_t turn) {
+        body(turn);
+        ++turns;
+      },
+      prepare, row.in_place ? sets : most_repeats);
 
   // The first set is judged, the others must be bitwise the same.
   Deviation deviation;

@@ -45,7 +45,7 @@ static inline lane_f stream_dlogit(lane_f logit, lane_f shift, lane_f coefficien
 }
 
 #if OUT_TYPE == TYPE_F32
-#define STREAM_STORE(values, p) STORE_ANYWHERE(values, p)
+#define STREAM_STORE(values, p) STORE_ANYWHERE(global, values, p)
 #else
 typedef struct __attribute__((packed)) {
   LANE_CAT(ushort) value;
@@ -121,17 +121,17 @@ static inline void stream_kept(const kept_columns* kept, global ELEMENT(OUT_TYPE
                                long end, lane_f coefficient) {
 #define FROM_KEPT(e) ((e) > (lane_f)(LEAST_KEPT) ? (e) * coefficient : (lane_f)(0.0f))
   for (; begin < end; begin += STREAM_BLOCK) {
-    global const float* e = kept->memory + begin;
+    local const float* e = kept->memory + begin;
     global ELEMENT(OUT_TYPE)* to = out + begin;
 #ifdef LOAD_ODD
     for (int v = 0; v < STREAM_BLOCK; v += 2 * LANES) {
-      const lane_f even = LOAD_ANYWHERE(e + v / 2);
-      const lane_f odd = LOAD_ANYWHERE(e + STREAM_BLOCK / 2 + v / 2);
+      const lane_f even = LOAD_ANYWHERE(local, e + v / 2);
+      const lane_f odd = LOAD_ANYWHERE(local, e + STREAM_BLOCK / 2 + v / 2);
       STREAM_STORE_PAIRS(FROM_KEPT(even), FROM_KEPT(odd), to + v);
     }
 #else
     for (int v = 0; v < STREAM_BLOCK; v += LANES) {
-      const lane_f value = LOAD_ANYWHERE(e + v);
+      const lane_f value = LOAD_ANYWHERE(local, e + v);
       STREAM_STORE(FROM_KEPT(value), to + v);
     }
 #endif

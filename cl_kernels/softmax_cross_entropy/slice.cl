@@ -30,55 +30,62 @@
 #define ADD_FORGET sum = fma(power, factor, sum);
 #define ADD_KEEP                                    \
   const lane_f e = power * factor;                  \
-  STORE_ANYWHERE(e, keep + v * LANES / LANE_SPAN);  \
+  STORE_ANYWHERE(local, e, keep + v * LANES / LANE_SPAN); \
   sum += e;
 
-// Adds the whole blocks of [begin, end) to the statistics; returns where the rest begins. `row` is
-// the row's first column.
+// Adds the whole blocks of [begin, end) to the statistics, whose s->max is the reference here and
+// `top` the maximum so far; returns where the rest begins. `row` is the row's first column.
+#define DEFINE_STREAM_BLOCKS(name, ADD_ONE, KEEPING)                                               \
+  static inline long name(lane_stats* s, lane_f* top_, global const ELEMENT(LOGITS_TYPE) * row,    \
+                          long begin, long end, float scale, kept_columns* kept) {                 \
+    lane_f top = *top_;                                                                            \
+    while (end - begin >= STREAM_BLOCK) {                                                          \
+      global const ELEMENT(LOGITS_TYPE)* p = row + begin;                                          \
+      local float* keep = KEEPING ? kept->memory + begin : 0;                                      \
+      const lane_f shift = stats_shift(s->max);                                                    \
+      lane_f sum = (lane_f)(0.0f);                                                                 \
+      STREAM_SUM(LOAD_EVEN, ADD_ONE)                                                               \
+      STREAM_SUM_ODD(ADD_ONE)                                                                      \
+      /* Also true where the reference is still -Inf and a finite logit has come. */               \
+      if (any(top > s->max + (lane_f)(MOST_DIFFERENCE))) {                                         \
+        stats_move(s, top);                                                                        \
+        /* What was kept is relative to another reference, and formed again for the gradient. */   \
+        if (KEEPING) kept->from = begin;                                                           \
+      } else {                                                                                     \
+        s->sum += sum;                                                                             \
+        begin += STREAM_BLOCK;                                                                     \
+      }                                                                                            \
+    }                                                                                              \
+    *top_ = top;                                                                                   \
+    return begin;                                                                                  \
+  }
+#ifdef LOAD_ODD
+#define STREAM_SUM_ODD(ADD_ONE)    \
+  keep += STREAM_BLOCK / 2;        \
+  STREAM_SUM(LOAD_ODD, ADD_ONE)
+#else
+#define STREAM_SUM_ODD(ADD_ONE)
+#endif
+DEFINE_STREAM_BLOCKS(stream_blocks, ADD_FORGET, 0)
+#if KEEPS
+DEFINE_STREAM_BLOCKS(stream_kept_blocks, ADD_KEEP, 1)
+#endif
+
 static inline long stream_statistics(lane_stats* s, global const ELEMENT(LOGITS_TYPE) * row,
                                      long begin, long end, float scale, kept_columns* kept) {
   if (end - begin < STREAM_BLOCK) return begin;
-  // s->max is the reference here, top the maximum: the first block brings both.
   lane_f top = s->max;
   for (int v = 0; v < STREAM_BLOCK; v += LANES) {
     const lane_f logit = SCALE_LOGIT(LANE_LOAD_TYPE(LOGITS_TYPE, row + begin + v));
     top = logit > top ? logit : top;
   }
   stats_move(s, top);
-  for (; end - begin >= STREAM_BLOCK; begin += STREAM_BLOCK) {
-    global const ELEMENT(LOGITS_TYPE)* p = row + begin;
-    lane_f sum;
-    for (;;) {
-      const lane_f shift = stats_shift(s->max);
-      sum = (lane_f)(0.0f);
 #if KEEPS
-      if (begin + STREAM_BLOCK <= kept->count) {
-        global float* keep = kept->memory + begin;
-        STREAM_SUM(LOAD_EVEN, ADD_KEEP)
-#ifdef LOAD_ODD
-        keep += STREAM_BLOCK / 2;
-        STREAM_SUM(LOAD_ODD, ADD_KEEP)
+  begin = stream_kept_blocks(s, &top, row, begin, end < kept->count ? end : kept->count, scale, kept);
+  kept->to = begin;
+  kept->shift = stats_shift(s->max);
 #endif
-        kept->to = begin + STREAM_BLOCK;
-        kept->shift = shift;
-      } else
-#endif
-      {
-        STREAM_SUM(LOAD_EVEN, ADD_FORGET)
-#ifdef LOAD_ODD
-        STREAM_SUM(LOAD_ODD, ADD_FORGET)
-#endif
-      }
-      // Also true where the reference is still -Inf and a finite logit has come.
-      if (!any(top > s->max + (lane_f)(MOST_DIFFERENCE))) break;
-      stats_move(s, top);
-#if KEEPS
-      // What was kept is relative to another reference, and formed again for the gradient.
-      if (begin + STREAM_BLOCK <= kept->count) kept->from = begin;
-#endif
-    }
-    s->sum += sum;
-  }
+  begin = stream_blocks(s, &top, row, begin, end, scale, kept);
   stats_move(s, top);
   // A lane of nothing but -Inf has summed what stands for 0. NaN compares false and stays.
   const lane_i empty = (top == (lane_f)(-INFINITY)) & (s->sum < (lane_f)(1.0f));

@@ -47,14 +47,14 @@ typedef LANE_CAT(uint) lane_u;
 typedef struct __attribute__((packed)) {
   lane_f value;
 } lane_f_anywhere;
-#define STORE_ANYWHERE(v, p) (((global lane_f_anywhere*)(p))->value = (v))
-#define LOAD_ANYWHERE(p) (((global const lane_f_anywhere*)(p))->value)
+#define STORE_ANYWHERE(space, v, p) (((space lane_f_anywhere*)(p))->value = (v))
+#define LOAD_ANYWHERE(space, p) (((space const lane_f_anywhere*)(p))->value)
 
 // Exponentials that the pass for the statistics kept for the gradient: those of the columns [from, to)
 // at memory + column (of a block of pairs first the even columns, then the odd ones), relative to
 // `shift`. KEEPS: a kernel does that.
 typedef struct {
-  global float* memory;
+  local float* memory;
   long count;  // columns that fit
   long from, to;
   lane_f shift;

@@ -22,15 +22,16 @@ struct Schedule {
   BlockSource source = BlockSource::fallback;
   std::int64_t chunk_rows = 0;
   std::int64_t slices = 0;
-  bool fused = false;      ///< value_and_grad: a work-item takes a row through both passes
-  std::int64_t items = 1;  ///< fused: work-items,
-  std::int64_t keep = 0;   ///< each with room for this many exponentials
+  bool fused = false;  ///< value_and_grad: a work-item takes a row through both passes
   std::int64_t scratch_words = 0;
 };
 
-/// Exponentials of a row that a CPU core keeps from one pass to the next: half of the second-level
-/// cache of current server cores, which OpenCL 1.2 does not report.
-constexpr std::int64_t most_kept = 128 * 1024;
+/// Exponentials of a row that a CPU keeps from one pass to the next: half of the local memory,
+/// which CPU drivers report as large as a core's own cache.
+std::int64_t kept_count(const opencl::DeviceFacts& facts) {
+  constexpr std::int64_t most = 128 * 1024;  // half of the caches of current server cores
+  return std::clamp<std::int64_t>(facts.local_memory_bytes / 2 / 4, 16, most) / 16 * 16;
+}
 
 /// Work-items of a group: a CPU core streams a slice with its vectors alone.
 std::int64_t group_of(const engines::Engine& engine) { return engine.lanes() == 1 ? 64 : 1; }
@@ -100,16 +101,6 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
                     scratch_of(r, engine, 1, s.slices) * 4));
   }
   s.scratch_words = scratch_of(r, engine, s.chunk_rows, s.slices);
-  if (s.fused) {
-    // Four a core: a core that another process slows down leaves rows to the rest.
-    s.items = std::clamp<std::int64_t>(4 * facts.compute_units, 1, s.chunk_rows);
-    const std::int64_t room =
-        (std::min(bytes - s.scratch_words * 4, facts.max_allocation_bytes) / 4) / s.items;
-    s.keep =
-        std::clamp<std::int64_t>(std::min(r.loss.v, most_kept), 0, std::max<std::int64_t>(room, 0));
-    s.keep = s.keep / 16 * 16;
-    if (s.keep > 0) s.scratch_words += engines::region_words(s.items * s.keep);
-  }
   return s;
 }
 
@@ -117,7 +108,8 @@ struct Programs {
   opencl::Specialisation forward, gradient, fused;
 };
 
-Programs programs_of(const Request& r, const engines::Engine& engine) {
+Programs programs_of(const Request& r, const engines::Engine& engine,
+                     const opencl::DeviceFacts& facts) {
   const auto contiguous = [](const View& view) {
     return view.strides().back() == 1 || view.extents().back() == 1 ? 1 : 0;
   };
@@ -140,17 +132,18 @@ Programs programs_of(const Request& r, const engines::Engine& engine) {
                     contiguous(r.gradients.grad_logits), o.label_smoothing != 0.0f ? 1 : 0);
     p.gradient = {"softmax_cross_entropy/gradient.cl", options};
     p.fused = {"softmax_cross_entropy/value_and_grad.cl",
-               options + engines::statistics_options(r.loss)};
+               fmt::format("{}{} -DKEPT_COUNT={}", options, engines::statistics_options(r.loss),
+                           kept_count(facts))};
   }
   return p;
 }
 
 /// One call: statistics and values of each chunk of rows, then its gradient.
 void enqueue(opencl::Call& call, const Request& r, const engines::Engine& engine,
-             const Schedule& s) {
+             const opencl::DeviceFacts& facts, const Schedule& s) {
   const auto& o = r.loss.options;
   const auto& g = r.gradients;
-  const auto programs = programs_of(r, engine);
+  const auto programs = programs_of(r, engine, facts);
   engines::LossRows rows(call, r.loss, engine.tile_n());
   rows.prepare();
   const auto logits =
@@ -164,9 +157,6 @@ void enqueue(opencl::Call& call, const Request& r, const engines::Engine& engine
   Scratch coefficients;
   if (r.loss.wants_values()) stats = call.scratch(8 * s.slices * s.chunk_rows, "statistics");
   if (r.loss.wants_gradients()) coefficients = call.scratch(5 * s.chunk_rows, "coefficients");
-
-  Scratch kept;
-  if (s.keep > 0) kept = call.scratch(s.items * s.keep, "exponentials");
 
   const auto group = static_cast<std::size_t>(group_of(engine));
   const auto grid = [&](std::int64_t row_count) {
@@ -187,14 +177,13 @@ void enqueue(opencl::Call& call, const Request& r, const engines::Engine& engine
     if (s.fused) {
       const auto c = rows.cotangents();
       for_each_pair([&](const auto& part, const auto& to) {
-        call.launch(programs.fused, "value_and_grad",
-                    Range{{static_cast<std::size_t>(s.items), 1, 1}, {1, 1, 1}}, part.bound,
-                    part.geometry, part.stride, part.begin, part.end, rows.class_weight(),
-                    rows.class_stride(), rows.info(), rows.rows(), rows.compact_labels(), begin,
-                    r.loss.v, stats, coefficients, ld, c.weight, c.class_of_label, c.dloss,
-                    c.dloss_stride, c.dlse, c.mean, c.logsumexp_weight, c.label_smoothing,
-                    c.v_total, kept, s.keep, to.bound, to.geometry, to.stride, to.begin, to.end,
-                    o.logit_scale, o.logit_soft_cap, argmax_base, std::int32_t{g.accumulate});
+        call.launch(programs.fused, "value_and_grad", grid(s.chunk_rows), part.bound, part.geometry,
+                    part.stride, part.begin, part.end, rows.class_weight(), rows.class_stride(),
+                    rows.info(), rows.rows(), rows.compact_labels(), begin, r.loss.v, stats,
+                    coefficients, ld, c.weight, c.class_of_label, c.dloss, c.dloss_stride, c.dlse,
+                    c.mean, c.logsumexp_weight, c.label_smoothing, c.v_total, to.bound, to.geometry,
+                    to.stride, to.begin, to.end, o.logit_scale, o.logit_soft_cap, argmax_base,
+                    std::int32_t{g.accumulate});
       });
       rows.merge(stats, s.slices, s.chunk_rows, begin);
       continue;
@@ -264,7 +253,7 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
   opencl::Call call(
       state, runtime,
       {request.execution.queue, request.execution.wait_for, request.execution.workspace}, attempt);
-  enqueue(call, request, *engine, schedule);
+  enqueue(call, request, *engine, runtime.facts(), schedule);
   return call.finish();
 }
 
@@ -277,7 +266,7 @@ Plan plan(ContextState& state, const Request& request, const std::string& family
   result.workspace_bytes = schedule.scratch_words * 4;
   result.minimum_workspace_bytes = scratch_of(request, *engine, 1, schedule.slices) * 4;
   auto kernels = engines::loss_kernels_of(request.loss);
-  const auto programs = programs_of(request, *engine);
+  const auto programs = programs_of(request, *engine, runtime.facts());
   if (schedule.fused) {
     kernels.emplace_back(programs.fused, "value_and_grad");
   } else {
