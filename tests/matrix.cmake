@@ -17,6 +17,15 @@ if(TESSERA_OPENCL)
   endforeach()
 endif()
 
+# Exponentials that value_and_grad keeps in local memory: room for a part of a row, and for none.
+if(TESSERA_OPENCL)
+  foreach(bytes IN ITEMS 16384 256)
+    add_test(NAME softmax_matrix_test_local_${bytes} COMMAND softmax_matrix_test --gtest_brief=1)
+    set_tests_properties(softmax_matrix_test_local_${bytes} PROPERTIES LABELS long TIMEOUT 900 ENVIRONMENT
+      "OPENCL_LAYERS=$<TARGET_FILE:tessera_test_layer>;TESSERA_TEST_IMPLEMENTATIONS=opencl.cpu;TESSERA_LAYER_LIMITS=local_memory=${bytes}")
+  endforeach()
+endif()
+
 # Measures the process's own memory, of which sanitizers take their share.
 if(TESSERA_OPENCL)
   tessera_test(opencl_call_test ${CMAKE_CURRENT_SOURCE_DIR}/opencl_call_test.cpp ONE_PROCESS

@@ -84,6 +84,65 @@ std::vector<Case> data(bool softmax) {
   return cases;
 }
 
+/// Rows of several blocks that a CPU streams: nothing asked for but sums of exponentials.
+std::vector<Case> streamed() {
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& name, auto change) {
+    Case c = base("softmax_streamed_" + name);
+    c.softmax = true;
+    c.b = 7;
+    // Two blocks of 16 lanes, eight of 4, and a tail that is a multiple of none.
+    c.v = 4096 + 77;
+    c.outputs = lse_bit | label_logprob_bit | z_loss_bit | statistics_bit;
+    c.block_sizes = {64, 64, 8192};
+    c.labels = Labels::some_ignored;
+    change(c);
+    cases.push_back(c);
+    if (c.accumulate || c.grad_x_type) return;
+    c.name += "_in_place";
+    c.in_place = true;
+    cases.push_back(c);
+  };
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
+    const auto typed = [&](const std::string& name, auto change) {
+      add(name + "_" + to_string(type), [&](Case& c) {
+        c.x_type = c.w_type = type;
+        change(c);
+      });
+    };
+    typed("plain", [](Case& c) { c.dlse = Cotangent::given; });
+    typed("ends", [](Case& c) { c.labels = Labels::ends; });
+    typed("scaled", [](Case& c) { c.options.logit_scale = -0.75f; });
+    typed("padded", [](Case& c) { c.x_layout = XLayout::padded; });
+    typed("slices", [](Case& c) { c.block_sizes = {64, 64, 2112}; });
+    if (type == DType::f16) continue;  // its range ends before most of what follows
+    for (const auto& [data, name] :
+         {std::pair{Data::rising, "rising"}, std::pair{Data::masked, "masked"},
+          std::pair{Data::masked_label, "masked_label"}, std::pair{Data::masked_row, "masked_row"},
+          std::pair{Data::nan_rows, "nan_rows"}, std::pair{Data::large_offset, "large_offset"},
+          std::pair{Data::large_spread, "large_spread"}, std::pair{Data::equal, "equal"},
+          std::pair{Data::dominating, "dominating"}}) {
+      typed(name, [data = data](Case& c) {
+        c.data = data;
+        const bool infinite =
+            data == Data::masked_label || data == Data::masked_row || data == Data::nan_rows;
+        if (infinite) c.options.reduction = Reduction::none;
+      });
+    }
+    const DType other = type == DType::f32 ? DType::bf16 : DType::f32;
+    typed("other_gradient", [=](Case& c) { c.grad_x_type = other; });
+    typed("other_gradient_nan", [=](Case& c) {
+      c.grad_x_type = other;
+      c.data = Data::nan_rows;
+      c.options.reduction = Reduction::none;
+    });
+    typed("accumulate", [](Case& c) { c.accumulate = true; });
+    typed("smoothing", [](Case& c) { c.options.label_smoothing = 0.1f; });
+    typed("from_lse", [](Case& c) { c.from_lse = true; });
+  }
+  return cases;
+}
+
 std::vector<Case> views() {
   std::vector<Case> cases;
   auto add = [&](const std::string& name, auto change) {

@@ -14,5 +14,6 @@ std::vector<Case> data(bool softmax);
 std::vector<Case> views();
 std::vector<Case> blocks();
 std::vector<Case> saturated();
+std::vector<Case> streamed();
 
 }  // namespace tessera::test

@@ -207,7 +207,17 @@ std::vector<Case> interpreted(bool softmax) {
        })) {
     cases.push_back(c);
   }
-  if (softmax) return shrunk(cases);
+  if (softmax) {
+    cases = shrunk(cases);
+    for (Case c : kept(streamed(), [](const Case& c) {
+           return ends_with_any(c.name, {"plain_f32_in_place", "plain_bf16_in_place"});
+         })) {
+      c.b = 2;
+      c.v = 1100;  // two blocks of 4 lanes and a tail
+      cases.push_back(c);
+    }
+    return cases;
+  }
   for (const Case& c : kept(types(), [](const Case& c) {
          return ends_with_any(c.name, {"f16_f16_vh", "f16_f16_hv", "f32_f32_hv"});
        })) {
@@ -269,13 +279,14 @@ std::vector<Case> linear_group(const std::string& group) {
 
 std::vector<std::string> softmax_groups() {
   if (tiny()) return names_of(interpreted(true));
-  return {"sizes", "types", "options", "data", "views"};
+  return {"sizes", "types", "options", "data", "views", "streamed"};
 }
 
 std::vector<Case> softmax_group(const std::string& group) {
   std::vector<Case> cases;
   if (group == "options") return options(true);
   if (group == "data") return data(true);
+  if (group == "streamed") return streamed();
   if (tiny()) return named(interpreted(true), group);
   if (group == "sizes") {
     for (Case c : sizes()) {

@@ -105,6 +105,9 @@ void make_logits(const Case& c, oracle::Problem& p, Numbers& numbers) {
         case Data::equal:
           value = 2.25;
           break;
+        case Data::rising:
+          value += 60.0 * static_cast<double>(8 * j / p.v);
+          break;
         case Data::one_hot_row:
           value *= row == 0 ? 1e3 : 1.0;
           break;

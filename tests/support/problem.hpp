@@ -38,6 +38,7 @@ enum class Data {
   nan_rows,      ///< row 0 has a NaN, row 2 a +Inf among its x
   large_bias,    ///< a bias of 200 more: exp of it alone overflows, as rows that pad a tile have it
   nan_bias,      ///< a NaN in the bias: every row
+  rising,        ///< softmax: each eighth of a row stands 60 above the one before
 };
 
 enum class Labels { uniform, some_ignored, all_ignored, ends };
