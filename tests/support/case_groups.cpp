@@ -126,7 +126,13 @@ std::vector<Case> streamed() {
         c.data = data;
         const bool infinite =
             data == Data::masked_label || data == Data::masked_row || data == Data::nan_rows;
-        if (infinite) c.options.reduction = Reduction::none;
+        if (!infinite) return;
+        c.options.reduction = Reduction::none;
+        c.labels = Labels::uniform;  // row 0 counts
+        // An infinite z-loss would make any gradient NaN.
+        if (data != Data::masked_row) return;
+        c.options.logsumexp_weight = 0.0f;
+        c.outputs &= ~z_loss_bit;
       });
     }
     const DType other = type == DType::f32 ? DType::bf16 : DType::f32;
@@ -135,6 +141,7 @@ std::vector<Case> streamed() {
       c.grad_x_type = other;
       c.data = Data::nan_rows;
       c.options.reduction = Reduction::none;
+      c.labels = Labels::uniform;
     });
     typed("accumulate", [](Case& c) { c.accumulate = true; });
     typed("smoothing", [](Case& c) { c.options.label_smoothing = 0.1f; });
