@@ -3,7 +3,7 @@
 // it. One work-item per row; slices are merged in order, so a result never depends on timing.
 #define LANES 1
 #include "common/statistics.cl"
-#include "loss/coefficients.cl"
+#include "common/coefficients.cl"
 
 #ifndef CLASS_TYPE
 #define CLASS_TYPE TYPE_F32

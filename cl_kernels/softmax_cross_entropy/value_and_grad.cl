@@ -2,7 +2,7 @@
 // Statistics and gradient of a row by one work-item, one after the other: memory gives the logits
 // once, and the exponentials are formed once, as far as they can be kept in the core's own cache.
 #define KEEPS 1
-#include "loss/coefficients.cl"
+#include "common/coefficients.cl"
 #include "softmax_cross_entropy/dlogits.cl"
 #include "softmax_cross_entropy/excluded.cl"
 #include "softmax_cross_entropy/slice.cl"

@@ -51,7 +51,7 @@ class LossRows {
   void coefficients(const opencl::Scratch& out, std::int64_t ld, std::int64_t chunk_begin);
 
   /// What the gradient of a row depends on beside its statistics, in the order in which
-  /// cl_kernels/loss/coefficients.cl takes it; for kernels that form coefficients themselves.
+  /// cl_kernels/common/coefficients.cl takes it; for kernels that form coefficients themselves.
   struct Cotangents {
     opencl::Scratch weight{}, class_of_label{}, dloss{};
     std::int64_t dloss_stride = 0;
