@@ -32,6 +32,53 @@ typedef LANE_CAT(int) lane_i;
 #define LANE_LOAD_2(p) LANE_LOAD_F16(p)
 #define LANE_LOAD_TYPE(type, p) TESSERA_CAT(LANE_LOAD_, type)(p)
 
+// STORE_<TYPE> of common/types.cl, lane by lane.
+#if LANES > 1
+#define LANE_STORE_0(v, p) LANE_STORE(v, p)
+#define LANE_STORE_1(v, p) LANE_CAT(vstore)(lane_to_bf16(v), 0, (p))
+#define LANE_STORE_2(v, p) TESSERA_CAT(LANE_CAT(vstore_half), _rte)((v), 0, (p))
+#define LANE_STORE_TYPE(type, v, p) TESSERA_CAT(LANE_STORE_, type)(v, p)
+static inline LANE_CAT(ushort) lane_to_bf16(lane_f value) {
+  const LANE_CAT(uint) u = LANE_CAT(as_uint)(value);
+  const LANE_CAT(uint) rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  const LANE_CAT(uint) quiet = (u >> 16) | 0x40u;
+  return LANE_CAT(convert_ushort)((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+#endif
+
+// Turns LANES x LANES elements over: each round interleaves row i with row i + LANES / 2, and log2(LANES)
+// rounds make rows of columns.
+#if LANES > 1
+#if LANES == 4
+#define LANE_INTERLEAVE_LO(a, b) (lane_f)((a).s0, (b).s0, (a).s1, (b).s1)
+#define LANE_INTERLEAVE_HI(a, b) (lane_f)((a).s2, (b).s2, (a).s3, (b).s3)
+#else
+#define INTERLEAVE_4(a, b) (a).s0, (b).s0, (a).s1, (b).s1, (a).s2, (b).s2, (a).s3, (b).s3
+#if LANES == 8
+#define LANE_INTERLEAVE_LO(a, b) (lane_f)(INTERLEAVE_4((a).lo, (b).lo))
+#define LANE_INTERLEAVE_HI(a, b) (lane_f)(INTERLEAVE_4((a).hi, (b).hi))
+#else
+#define LANE_INTERLEAVE_LO(a, b) \
+  (lane_f)(INTERLEAVE_4((a).lo.lo, (b).lo.lo), INTERLEAVE_4((a).lo.hi, (b).lo.hi))
+#define LANE_INTERLEAVE_HI(a, b) \
+  (lane_f)(INTERLEAVE_4((a).hi.lo, (b).hi.lo), INTERLEAVE_4((a).hi.hi, (b).hi.hi))
+#endif
+#endif
+static inline void lane_transpose(lane_f* rows) {
+#pragma unroll
+  for (int round = 1; round < LANES; round *= 2) {
+    lane_f next[LANES];
+#pragma unroll
+    for (int i = 0; i < LANES / 2; ++i) {
+      next[2 * i] = LANE_INTERLEAVE_LO(rows[i], rows[i + LANES / 2]);
+      next[2 * i + 1] = LANE_INTERLEAVE_HI(rows[i], rows[i + LANES / 2]);
+    }
+#pragma unroll
+    for (int i = 0; i < LANES; ++i) rows[i] = next[i];
+  }
+}
+#endif
+
 #define LOG2E 1.44269504088896340736f
 
 // 2^t in f32, relative error below 1e-7 (minimax polynomial of degree 6 on [-1/2, 1/2], Horner with

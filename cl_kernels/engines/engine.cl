@@ -3,19 +3,28 @@
 //
 //   TILE_N            columns of a tile; B comes packed in panels [k][TILE_N] of f32
 //   TILE_M            rows of A that one step holds
+//   ENGINE_K_STEP     how deep one step is, of a given depth
 //   FOR_LANE_GROUPS   how work-items share the columns of a tile in an epilogue
 //   C_SPACE           where the tile lives: `global` scratch or `local` memory
 //
-// and two calls, made by every work-item of the group together:
+// and calls that every work-item of the group makes together:
 //
-//   ENGINE_LOAD_A(rows, depth)                 takes rows [0, rows) of A, `depth` deep
-//   ENGINE_MULTIPLY(c, ldc, b, rows, depth, first)   c = A * b, or c += A * b when !first
+//   ENGINE_LOAD_ALL   loads the A that the variable `next` describes: once, before the first turn
+//   ENGINE_TURN       what was loaded becomes the A of this turn, `now`; the skeleton then lets `next`
+//                     describe the one after it, which ENGINE_MULTIPLY loads bit by bit
+//   ENGINE_MULTIPLY(c, ldc, b, rows, depth, first, panel, panels)
+//                     c = A * b, or c += A * b when !first; `panel` of `panels` that meet this A
 //
-// The skeleton defines where A comes from before it includes this file:
+// The skeleton defines a struct for `now` and `next` (rows: 0 where there is none; depth; and where it
+// lies), and where A comes from, before it includes this file:
 //
-//   A_AT(m, k)        one element as f32; m < rows and k < depth always hold
-//   A_CONTIGUOUS_K    1: A_VECTOR_K(m, k) loads LANES elements k, k+1, ...
-//   A_CONTIGUOUS_M    1: A_VECTOR_M(m, k) loads LANES elements m, m+1, ...
+//   A_AT(tile, m, k)      one element as f32; m < tile.rows and k < tile.depth always hold
+//   A_CONTIGUOUS_K        1: A_VECTOR_K(tile, m, k) loads LANES elements k, k+1, ...
+//   A_CONTIGUOUS_M        1: A_VECTOR_M(tile, m, k) loads LANES elements m, m+1, ...; all m below
+//                         A_ROWS_READABLE(tile) may be loaded, also beyond tile.rows
+//   A_IN_PLACE            1: A is f32 and contiguous along k; A_POINTER(tile, m) is row m, and rows are
+//                         A_ROW_STEP elements apart
+//   A_ADDRESSES           1: A_ADDRESS(tile, m, k) points to the element of A_AT, in A_TYPE
 #ifndef TESSERA_ENGINE_CL
 #define TESSERA_ENGINE_CL
 #if ENGINE_CPU

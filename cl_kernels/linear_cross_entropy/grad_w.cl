@@ -5,70 +5,102 @@
 #include "common/info.cl"
 #include "linear_cross_entropy/operands.cl"
 
-// dz lies as [panel][v][TILE_N]: TILE_N tokens side by side, then the next panel.
-#define A_INDEX(m, k) \
-  (((long)((k) / TILE_N) * v_count + v_tile + (m)) * TILE_N + (k) % TILE_N)
-#define A_AT(m, k) dz[dz_offset + A_INDEX(m, k)]
+// Columns v .. v + rows of dz, `depth` tokens of the chunk.
+typedef struct {
+  int rows, depth;
+  long v;
+} dz_tile;
+
+// dz lies as [panel][dz_columns][TILE_N]: TILE_N tokens side by side, then the next panel.
+#define A_INDEX(tile, m, k) \
+  (((long)((k) / TILE_N) * dz_columns + tile.v + (m)) * TILE_N + (k) % TILE_N)
+#define A_AT(tile, m, k) dz[dz_offset + A_INDEX(tile, m, k)]
 #define A_CONTIGUOUS_K 1
-#define A_VECTOR_K(m, k) LANE_LOAD(dz + dz_offset + A_INDEX(m, k))
+#define A_VECTOR_K(tile, m, k) LANE_LOAD(dz + dz_offset + A_INDEX(tile, m, k))
 #include "engines/engine.cl"
+
+#define WRITE_ELEMENT(m, n)                                                              \
+  {                                                                                      \
+    const long at = base + (n)*out_h_stride + (m)*out_v_stride;                          \
+    const float value = tile_c[(m)*TILE_N + (n)];                                        \
+    STORE(OUT_TYPE, out, at, add ? LOAD(OUT_TYPE, out, at) + value : value);             \
+  }
+#define WRITE_VECTOR(value, to)                                                          \
+  LANE_STORE_TYPE(OUT_TYPE, add ? LANE_LOAD_TYPE(OUT_TYPE, to) + (value) : (value), to)
 
 // Work-groups: (group of steps of TILE_M columns of the vocabulary, group of panels of h).
 // `add`: the sum is added to what `out` holds. h is contiguous in `out` where OUT_LAYOUT says so.
 kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void grad_w(
-    global const float* dz, long dz_offset, long v_count, int row_count,
+    global const float* dz, long dz_offset, long dz_columns, long v_count, int row_count,
     global const float* x_base, long x_offset, int h_count, int panels, int panels_per_group,
     global const int* info, long info_offset, long chunk_begin, global ELEMENT(OUT_TYPE) * out,
     long out_offset, long out_h_stride, long out_v_stride, int add, ENGINE_ARGUMENTS) {
   ENGINE_LOCALS
   ENGINE_PROLOGUE
-  ENGINE_TILE
+  ENGINE_TILE(1)
   const int panel_begin = (int)get_group_id(1) * panels_per_group;
   const int panel_end =
       panel_begin + panels_per_group < panels ? panel_begin + panels_per_group : panels;
   const long counted = (long)info[info_offset + INFO_COUNT] - chunk_begin;
   const int depth = counted <= 0 ? 0 : counted < row_count ? (int)counted : row_count;
-  const long steps = (v_count + TILE_M - 1) / TILE_M;
-  for (long step = get_group_id(0); step < steps; step += get_num_groups(0)) {
-    const long v_tile = step * TILE_M;
-    const int m_count = v_count - v_tile < TILE_M ? (int)(v_count - v_tile) : TILE_M;
-    ENGINE_LOAD_A(m_count, depth)
+  const long stride = (long)get_num_groups(0) * TILE_M;
+  dz_tile now, next;
+  next.v = (long)get_group_id(0) * TILE_M;
+  next.rows = v_count - next.v < TILE_M ? (int)max(v_count - next.v, 0L) : TILE_M;
+  next.depth = depth;
+  ENGINE_LOAD_ALL
+  while (next.rows > 0) {
+    ENGINE_TURN
+    now = next;
+    next.v += stride;
+    next.rows = v_count - next.v < TILE_M ? (int)max(v_count - next.v, 0L) : TILE_M;
+    const int m_count = now.rows;
     for (int panel = panel_begin; panel < panel_end; ++panel) {
       ENGINE_MULTIPLY(tile_c, TILE_N, x_base + x_offset + (long)panel * row_count * TILE_N, m_count,
-                      depth, 1)
+                      depth, 1, panel - panel_begin, panel_end - panel_begin)
       const int h0 = panel * TILE_N;
       const int n_count = h_count - h0 < TILE_N ? h_count - h0 : TILE_N;
-      const long base = out_offset + h0 * out_h_stride + v_tile * out_v_stride;
-      // The inner loop runs along the output's contiguous index.
+      const long base = out_offset + h0 * out_h_stride + now.v * out_v_stride;
+#if ENGINE_CPU && OUT_LAYOUT != W_STRIDED
+      // Vectors along the output's contiguous index: LANES x LANES blocks, turned over in registers
+      // where that is the vocabulary. What is left at the edges goes element by element.
+      const int m_whole = OUT_LAYOUT == W_HV ? m_count / LANES * LANES : m_count;
+      const int n_whole = n_count / LANES * LANES;
+      for (int n = 0; n < n_whole; n += LANES) {
 #if OUT_LAYOUT == W_HV
-#define OUT_OUTER n
-#define OUT_OUTER_COUNT n_count
-#define OUT_INNER m
-#define OUT_INNER_COUNT m_count
-#else
-#define OUT_OUTER m
-#define OUT_OUTER_COUNT m_count
-#define OUT_INNER n
-#define OUT_INNER_COUNT n_count
-#endif
-#if ENGINE_CPU
-      for (int OUT_OUTER = 0; OUT_OUTER < OUT_OUTER_COUNT; ++OUT_OUTER) {
-        for (int OUT_INNER = 0; OUT_INNER < OUT_INNER_COUNT; ++OUT_INNER) {
-#else
-      for (int e = (int)get_local_id(0); e < OUT_OUTER_COUNT * OUT_INNER_COUNT; e += SIMT_ITEMS) {
-        const int OUT_OUTER = e / OUT_INNER_COUNT;
-        const int OUT_INNER = e % OUT_INNER_COUNT;
-        {
-#endif
-          const long at = base + n * out_h_stride + m * out_v_stride;
-          const float value = tile_c[m * TILE_N + n];
-          if (add) {
-            STORE(OUT_TYPE, out, at, LOAD(OUT_TYPE, out, at) + value);
-          } else {
-            STORE(OUT_TYPE, out, at, value);
+        for (int m = 0; m < m_whole; m += LANES) {
+          lane_f block[LANES];
+#pragma unroll
+          for (int i = 0; i < LANES; ++i) block[i] = LANE_LOAD(tile_c + (m + i) * TILE_N + n);
+          lane_transpose(block);
+#pragma unroll
+          for (int i = 0; i < LANES; ++i) {
+            WRITE_VECTOR(block[i], out + base + (n + i) * out_h_stride + m);
           }
         }
+#else
+        for (int m = 0; m < m_whole; ++m) {
+          WRITE_VECTOR(LANE_LOAD(tile_c + m * TILE_N + n), out + base + m * out_v_stride + n);
+        }
+#endif
       }
+      for (int m = 0; m < m_count; ++m) {
+        for (int n = m < m_whole ? n_whole : 0; n < n_count; ++n) WRITE_ELEMENT(m, n)
+      }
+#elif ENGINE_CPU
+      for (int m = 0; m < m_count; ++m) {
+        for (int n = 0; n < n_count; ++n) WRITE_ELEMENT(m, n)
+      }
+#elif OUT_LAYOUT == W_HV
+      // Neighbouring work-items write along the output's contiguous index.
+      for (int e = (int)get_local_id(0); e < m_count * n_count; e += SIMT_ITEMS) {
+        WRITE_ELEMENT(e % m_count, e / m_count)
+      }
+#else
+      for (int e = (int)get_local_id(0); e < m_count * n_count; e += SIMT_ITEMS) {
+        WRITE_ELEMENT(e / n_count, e % n_count)
+      }
+#endif
     }
   }
 }

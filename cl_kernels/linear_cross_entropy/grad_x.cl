@@ -4,23 +4,43 @@
 #include "common/info.cl"
 #include "linear_cross_entropy/operands.cl"
 
-#define A_AT(m, k) W_AT(h_tile + (m), v_panel + (k))
-#define A_ROWS_READABLE (h_count - h_tile)
+// Rows h .. h + rows of w, columns v .. v + depth.
+typedef struct {
+  int step;
+  int rows, depth;
+  long h, v;
+} w_tile;
+
+#define A_AT(tile, m, k) W_AT(tile.h + (m), tile.v + (k))
+#define A_ROWS_READABLE(tile) (int)(h_count - tile.h)
+#define A_TYPE W_TYPE
+#define A_ADDRESSES (W_LAYOUT != W_STRIDED)
+#define A_ADDRESS(tile, m, k) (w + W_INDEX(tile.h + (m), tile.v + (k)))
 #if W_LAYOUT == W_VH
 #define A_CONTIGUOUS_M 1
-#define A_VECTOR_M(m, k) W_VECTOR(h_tile + (m), v_panel + (k))
+#define A_VECTOR_M(tile, m, k) W_VECTOR(tile.h + (m), tile.v + (k))
 #elif W_LAYOUT == W_HV
 #define A_CONTIGUOUS_K 1
-#define A_VECTOR_K(m, k) W_VECTOR(h_tile + (m), v_panel + (k))
+#define A_VECTOR_K(tile, m, k) W_VECTOR(tile.h + (m), tile.v + (k))
+#if W_TYPE == TYPE_F32
+#define A_IN_PLACE 1
+#define A_POINTER(tile, m) A_ADDRESS(tile, m, 0)
+#define A_ROW_STEP w_h_stride
+#endif
 #endif
 #include "engines/engine.cl"
+
+#define TILE_EXTENTS                                                                          \
+  next.h = (long)next.step * TILE_M;                                                          \
+  next.rows = h_count - next.h < TILE_M ? (int)max(h_count - next.h, 0L) : TILE_M;            \
+  next.depth = v_count - next.v < v_panel_size ? (int)(v_count - next.v) : v_panel_size;
 
 // Work-groups: (group of steps of TILE_M rows of h, group of panels). The vocabulary is walked in
 // panels of `v_panel_size`, so that packed w stays in the cache while all panels use it.
 // `sums` has h_padded rows a panel, a multiple of what a tile writes.
 kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void grad_x(
-    W_ARGUMENTS, global const float* dz, long dz_offset, long v_count, int v_panel_size, int h_count,
-    int h_padded, int panels, int panels_per_group, global const int* info, long info_offset,
+    W_ARGUMENTS, global const float* dz, long dz_offset, long dz_columns, long v_count,
+    int v_panel_size, int h_count, int h_padded, int panels, int panels_per_group, global const int* info, long info_offset,
     long chunk_begin, global float* sums, long sums_offset, int first, ENGINE_ARGUMENTS) {
   ENGINE_PANELS
   ENGINE_PROLOGUE
@@ -30,20 +50,26 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void grad_x(
   const int panel_begin = (int)get_group_id(1) * panels_per_group;
   const int panel_end = panel_begin + panels_per_group < last ? panel_begin + panels_per_group : last;
   if (panel_begin >= panel_end) return;
-  const int steps = (h_count + TILE_M - 1) / TILE_M;
-  for (int step = (int)get_group_id(0); step < steps; step += (int)get_num_groups(0)) {
-    const int h_tile = step * TILE_M;
-    const int m_count = h_count - h_tile < TILE_M ? h_count - h_tile : TILE_M;
-    for (long v_panel = 0; v_panel < v_count; v_panel += v_panel_size) {
-      const int depth = v_count - v_panel < v_panel_size ? (int)(v_count - v_panel) : v_panel_size;
-      const int fresh = first && v_panel == 0;
-      ENGINE_LOAD_A(m_count, depth)
-      for (int panel = panel_begin; panel < panel_end; ++panel) {
-        global float* tile = sums + sums_offset + ((long)panel * h_padded + h_tile) * TILE_N;
-        ENGINE_MULTIPLY_GLOBAL(tile, TILE_N,
-                               dz + dz_offset + ((long)panel * v_count + v_panel) * TILE_N, m_count,
-                               depth, fresh)
-      }
+  w_tile now, next;
+  next.step = (int)get_group_id(0);
+  next.v = 0;
+  TILE_EXTENTS
+  ENGINE_LOAD_ALL
+  while (next.rows > 0) {
+    ENGINE_TURN
+    now = next;
+    next.v += v_panel_size;
+    if (next.v >= v_count) {
+      next.v = 0;
+      next.step += (int)get_num_groups(0);
+    }
+    TILE_EXTENTS
+    const int fresh = first && now.v == 0;
+    for (int panel = panel_begin; panel < panel_end; ++panel) {
+      global float* tile = sums + sums_offset + ((long)panel * h_padded + now.h) * TILE_N;
+      ENGINE_MULTIPLY_GLOBAL(tile, TILE_N, dz + dz_offset + ((long)panel * dz_columns + now.v) * TILE_N,
+                             now.rows, now.depth, fresh, panel - panel_begin,
+                             panel_end - panel_begin)
     }
   }
 }

@@ -36,6 +36,13 @@
   global const ELEMENT(BIAS_TYPE) * bias, long bias_offset, long bias_stride,            \
       global const ELEMENT(CLASS_TYPE) * class_weight, long class_offset, long class_stride
 
+// Logits that forward keeps for gradients: TILE_N tokens side by side, columns and panels of tokens any
+// strides apart (in f32). In bytes, since they may lie in memory of 16-bit elements.
+#define STORED_ARGUMENTS \
+  global uchar *stored, long stored_bytes, long stored_panel_stride, long stored_v_stride
+#define STORED_AT(panel, v) \
+  ((global float*)(stored + stored_bytes) + (panel)*stored_panel_stride + (v)*stored_v_stride)
+
 // Scratch of the groups (rows of A packed, and the tile) and the engine's run-time knobs; an engine
 // that has no use for one ignores it.
 #define ENGINE_ARGUMENTS                                                                  \
@@ -48,13 +55,18 @@
 #define ENGINE_MULTIPLY_GLOBAL ENGINE_MULTIPLY
 #define ENGINE_PROLOGUE                                                                   \
   const long group_index = (long)get_group_id(1) * get_num_groups(0) + get_group_id(0);   \
-  global float* pack = pack_base + pack_offset + group_index * pack_words;
-#define ENGINE_TILE                                                                       \
-  global float* tile_c = tile_base + tile_offset + group_index * ((tile_m + MICRO_M) * TILE_N);
+  global float* pack = pack_base + pack_offset + group_index * pack_words;                \
+  int turn = 0;
+// A tile has rows to spare, which the last strip writes. Where H is contracted in several steps every
+// panel of tokens has a tile of its own.
+#define ENGINE_TILE_WORDS ((tile_m + MICRO_M) * TILE_N)
+#define ENGINE_TILE(tiles)                                                                \
+  global float* tile_c = tile_base + tile_offset + group_index * (tiles) * ENGINE_TILE_WORDS;
 #else
 #define GROUP_SIZE SIMT_ITEMS
 #define ENGINE_PROLOGUE
-#define ENGINE_TILE
+#define ENGINE_TILE(tiles)
+#define ENGINE_TILE_WORDS 0
 #endif
 
 #endif

@@ -2,22 +2,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "host/engines/engine.hpp"
 
 namespace tessera::engines {
 namespace {
 
-/// Packed rows of A stay below this, half of the second-level cache of current server cores; the
-/// other half holds the panels of B that stream past it. OpenCL 1.2 reports one cache size only,
+/// The rows of A that are multiplied, and those being packed for the next turn, stay below this, less
+/// than half of the second-level cache of current server cores; panels of B stream through the rest. OpenCL 1.2 reports one cache size only,
 /// and on CPUs it is that of the last level.
-constexpr std::int64_t packed_bytes = 512 * 1024;
+static const std::int64_t cached_bytes = getenv("TX_PACK") ? atol(getenv("TX_PACK")) * 1024 : 400 * 1024;
 constexpr std::int64_t micro_m = 6;  ///< MICRO_M of cl_kernels/engines/cpu
 constexpr std::int64_t spare = 16;   ///< spare words a packed row has there
 
 class CpuEngine final : public Engine {
  public:
-  explicit CpuEngine(const opencl::DeviceFacts& facts)
+  CpuEngine(const opencl::DeviceFacts& facts, std::int64_t rows)
       : is_cpu_(facts.is_cpu),
         compute_units_(facts.compute_units),
         cache_bytes_(facts.cache_bytes) {
@@ -25,8 +26,19 @@ class CpuEngine final : public Engine {
     // registers of AVX2. 16 lanes: AVX-512 has 32 registers, for 24 + 4 + 1. 4 lanes: NEON, SSE.
     lanes_ = facts.native_float_vector >= 16 ? 16 : facts.native_float_vector >= 8 ? 8 : 4;
     vectors_ = lanes_ == 16 ? 4 : 2;
+    std::int64_t phases = 1;
+    narrow_ = rows <= lanes_;
+    // Few tokens: one vector of them, and several sums per element, so that no lane multiplies padding
+    // and w, which nobody reads twice, sets the pace. (More rows instead would be more rows than the
+    // first-level cache has ways, where they lie a power of two apart.)
+    if (narrow_) {
+      phases = vectors_;
+      vectors_ = 1;
+    }
     options_ =
-        fmt::format("-DENGINE_CPU=1 -DLANES={} -DNV={} -DMICRO_M={}", lanes_, vectors_, micro_m);
+        fmt::format("-DENGINE_CPU=1 -DLANES={} -DNV={} -DMICRO_M={} -DPHASES={}", lanes_, vectors_, micro_m,
+                    phases);
+    if (getenv("TX_OPTS")) options_ += std::string(" ") + getenv("TX_OPTS");
   }
 
   std::string name() const override { return "cpu"; }
@@ -41,7 +53,7 @@ class CpuEngine final : public Engine {
   std::vector<NamedValue> knobs() const override {
     return {{"lanes", lanes_}, {"micro_rows", micro_m}, {"micro_vectors", vectors_}};
   }
-  BlockRule rule() const override { return {tile_n(), 8, 8}; }
+  BlockRule rule() const override { return {lanes_ == 16 ? 64 : 2 * lanes_, 8, 8}; }
 
   Blocks heuristic(std::int64_t b, std::int64_t h, std::int64_t v) const override {
     // The packed rows of x stay in half of the last-level cache while w streams past them.
@@ -52,17 +64,24 @@ class CpuEngine final : public Engine {
     const std::int64_t parallel = groups(v);
     const std::int64_t rounds = std::max<std::int64_t>(1, ceil_div(v, parallel * 2048));
     const std::int64_t slice = ceil_div(std::max<std::int64_t>(v, 1), parallel * rounds);
-    // 256 steps of 16 columns are 16 KiB: half of the first-level cache.
-    return {std::min(rows, round_up(std::max<std::int64_t>(b, 1), tile_n())), 256,
-            round_up(slice, 8)};
+    // All of H in one step, or in even steps, so that 48 columns of w and a panel of x stay in the
+    // second-level cache.
+    // Few tokens multiply what they pack at once: 512 steps of 12 columns stay in the first level.
+    const std::int64_t deepest = narrow_ ? 512 : 2048 + 256;
+    const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(h, deepest));
+    return {std::min(rows, round_up(std::max<std::int64_t>(b, 1), tile_n())),
+            round_up(ceil_div(std::max<std::int64_t>(h, 1), steps), 8), round_up(slice, 8)};
   }
 
+  bool reads_in_place(DType type) const override { return type == DType::f32; }
   std::int64_t tile_n() const override { return lanes_ * vectors_; }
   std::int64_t lanes() const override { return lanes_; }
   std::size_t group_size() const override { return 1; }
-  Steps steps(std::int64_t rows, std::int64_t depth, bool shared) const override {
+  Steps steps(std::int64_t rows, std::int64_t depth, bool shared, Operand operand) const override {
+    const bool in_place = operand == Operand::in_place;
     rows = std::max<std::int64_t>(rows, 1);
-    std::int64_t tile = packed_bytes / ((depth + spare) * 4) / micro_m * micro_m;
+    std::int64_t tile = cached_bytes / (in_place ? 1 : 2) / ((depth + spare) * 4) / micro_m * micro_m;
+    if (narrow_ && operand != Operand::interleaved) tile = micro_m;
     tile = std::clamp(tile, micro_m, round_up(rows, micro_m));
     if (shared) {
       // The same number of steps for every group, so that none waits for another's last one.
@@ -70,7 +89,9 @@ class CpuEngine final : public Engine {
       const std::int64_t count = round_up(ceil_div(rows, tile), parallel);
       tile = round_up(ceil_div(rows, count), micro_m);
     }
-    return {tile, tile * (depth + spare) + spare, (tile + micro_m) * tile_n()};
+    // Two buffers. Where A is read in place they hold the rows that do not fill a strip.
+    const std::int64_t packed = in_place ? micro_m : tile;
+    return {tile, 2 * (packed * (depth + spare) + spare), (tile + micro_m) * tile_n()};
   }
   std::int64_t row_padding() const override { return micro_m; }
   bool group_walks_panels() const override { return true; }
@@ -90,13 +111,14 @@ class CpuEngine final : public Engine {
   std::int64_t cache_bytes_;
   std::int64_t lanes_ = 8;
   std::int64_t vectors_ = 2;
+  bool narrow_ = false;
   std::string options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts) {
-  return std::make_unique<CpuEngine>(facts);
+std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts, std::int64_t rows) {
+  return std::make_unique<CpuEngine>(facts, rows);
 }
 
 }  // namespace tessera::engines

@@ -30,6 +30,13 @@ struct Blocks {
   std::int64_t v = 1;
 };
 
+/// How operand A comes to the multiplier; cl_kernels/engines/cpu/engine.cl.
+enum class Operand {
+  in_place,     ///< from where it lies
+  rows_apart,   ///< packed, each row by itself
+  interleaved,  ///< packed, the rows of a strip element by element
+};
+
 /// How a product of `rows` x `depth` by `depth` x columns is cut; see cl_kernels/engines/engine.cl.
 struct Steps {
   std::int64_t tile_m = 1;      ///< rows of A held at once
@@ -59,7 +66,10 @@ class Engine {
   virtual std::int64_t lanes() const = 0;
   virtual std::size_t group_size() const = 0;
   /// `shared`: the groups divide these rows between them (else each group has rows of its own).
-  virtual Steps steps(std::int64_t rows, std::int64_t depth, bool shared) const = 0;
+  virtual Steps steps(std::int64_t rows, std::int64_t depth, bool shared,
+                      Operand operand) const = 0;
+  /// Whether an A of this type that is contiguous along its depth is read in place.
+  virtual bool reads_in_place(DType type) const = 0;
   /// Rows beyond its own that a tile may write.
   virtual std::int64_t row_padding() const = 0;
   /// True: every group walks all panels of tokens, so that A is packed once. False: a group each.
@@ -72,10 +82,12 @@ class Engine {
   virtual std::int64_t h_step() const = 0;
 };
 
-std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts);
+/// `rows`: tokens that count; an engine may be shaped for few of them.
+std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts, std::int64_t rows);
 std::unique_ptr<Engine> make_simt_engine(const opencl::DeviceFacts& facts);
 /// By name ("cpu"); nullptr for an unknown one.
-std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts);
+std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts,
+                                    std::int64_t rows = std::int64_t{1} << 31);
 
 /// Why extents are beyond what kernels count with: rows, h and columns of one launch are 32-bit
 /// (offsets are 64-bit throughout). Nothing: they are not.

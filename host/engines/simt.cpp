@@ -61,7 +61,8 @@ class SimtEngine final : public Engine {
   std::int64_t tile_n() const override { return tile; }
   std::int64_t lanes() const override { return 1; }
   std::size_t group_size() const override { return items; }
-  Steps steps(std::int64_t, std::int64_t, bool) const override { return {tile, 0, 0}; }
+  bool reads_in_place(DType) const override { return true; }
+  Steps steps(std::int64_t, std::int64_t, bool, Operand) const override { return {tile, 0, 0}; }
   std::int64_t row_padding() const override { return 0; }
   bool group_walks_panels() const override { return false; }
   std::int64_t groups(std::int64_t steps) const override { return steps < 1 ? 1 : steps; }
@@ -81,8 +82,9 @@ std::unique_ptr<Engine> make_simt_engine(const opencl::DeviceFacts& facts) {
   return std::make_unique<SimtEngine>(facts);
 }
 
-std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts) {
-  if (name == "cpu") return make_cpu_engine(facts);
+std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts,
+                                    std::int64_t rows) {
+  if (name == "cpu") return make_cpu_engine(facts, rows);
   if (name == "simt") return make_simt_engine(facts);
   return nullptr;
 }

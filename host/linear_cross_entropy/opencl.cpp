@@ -59,7 +59,7 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
 
 Plan plan(ContextState& state, const Request& request, const std::string& family) {
   auto& runtime = *opencl::runtime_of(state);
-  const auto engine = engines::make_engine(family, runtime.facts());
+  const auto engine = engines::make_engine(family, runtime.facts(), counted_rows(request.loss));
   const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
   Plan result;
   describe(result.dispatch, *engine, schedule, runtime.info());
@@ -95,16 +95,17 @@ std::vector<dispatch::Implementation<Request>> opencl_implementations() {
     };
     row.infer = [family](ContextState& state, const Request& request) {
       auto& runtime = *opencl::runtime_of(state);
-      const auto engine = engines::make_engine(family, runtime.facts());
+      const auto engine = engines::make_engine(family, runtime.facts(), counted_rows(request.loss));
       const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
       return std::pair{schedule.blocks, schedule.source};
     };
     row.formed = [family](ContextState& state, const Request& request) -> std::int64_t {
       auto& runtime = *opencl::runtime_of(state);
-      const auto engine = engines::make_engine(family, runtime.facts());
+      const auto engine = engines::make_engine(family, runtime.facts(), counted_rows(request.loss));
       const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
       // With the vocabulary outside, the values of all rows are known before the first gradient.
-      return schedule.v_outer && request.loss.pass == Pass::value_and_grad ? 2 : 1;
+      const bool twice = schedule.v_outer && !schedule.stored_logits;
+      return twice && request.loss.pass == Pass::value_and_grad ? 2 : 1;
     };
     rows.push_back(std::move(row));
   }

@@ -57,7 +57,7 @@ Memory::Words Memory::key_of(const Request& r) {
   const auto& options = l.options;
   const auto& e = r.execution;
   add(l.pass, l.b, l.v, l.v_total, l.is_shard, r.h, g.accumulate, options.reduction,
-      options.vocab_offset, options.vocab_size_total, counted_rows(l));
+      options.vocab_offset, options.vocab_size_total, counted_rows(l), serves_as_f32(g.grad_w));
   if (e.block_sizes) {
     add(e.block_sizes->b_block_size, e.block_sizes->h_block_size, e.block_sizes->v_block_size);
   }
@@ -81,7 +81,8 @@ std::shared_ptr<const Prepared> Memory::prepare(const Request& request,
     }
   }
   const auto made = std::make_shared<Prepared>();
-  made->engine = engines::make_engine(engine_name, runtime.facts());
+  made->engine =
+      engines::make_engine(engine_name, runtime.facts(), counted_rows(request.loss));
   made->schedule = make_schedule(request, *made->engine, runtime.facts(), runtime.info());
   auto& p = made->programs;
   p = programs_of(request, *made->engine, made->schedule,

@@ -62,136 +62,19 @@ void check_blocks(const BlockSizes& blocks, const engines::Engine& engine) {
   }
 }
 
-/// What a choice of chunk and range leads to.
-void complete(const Request& request, const engines::Engine& engine, Schedule& s) {
-  s.chunks = std::max<std::int64_t>(1, ceil_div(s.rows, s.chunk_rows));
-  s.v_range = std::clamp<std::int64_t>(s.v_range, 1, std::max<std::int64_t>(s.v_piece, 1));
-  if (s.grad_w == Schedule::GradW::range && s.chunks == 1) s.grad_w = Schedule::GradW::direct;
-  s.slices =
-      std::max<std::int64_t>(1, ceil_div(s.v_piece, s.blocks.v_block_size)) *
-      ceil_div(std::max<std::int64_t>(request.loss.v, 1), std::max<std::int64_t>(s.v_piece, 1));
-  s.h_padded = request.h + engine.row_padding();
-  s.forward_steps = engine.steps(s.blocks.v_block_size, request.h, false);
-  s.grad_w_steps = engine.steps(s.v_range, s.chunk_rows, true);
-  s.grad_x_steps = engine.steps(request.h, engine.v_panel(s.v_range), true);
-  s.scratch_words = engines::loss_rows_words(request.loss, engine.tile_n()) +
-                    regions_of(request, engine, s).total();
-}
-
-struct Limits {
-  std::int64_t words;       ///< of all scratch
-  std::int64_t allocation;  ///< words of one region
-};
-
-bool fits(const Request& request, const engines::Engine& engine, Schedule& s,
-          const Limits& limits) {
-  complete(request, engine, s);
-  return s.scratch_words <= limits.words &&
-         regions_of(request, engine, s).largest() <= limits.allocation;
-}
-
-/// The largest chunk not above `most` that fits, evened out over the rows; false: none does.
-bool fit_chunk(const Request& request, const engines::Engine& engine, Schedule& s,
-               const Limits& limits, std::int64_t most) {
-  const std::int64_t tile = engine.tile_n();
-  std::int64_t low = 0;
-  std::int64_t high = round_up(std::max<std::int64_t>(most, 1), tile) / tile;
-  while (low < high) {  // words grow with the chunk, so bisection finds the edge
-    const std::int64_t middle = (low + high + 1) / 2;
-    Schedule trial = s;
-    trial.chunk_rows = middle * tile;
-    if (fits(request, engine, trial, limits)) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  if (low == 0) return false;
-  const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(s.rows, low * tile));
-  s.chunk_rows = round_up(std::max<std::int64_t>(ceil_div(s.rows, chunks), 1), tile);
-  return fits(request, engine, s, limits);
-}
-
-/// The largest range of the vocabulary that fits, in whole blocks where possible.
-bool fit_range(const Request& request, const engines::Engine& engine, Schedule& s,
-               const Limits& limits, std::int64_t most) {
-  const std::int64_t unit = engine.rule().v_multiple;
-  std::int64_t low = 0;
-  std::int64_t high = ceil_div(std::max<std::int64_t>(most, 1), unit);
-  while (low < high) {
-    const std::int64_t middle = (low + high + 1) / 2;
-    Schedule trial = s;
-    trial.v_range = middle * unit;
-    if (fits(request, engine, trial, limits)) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  if (low == 0) return false;
-  const std::int64_t ranges = std::max<std::int64_t>(1, ceil_div(s.v_piece, low * unit));
-  s.v_range = round_up(std::max<std::int64_t>(ceil_div(s.v_piece, ranges), 1), unit);
-  return fits(request, engine, s, limits);
-}
-
-/// The schedules a request may use, best first; nothing: none fits the limits.
-std::optional<Schedule> choose(const Request& r, const engines::Engine& engine,
-                               const Schedule& base, const Limits& limits) {
-  const std::int64_t block = std::max(base.blocks.b_block_size, engine.tile_n());
-  const std::int64_t all = round_up(std::max<std::int64_t>(base.rows, 1), engine.tile_n());
-  const std::int64_t v = std::max<std::int64_t>(base.v_piece, 1);
-  const bool sum_in_place = !r.gradients.grad_w || r.gradients.grad_w.dtype() == DType::f32;
-  Schedule s = base;
-  if (!r.loss.wants_gradients()) {
-    s.name = "streamed";
-    s.v_range = v;
-    if (fit_chunk(r, engine, s, limits, std::min(all, block))) return s;
-    return std::nullopt;
-  }
-  // Fewer rows than this a chunk, and reading all of w twice for each costs more than recomputing.
-  const std::int64_t worthwhile = std::min<std::int64_t>(all, round_up(64, engine.tile_n()));
-  if (r.loss.pass == Pass::value_and_grad) {
-    s.stored_logits = true;
-    s.v_range = v;
-    s.name = "one_chunk";
-    s.chunk_rows = all;
-    if (fits(r, engine, s, limits)) return s;
-    s.name = sum_in_place ? "chunked" : "chunked_f32_grad_w";
-    s.grad_w = sum_in_place ? Schedule::GradW::direct : Schedule::GradW::full;
-    if (fit_chunk(r, engine, s, limits, all) && s.chunk_rows >= worthwhile) return s;
-  }
-  // Recomputed logits: rows outside where grad_w is summed in place, else the vocabulary outside.
-  for (const bool outer : {!sum_in_place, sum_in_place}) {
-    // Values come first for all rows, so that a row-outer order would need a second pass anyway.
-    if (!outer && r.loss.pass == Pass::value_and_grad) continue;
-    if (!outer && !sum_in_place) continue;
-    for (std::int64_t chunk = std::min(all, round_up(block, engine.tile_n()));
-         chunk >= engine.tile_n(); chunk = chunk / 2 / engine.tile_n() * engine.tile_n()) {
-      s = base;
-      s.v_outer = outer;
-      s.chunk_rows = chunk;
-      s.grad_w = outer ? Schedule::GradW::range : Schedule::GradW::direct;
-      s.name = outer ? "v_outer" : chunk >= all ? "one_chunk" : "chunked";
-      // dz of a range is used twice while it is in the last-level cache: no more than fits there.
-      const std::int64_t cached =
-          std::max<std::int64_t>(engine.rule().v_multiple, (std::int64_t{4} << 20) / chunk / 8 * 8);
-      if (fit_range(r, engine, s, limits, std::min(v, cached))) {
-        // A narrow range repacks x too often; a smaller chunk may allow a wider one.
-        if (s.v_range >= std::min<std::int64_t>(v, 64) || chunk == engine.tile_n()) return s;
-      }
-      if (chunk == engine.tile_n()) break;
-    }
-  }
-  // Last: stored logits with the smallest chunks.
-  if (r.loss.pass == Pass::value_and_grad) {
-    s = base;
-    s.stored_logits = true;
-    s.v_range = v;
-    s.name = sum_in_place ? "chunked" : "chunked_f32_grad_w";
-    s.grad_w = sum_in_place ? Schedule::GradW::direct : Schedule::GradW::full;
-    if (fit_chunk(r, engine, s, limits, all)) return s;
-  }
-  return std::nullopt;
+/// Tokens whose logits fit where grad_w will be: H elements a column, f32 logits of every token. Such
+/// memory costs nothing, is as large as the logits of H tokens, and is written over only when they have
+/// been used. 0 where it cannot serve: its columns must lie apart and aligned to f32, be readable, and
+/// hold nothing that the call still needs.
+std::int64_t tokens_in_grad_w(const Request& r, const engines::Engine& engine,
+                              const opencl::DeviceFacts& facts, std::int64_t v_piece) {
+  const auto& out = r.gradients.grad_w;
+  if (!out || r.gradients.accumulate || !facts.zero_copy || v_piece < r.loss.v) return 0;
+  const auto size = static_cast<std::int64_t>(size_of(out.dtype()));
+  const std::int64_t column = r.h * size;
+  if (layout_of(out) != layout_vh || r.h < 2 || out.strides()[1] < r.h) return 0;
+  if (!serves_as_f32(out) || out.strides()[1] * size % 4 != 0) return 0;
+  return column / 4 / engine.tile_n() * engine.tile_n();
 }
 
 BlockSizes clamp_to_problem(BlockSizes blocks, const Request& r, const engines::Engine& engine) {
@@ -205,10 +88,12 @@ BlockSizes clamp_to_problem(BlockSizes blocks, const Request& r, const engines::
   return blocks;
 }
 
-Schedule base_schedule(const Request& r, const opencl::DeviceFacts& facts) {
+Schedule base_schedule(const Request& r, const engines::Engine& engine,
+                       const opencl::DeviceFacts& facts) {
   Schedule s;
   s.rows = counted_rows(r.loss);
   s.v_piece = columns_per_binding(r, facts);
+  s.tokens_in_grad_w = tokens_in_grad_w(r, engine, facts, s.v_piece);
   return s;
 }
 
@@ -223,6 +108,19 @@ std::int64_t counted_rows(const loss::LossRequest& r) {
              r.options.ignore_index;
   }
   return count;
+}
+
+bool serves_as_f32(const MutableView& view) {
+  if (!view) return false;
+  if (!view.is_device()) return reinterpret_cast<std::uintptr_t>(view.host_data()) % 4 == 0;
+  const cl::Memory memory(view.device_memory(), true);
+  return view.byte_offset() % 4 == 0 && (memory.getInfo<CL_MEM_FLAGS>() & CL_MEM_WRITE_ONLY) == 0;
+}
+
+int layout_of(const View& w) {
+  if (w.strides()[0] == 1 || w.extents()[0] == 1) return layout_vh;
+  if (w.strides()[1] == 1 || w.extents()[1] == 1) return layout_hv;
+  return layout_strided;
 }
 
 std::int64_t Regions::total() const {
@@ -247,12 +145,21 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   if (r.loss.wants_values()) w.stats = s.slices * 8 * s.chunk_rows;
   std::int64_t groups = engine.groups(s.slices);
   w.pack = groups * s.forward_steps.pack_words;
-  w.tile = groups * s.forward_steps.tile_words;
+  // Where H takes several steps, a group keeps the tiles of all its panels of tokens.
+  const std::int64_t panels = s.chunk_rows / engine.tile_n();
+  const bool in_steps = engine.group_walks_panels() && s.blocks.h_block_size < r.h;
+  w.tile = groups * s.forward_steps.tile_words * (in_steps ? std::max<std::int64_t>(panels, 1) : 1);
   if (!grads) return w;
   w.coefficients = 5 * s.chunk_rows;
-  w.dz = s.chunk_rows * (s.stored_logits ? r.loss.v : s.v_range);
+  w.dz = s.chunk_rows * (s.stored_logits && !s.logits_in_grad_w ? r.loss.v : s.v_range);
   if (g.grad_w) {
-    w.packed_columns = s.chunk_rows * round_up(r.h, engine.tile_n());
+    const std::int64_t columns = s.chunk_rows * round_up(r.h, engine.tile_n());
+    // With stored logits x is packed for one product after the other.
+    if (s.stored_logits) {
+      w.packed_rows = std::max(w.packed_rows, columns);
+    } else {
+      w.packed_columns = columns;
+    }
     if (s.grad_w == Schedule::GradW::range) w.sums_w = s.v_range * r.h;
     if (s.grad_w == Schedule::GradW::full) w.sums_w = r.loss.v * r.h;
     groups = engine.groups(ceil_div(s.v_range, s.grad_w_steps.tile_m));
@@ -271,7 +178,7 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
 
 std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engine& engine,
                                      const opencl::DeviceFacts& facts) {
-  Schedule base = base_schedule(request, facts);
+  Schedule base = base_schedule(request, engine, facts);
   base.blocks = clamp_to_problem(request.execution.block_sizes.value_or(BlockSizes::get_default()),
                                  request, engine);
   // Bisect the limit that some schedule accepts; 64 bytes is a region's granularity.
@@ -315,7 +222,7 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
         const auto blocks = engine.heuristic(r.loss.b, r.h, r.loss.v);
         return BlockSizes{blocks.b, blocks.h, blocks.v};
       });
-  Schedule base = base_schedule(r, facts);
+  Schedule base = base_schedule(r, engine, facts);
   base.blocks = clamp_to_problem(decision.block_sizes, r, engine);
   base.source = decision.source;
 

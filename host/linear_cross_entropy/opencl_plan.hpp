@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "host/engines/engine.hpp"
@@ -10,7 +11,8 @@ namespace tessera::linear_cross_entropy {
 
 /// How one call is cut into launches, decided before anything runs.
 struct Schedule {
-  /// "streamed" (forward), "one_chunk", "chunked", "chunked_f32_grad_w", "v_outer".
+  /// "streamed" (forward), "one_chunk", "chunked", "chunked_f32_grad_w", "v_outer", and
+  /// "one_chunk_in_grad_w", "v_outer_in_grad_w" with logits_in_grad_w.
   std::string name{};
   BlockSizes blocks{};
   BlockSource source = BlockSource::fallback;
@@ -20,7 +22,9 @@ struct Schedule {
   std::int64_t chunks = 0;
   std::int64_t v_piece = 0;    ///< columns of w (and grad_w) that one binding may reach
   std::int64_t v_range = 0;    ///< columns whose dz is held at a time
+  std::int64_t tokens_in_grad_w = 0;  ///< whose logits grad_w's memory can keep
   bool stored_logits = false;  ///< forward keeps them for gradients
+  bool logits_in_grad_w = false;  ///< in the memory of the caller's grad_w, until it is written
   bool v_outer = false;        ///< ranges of the vocabulary outside, chunks of rows inside
 
   enum class GradW {
@@ -36,12 +40,30 @@ struct Schedule {
   std::int64_t scratch_words = 0;
 };
 
+/// Rows that count: known where the labels are in host memory, else all.
+std::int64_t counted_rows(const loss::LossRequest& request);
+
+/// Whether kernels can keep f32 in the memory of an output, until they write it: aligned, readable.
+bool serves_as_f32(const MutableView& view);
+
+/// W_VH, W_HV and W_STRIDED of cl_kernels/linear_cross_entropy/operands.cl: which index of w [H, V] is
+/// contiguous. An axis of extent 1 may have any stride.
+constexpr int layout_vh = 0, layout_hv = 1, layout_strided = 2;
+int layout_of(const View& w);
+
+/// What a schedule may take.
+struct Limits {
+  std::int64_t words;       ///< of all scratch
+  std::int64_t allocation;  ///< words of one region
+};
+
+/// The best schedule within the limits, from one with blocks, rows and v_piece; nothing: there is none.
+std::optional<Schedule> choose(const Request& request, const engines::Engine& engine,
+                               const Schedule& base, const Limits& limits);
+
 /// Throws Error invalid_argument for illegal block sizes and workspace_too_small, with the minimum.
 Schedule make_schedule(const Request& request, const engines::Engine& engine,
                        const opencl::DeviceFacts& facts, const DeviceInfo& info);
-
-/// Rows that count: known where the labels are in host memory, else all.
-std::int64_t counted_rows(const loss::LossRequest& request);
 
 /// The least workspace_bytes for which make_schedule succeeds.
 std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engine& engine,

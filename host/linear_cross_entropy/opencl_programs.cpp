@@ -6,12 +6,8 @@
 namespace tessera::linear_cross_entropy {
 namespace {
 
-/// W_VH, W_HV or W_STRIDED of cl_kernels/linear_cross_entropy/operands.cl. An axis of extent 1 may
-/// have any stride.
-int layout_of(const View& w) {
-  if (w.strides()[0] == 1 || w.extents()[0] == 1) return 0;
-  if (w.strides()[1] == 1 || w.extents()[1] == 1) return 1;
-  return 2;
+std::string lanes_option(const engines::Engine& engine) {
+  return fmt::format("-DLANES={}", engine.lanes());
 }
 
 }  // namespace
@@ -34,7 +30,11 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
   const std::string copy =
       fmt::format("-DTILE_N={} -DH_STEP={} ", engine.tile_n(), engine.h_step());
   Programs p;
-  p.pack_x = {"linear_cross_entropy/pack_x.cl", copy + engines::type_option("X_TYPE", r.x.dtype())};
+  const bool x_contiguous = r.x.strides()[r.x.rank() - 1] == 1;
+  p.pack_x = {"linear_cross_entropy/pack_x.cl",
+              fmt::format("{} -DTILE_N={} -DH_STEP={} -DPANEL_STEP={} {} -DX_CONTIGUOUS={}",
+                          lanes_option(engine), engine.tile_n(), engine.h_step(), panel_step,
+                          engines::type_option("X_TYPE", r.x.dtype()), x_contiguous ? 1 : 0)};
   p.forward = {"linear_cross_entropy/forward.cl",
                shape + w + columns + statistics_options +
                    fmt::format(" -DSTORE_LOGITS={}", s.stored_logits ? 1 : 0)};

@@ -14,19 +14,6 @@ namespace {
 
 std::int32_t narrow(std::int64_t value) { return static_cast<std::int32_t>(value); }
 
-/// `count` columns from `begin` of a matrix [H, V].
-template <class AnyView>
-AnyView columns_of(const AnyView& view, std::int64_t begin, std::int64_t count) {
-  const auto bytes = begin * view.strides()[1] * static_cast<std::int64_t>(size_of(view.dtype()));
-  const Dims extents{view.extents()[0], count};
-  if (view.is_device()) {
-    return AnyView::device(view.device_memory(), view.byte_offset() + bytes, view.dtype(), extents,
-                           view.strides());
-  }
-  auto* data = static_cast<char*>(const_cast<void*>(view.View::host_data())) + bytes;
-  return AnyView::host(static_cast<void*>(data), view.dtype(), extents, view.strides());
-}
-
 }  // namespace
 
 Run::Run(opencl::Call& call, const Request& request, const engines::Engine& engine,
@@ -53,69 +40,6 @@ void Run::enqueue() {
   rows_.finish();
 }
 
-void Run::bind() {
-  const auto regions = regions_of(request_, engine_, schedule_);
-  const auto take = [&](std::int64_t words, const char* purpose) {
-    return words > 0 ? call_.scratch(words, purpose) : Scratch{};
-  };
-  packed_rows_ = take(regions.packed_rows, "packed rows of x");
-  packed_columns_ = take(regions.packed_columns, "packed columns of x");
-  stats_ = take(regions.stats, "statistics of slices");
-  coefficients_ = take(regions.coefficients, "gradient coefficients");
-  dz_ = take(regions.dz, "dz");
-  sums_x_ = take(regions.sums_x, "grad_x in f32");
-  sums_w_ = take(regions.sums_w, "grad_w in f32");
-  sums_bias_ = take(regions.sums_bias, "grad_bias in f32");
-  pack_ = take(regions.pack, "packed operand");
-  tile_ = take(regions.tile, "tiles");
-
-  x_segments_ =
-      engines::bind_segments(call_, request_.x, request_.loss.b, "x", engines::Access::read);
-  const auto& g = request_.gradients;
-  if (g.grad_x) {
-    grad_x_segments_ =
-        engines::bind_segments(call_, g.grad_x, request_.loss.b, "grad_x",
-                               g.accumulate ? engines::Access::update : engines::Access::write);
-  }
-  if (request_.bias) {
-    bias_ = call_.read(request_.bias, "bias");
-    bias_stride_ = bias_.strides[0];
-  }
-  if (g.grad_bias) grad_bias_ = call_.write(g.grad_bias, "grad_bias", g.accumulate);
-}
-
-std::vector<Run::Piece> Run::pieces() const {
-  std::vector<Piece> list;
-  const std::int64_t v = request_.loss.v;
-  for (std::int64_t begin = 0; begin < v; begin += schedule_.v_piece) {
-    list.push_back({begin, std::min(schedule_.v_piece, v - begin), {}, {}});
-  }
-  return list;
-}
-
-void Run::bind_piece(Piece& piece, bool needs_grad_w) {
-  const bool whole = piece.count == request_.loss.v;
-  if (!piece.w.memory) {
-    if (!whole) call_.release_staging();
-    piece.w = call_.read(columns_of(request_.w, piece.begin, piece.count), "w");
-  }
-  const auto& g = request_.gradients;
-  if (needs_grad_w && g.grad_w && !piece.grad_w.memory) {
-    // Later chunks add to what the first wrote.
-    const bool keep = g.accumulate || (!whole && schedule_.chunks > 1);
-    piece.grad_w = call_.write(columns_of(g.grad_w, piece.begin, piece.count), "grad_w", keep);
-  }
-}
-
-std::vector<Run::Chunk> Run::chunks() const {
-  std::vector<Chunk> list;
-  for (std::int64_t i = 0; i < schedule_.chunks; ++i) {
-    list.push_back(
-        {i, i * schedule_.chunk_rows, schedule_.chunk_rows, schedule_.chunk_rows / tile_n_});
-  }
-  return list;
-}
-
 std::int32_t Run::panels_per_group(std::int64_t panels) const {
   return engine_.group_walks_panels() ? narrow(std::max<std::int64_t>(panels, 1)) : 1;
 }
@@ -129,11 +53,16 @@ Range Run::tiles(std::int64_t steps, std::int64_t panels) const {
 }
 
 void Run::pack(const Chunk& chunk, bool columns) {
+  auto& packed = columns ? packed_columns_of_ : packed_rows_of_;
+  if (packed == chunk.index) return;
+  if (schedule_.stored_logits) packed_rows_of_ = packed_columns_of_ = -1;  // one region for both
+  packed = chunk.index;
   const std::int64_t h = request_.h;
   for (const auto& segment : x_segments_) {
     if (columns) {
       call_.launch(programs_.pack_x, "pack_columns",
-                   engines::per_element(chunk.rows, ceil_div(h, tile_n_)), segment.bound,
+                   engines::per_element(chunk.rows, ceil_div(ceil_div(h, tile_n_), panel_step)),
+                   segment.bound,
                    segment.geometry, segment.stride, rows_.info(), rows_.rows(), chunk.begin,
                    segment.begin, segment.end, packed_columns_, h, chunk.rows);
     } else {
@@ -150,26 +79,27 @@ void Run::pack(const Chunk& chunk, bool columns) {
   }
 }
 
+void Run::coefficients(const Chunk& chunk) {
+  if (coefficients_of_ == chunk.index) return;
+  coefficients_of_ = chunk.index;
+  rows_.coefficients(coefficients_, chunk.rows, chunk.begin);
+}
+
 void Run::forward(const Chunk& chunk) {
   const auto& o = request_.loss.options;
   const std::int64_t block = schedule_.blocks.v_block_size;
   std::int64_t first_slice = 0;
   for (auto& piece : pieces()) {
-    bind_piece(piece, false);
+    bind_piece(piece, schedule_.logits_in_grad_w);
     const std::int64_t slices = ceil_div(piece.count, block);
-    Scratch logits = dz_;
-    if (schedule_.stored_logits) {
-      logits.offset += chunk.rows * piece.begin;
-    } else {
-      logits = {};
-    }
+    const Stored logits = stored(chunk, piece, piece.begin);
     call_.launch(programs_.forward, "forward", tiles(slices, chunk.panels), piece.w,
                  piece.w.strides[0], piece.w.strides[1], bias_, bias_stride_, rows_.class_weight(),
                  rows_.class_stride(), packed_rows_, rows_.compact_labels(), rows_.info(),
                  chunk.begin, narrow(chunk.panels), panels_per_group(chunk.panels),
                  narrow(request_.h), piece.begin, piece.count, piece.count, block, narrow(slices),
-                 stats_, narrow(first_slice), narrow(chunk.rows), logits, o.logit_scale,
-                 o.logit_soft_cap, narrow(o.vocab_offset + piece.begin), pack_,
+                 stats_, narrow(first_slice), narrow(chunk.rows), logits.memory,
+                 logits.panel_stride, logits.v_stride, o.logit_scale, o.logit_soft_cap, narrow(o.vocab_offset + piece.begin), pack_,
                  schedule_.forward_steps.pack_words, tile_, narrow(schedule_.forward_steps.tile_m),
                  narrow(schedule_.blocks.h_block_size));
     first_slice += slices;
@@ -177,11 +107,11 @@ void Run::forward(const Chunk& chunk) {
   rows_.merge(stats_, first_slice, chunk.rows, chunk.begin);
 }
 
-void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count) {
+void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
+                   const Dz& dz) {
   const auto& o = request_.loss.options;
   if (schedule_.stored_logits) {
-    Scratch logits = dz_;
-    logits.offset += chunk.rows * piece.begin;
+    const Stored logits = stored(chunk, piece, begin);
     constexpr std::int64_t step = 256;  // columns a work-item: enough items for every core
     const auto lanes = static_cast<std::size_t>(tile_n_ / engine_.lanes());
     call_.launch(programs_.gradient, "gradient_of_stored",
@@ -189,8 +119,9 @@ void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, s
                         static_cast<std::size_t>(chunk.panels)},
                        {lanes, 1, 1}},
                  bias_, bias_stride_, rows_.class_weight(), rows_.class_stride(),
-                 rows_.compact_labels(), rows_.info(), chunk.begin, piece.begin, count, step,
-                 coefficients_, narrow(chunk.rows), logits, o.logit_scale, o.logit_soft_cap);
+                 rows_.compact_labels(), rows_.info(), chunk.begin, begin, count, step, logits.memory,
+                 logits.panel_stride, logits.v_stride, coefficients_, narrow(chunk.rows), dz.memory,
+                 dz.columns, o.logit_scale, o.logit_soft_cap);
     return;
   }
   Binding w = piece.w;
@@ -202,13 +133,13 @@ void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, s
                packed_rows_, rows_.compact_labels(), rows_.info(), chunk.begin,
                narrow(chunk.panels), panels_per_group(chunk.panels), narrow(request_.h), begin,
                count, piece.begin + piece.count - begin, block, narrow(slices), coefficients_,
-               narrow(chunk.rows), dz_, o.logit_scale, o.logit_soft_cap, pack_,
+               narrow(chunk.rows), dz.memory, o.logit_scale, o.logit_soft_cap, pack_,
                schedule_.forward_steps.pack_words, tile_, narrow(schedule_.forward_steps.tile_m),
                narrow(schedule_.blocks.h_block_size));
 }
 
 void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begin,
-                       std::int64_t count, const Scratch& dz) {
+                       std::int64_t count, const Dz& dz) {
   const auto& steps = schedule_.grad_w_steps;
   const std::int64_t panels = ceil_div(request_.h, tile_n_);
   Binding out = piece.grad_w;
@@ -224,26 +155,20 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
     out = sums_w_;
     if (schedule_.grad_w == Schedule::GradW::full) out.offset += begin * request_.h;
   }
-  call_.launch(programs_.grad_w, "grad_w", tiles(ceil_div(count, steps.tile_m), panels), dz, count,
+  call_.launch(programs_.grad_w, "grad_w", tiles(ceil_div(count, steps.tile_m), panels), dz.memory, dz.columns, count,
                narrow(chunk.rows), packed_columns_, narrow(request_.h), narrow(panels),
                panels_per_group(panels), rows_.info(), chunk.begin, out, h_stride, v_stride,
                std::int32_t{add}, pack_, steps.pack_words, tile_, narrow(steps.tile_m),
                narrow(schedule_.blocks.h_block_size));
 }
 
-Scratch Run::sums_x(const Chunk& chunk) const {
-  Scratch sums = sums_x_;
-  if (schedule_.v_outer) sums.offset += chunk.begin * schedule_.h_padded;
-  return sums;
-}
-
 void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin,
-                       std::int64_t count, const Scratch& dz, bool first) {
+                       std::int64_t count, const Dz& dz, bool first) {
   const auto& steps = schedule_.grad_x_steps;
   Binding w = piece.w;
   w.offset += (begin - piece.begin) * w.strides[1];
   call_.launch(programs_.grad_x, "grad_x", tiles(ceil_div(request_.h, steps.tile_m), chunk.panels),
-               w, w.strides[0], w.strides[1], dz, count, narrow(engine_.v_panel(schedule_.v_range)),
+               w, w.strides[0], w.strides[1], dz.memory, dz.columns, count, narrow(engine_.v_panel(schedule_.v_range)),
                narrow(request_.h), narrow(schedule_.h_padded), narrow(chunk.panels),
                panels_per_group(chunk.panels), rows_.info(), chunk.begin, sums_x(chunk),
                std::int32_t{first}, pack_, steps.pack_words, tile_, narrow(steps.tile_m),
@@ -252,22 +177,23 @@ void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begi
 
 void Run::gradients_of(const Chunk& chunk, Piece& piece, bool first_piece) {
   const auto& g = request_.gradients;
-  const std::int64_t range = schedule_.stored_logits ? piece.count : schedule_.v_range;
+  const std::int64_t range = schedule_.v_range;
   const std::int64_t end = piece.begin + piece.count;
   for (std::int64_t begin = piece.begin; begin < end; begin += range) {
     const std::int64_t count = std::min(range, end - begin);
-    gradient(chunk, piece, begin, count);
-    Scratch dz = dz_;
-    if (schedule_.stored_logits) dz.offset += chunk.rows * piece.begin;
-    if (g.grad_bias) {
-      Scratch sums = sums_bias_;
-      sums.offset += begin;
-      call_.launch(programs_.gradient, "sum_bias", engines::per_element(count), dz,
-                   narrow(chunk.panels), count, sums, std::int32_t{chunk.index == 0});
-    }
+    const Dz dz = dz_of(chunk, piece, begin, count);
+    gradient(chunk, piece, begin, count, dz);
+    if (g.grad_bias) sum_bias(chunk, begin, count, dz);
     if (g.grad_w) accumulate_w(chunk, piece, begin, count, dz);
     if (g.grad_x) accumulate_x(chunk, piece, begin, count, dz, first_piece && begin == piece.begin);
   }
+}
+
+void Run::sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, const Dz& dz) {
+  Scratch sums = sums_bias_;
+  sums.offset += begin;
+  call_.launch(programs_.gradient, "sum_bias", engines::per_element(count), dz.memory, dz.columns,
+               narrow(chunk.panels), count, sums, std::int32_t{chunk.index == 0});
 }
 
 void Run::write_x(const Chunk& chunk) {
@@ -321,7 +247,7 @@ void Run::rows_outer() {
     pack(chunk, false);
     if (values) forward(chunk);
     if (!grads) continue;
-    rows_.coefficients(coefficients_, chunk.rows, chunk.begin);
+    coefficients(chunk);
     if (request_.gradients.grad_w) pack(chunk, true);
     for (auto& piece : parts) {
       if (parts.size() > 1) piece.w = piece.grad_w = {};
@@ -355,22 +281,16 @@ void Run::vocabulary_outer() {
     for (std::int64_t begin = piece.begin; begin < end; begin += schedule_.v_range) {
       const std::int64_t count = std::min(schedule_.v_range, end - begin);
       for (const auto& chunk : all) {
-        pack(chunk, false);
-        rows_.coefficients(coefficients_, chunk.rows, chunk.begin);
-        gradient(chunk, piece, begin, count);
-        if (request_.gradients.grad_bias) {
-          Scratch sums = sums_bias_;
-          sums.offset += begin;
-          call_.launch(programs_.gradient, "sum_bias", engines::per_element(count), dz_,
-                       narrow(chunk.panels), count, sums, std::int32_t{chunk.index == 0});
-        }
+        if (!schedule_.stored_logits) pack(chunk, false);
+        coefficients(chunk);
+        const Dz dz = dz_of(chunk, piece, begin, count);
+        gradient(chunk, piece, begin, count, dz);
+        if (request_.gradients.grad_bias) sum_bias(chunk, begin, count, dz);
         if (request_.gradients.grad_w) {
           pack(chunk, true);
-          accumulate_w(chunk, piece, begin, count, dz_);
+          accumulate_w(chunk, piece, begin, count, dz);
         }
-        if (request_.gradients.grad_x) {
-          accumulate_x(chunk, piece, begin, count, dz_, begin == 0);
-        }
+        if (request_.gradients.grad_x) accumulate_x(chunk, piece, begin, count, dz, begin == 0);
       }
       if (request_.gradients.grad_w && schedule_.grad_w == Schedule::GradW::range) {
         write_w(piece, begin, count, sums_w_);

@@ -10,6 +10,9 @@
 
 namespace tessera::linear_cross_entropy {
 
+/// Panels of x that one work-item of `pack_columns` copies: a few hundred elements of a row.
+constexpr std::int64_t panel_step = 16;
+
 /// What a request compiles: one specialisation per kernel file, chosen by types, layouts and flags.
 struct Programs {
   opencl::Specialisation pack_x, forward, gradient, grad_w, write_w, write_bias, grad_x, write_x;
@@ -39,18 +42,35 @@ class Run {
     std::int64_t index = 0, begin = 0, rows = 0, panels = 0;
   };
 
+  /// dz of a range of the vocabulary: [panel][columns][tile_n], of which the range's are used.
+  struct Dz {
+    opencl::Scratch memory{};
+    std::int64_t columns = 0;
+  };
+
+  /// Logits that forward keeps, from some panel and column on: STORED_ARGUMENTS of operands.cl.
+  struct Stored {
+    opencl::Binding memory{};  ///< offset in bytes
+    std::int64_t panel_stride = 0, v_stride = 0;
+  };
+  Stored stored(const Chunk& chunk, const Piece& piece, std::int64_t begin) const;
+
   void bind();
   std::vector<Piece> pieces() const;
   void bind_piece(Piece& piece, bool needs_grad_w);
   std::vector<Chunk> chunks() const;
 
   void pack(const Chunk& chunk, bool columns);
+  void coefficients(const Chunk& chunk);
   void forward(const Chunk& chunk);
-  void gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count);
+  void gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
+                const Dz& dz);
+  Dz dz_of(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count) const;
+  void sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, const Dz& dz);
   void accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
-                    const opencl::Scratch& dz);
+                    const Dz& dz);
   void accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
-                    const opencl::Scratch& dz, bool first);
+                    const Dz& dz, bool first);
   void gradients_of(const Chunk& chunk, Piece& piece, bool first_piece);
   void write_x(const Chunk& chunk);
   void write_w(const Piece& piece, std::int64_t begin, std::int64_t count,
@@ -69,6 +89,8 @@ class Run {
   engines::LossRows rows_;
   const Programs& programs_;
   std::int64_t tile_n_;
+  /// Chunks whose data is in place now; -1: none.
+  std::int64_t packed_rows_of_ = -1, packed_columns_of_ = -1, coefficients_of_ = -1;
   std::vector<engines::Segment> x_segments_, grad_x_segments_;
   opencl::Binding bias_{}, grad_bias_{};
   std::int64_t bias_stride_ = 1;

@@ -7,116 +7,179 @@
 
 #define C_SPACE global
 #define TILE_N (NV * LANES)
-#define TILE_M tile_m  // a run-time argument: how many packed rows fit the cache depends on depth
-#define GROUP_BARRIER()
+#define TILE_M tile_m  // a run-time argument: how many rows of A fit the cache depends on depth
 #define FOR_LANE_GROUPS(column) for (int column = 0; column < TILE_N; column += LANES)
+#define ENGINE_K_STEP(depth) h_block
 
-// Packed A: rows in strips of MICRO_M. Where the source is contiguous along k a strip keeps its rows
-// apart ([MICRO_M][PACK_K(depth)], plain copies); where it is contiguous along m the rows interleave
-// ([k][MICRO_M]). Neither needs a transpose. 16 extra elements a row keep rows a power of two apart
-// from falling into the same cache sets.
+// Steps of k unrolled: addresses become constants, and the few integer instructions that are left fit
+// beside the multiplications.
+#define K_UNROLL 8
+
+// Rows of A come in strips of MICRO_M. Where A_IN_PLACE says so, whole strips are read where they
+// lie. What is not is packed: contiguous along k, a strip keeps its rows apart
+// ([MICRO_M][depth + 16], plain copies); contiguous along m, the rows interleave ([k][MICRO_M]).
+// Neither needs a transpose. The 16 spare elements a row keep rows a power of two apart from falling
+// into the same cache sets.
+#define A_STRIP_WORDS(depth) (MICRO_M * ((depth) + 16))
 #if A_CONTIGUOUS_M
-#define A_ROW_STEP(depth) 1
+#define A_PACKED_ROW_STEP(depth) 1
 #define A_K_STEP MICRO_M
 #else
-#define A_ROW_STEP(depth) ((depth) + 16)
+#define A_PACKED_ROW_STEP(depth) ((depth) + 16)
 #define A_K_STEP 1
 #endif
-#define A_STRIP_WORDS(depth) (MICRO_M * ((depth) + 16))
+#if A_IN_PLACE
+#define A_ROWS_IN_PLACE(rows) ((rows) / MICRO_M * MICRO_M)
+#else
+#define A_ROWS_IN_PLACE(rows) 0
+#endif
 
-#define ENGINE_LOAD_A(rows, depth)                                                            \
-  for (int strip = 0; strip * MICRO_M < (rows); ++strip) {                                    \
-    global float* a = pack + (long)strip * A_STRIP_WORDS(depth);                              \
-    const int m0 = strip * MICRO_M;                                                           \
-    const int full = (rows)-m0 < MICRO_M ? (rows)-m0 : MICRO_M;                               \
-    LOAD_STRIP(a, m0, full, depth)                                                            \
-  }
+// Two buffers: while one is multiplied the other is loaded, a part before each strip, so that waiting
+// for memory is spread over the multiplications.
+#define A_BUFFER(index) (pack + ((index)&1) * (pack_words / 2))
+#define ENGINE_TURN ++turn;
+#define ENGINE_LOAD_ALL \
+  if (next.rows > 0) ENGINE_LOAD(0, 1)
 
 #if A_CONTIGUOUS_M
-// LANES elements are written where MICRO_M are meant: the next k overwrites the surplus, and the
-// strip's 16 spare elements take the last. Near the edge of A single elements are read instead.
-#define LOAD_STRIP(a, m0, full, depth)                                                        \
-  for (int k = 0; k < (depth); ++k) {                                                         \
-    if ((m0) + A_VECTOR_REACH <= A_ROWS_READABLE) {                                           \
-      for (int at = 0; at < MICRO_M; at += LANES) {                                           \
-        LANE_STORE(A_VECTOR_M((m0) + at, k), (a) + k * MICRO_M + at);                         \
+// Part by part along k, and for each k along the rows, as memory lies. LANES elements are written
+// where MICRO_M are meant: the next k overwrites the surplus, and the strip's spare elements take the
+// last. Near the edge of A single elements are read instead.
+#define ENGINE_LOAD(part, parts)                                                              \
+  {                                                                                           \
+    const int readable = A_ROWS_READABLE(next);                                                     \
+    const int k1 = (int)((long)next.depth * ((part) + 1) / (parts));                          \
+    for (int k = (int)((long)next.depth * (part) / (parts)); k < k1; ++k) {                   \
+      global float* a = A_BUFFER(turn + 1) + (long)k * MICRO_M;                               \
+      int m0 = 0;                                                                             \
+      for (; m0 < next.rows && m0 + A_VECTOR_REACH <= readable; m0 += MICRO_M) {              \
+        for (int at = 0; at < MICRO_M; at += LANES) {                                         \
+          LANE_STORE(A_VECTOR_M(next, m0 + at, k), a + at);                                         \
+        }                                                                                     \
+        a += A_STRIP_WORDS(next.depth);                                                       \
       }                                                                                       \
-    } else {                                                                                  \
-      for (int m = 0; m < MICRO_M; ++m) {                                                     \
-        (a)[k * MICRO_M + m] = m < (full) ? A_AT((m0) + m, k) : 0.0f;                         \
+      for (; m0 < next.rows; m0 += MICRO_M) {                                                 \
+        for (int m = 0; m < MICRO_M; ++m) a[m] = m0 + m < next.rows ? A_AT(next, m0 + m, k) : 0.0f; \
+        a += A_STRIP_WORDS(next.depth);                                                       \
       }                                                                                       \
     }                                                                                         \
+    A_PREFETCH_M(k1, part, parts)                                                             \
   }
 // Elements that the vector loads of one strip touch.
 #define A_VECTOR_REACH ((MICRO_M + LANES - 1) / LANES * LANES)
 #else
-#define LOAD_STRIP(a, m0, full, depth)                                                        \
-  for (int m = 0; m < MICRO_M; ++m) {                                                         \
-    global float* row = (a) + (long)m * A_ROW_STEP(depth);                                    \
-    int k = 0;                                                                                \
-    if (m >= (full)) {                                                                        \
-      for (; k < (depth); ++k) row[k] = 0.0f;                                                 \
-    } else {                                                                                  \
-      LOAD_ROW_VECTORS(row, (m0) + m, depth)                                                  \
-      for (; k < (depth); ++k) row[k] = A_AT((m0) + m, k);                                    \
+#define ENGINE_LOAD(part, parts)                                                              \
+  {                                                                                           \
+    const int in_place = A_ROWS_IN_PLACE(next.rows);                                          \
+    const int packed = (next.rows - in_place + MICRO_M - 1) / MICRO_M * MICRO_M;              \
+    const int m1 = (int)((long)packed * ((part) + 1) / (parts));                              \
+    for (int m = (int)((long)packed * (part) / (parts)); m < m1; ++m) {                       \
+      global float* row = A_BUFFER(turn + 1) +                                                \
+                          (long)(m / MICRO_M) * A_STRIP_WORDS(next.depth) +                   \
+                          (long)(m % MICRO_M) * A_PACKED_ROW_STEP(next.depth);                \
+      int k = 0;                                                                              \
+      if (in_place + m >= next.rows) {                                                        \
+        for (; k < next.depth; ++k) row[k] = 0.0f;                                            \
+      } else {                                                                                \
+        LOAD_ROW_VECTORS(row, in_place + m)                                                   \
+        for (; k < next.depth; ++k) row[k] = A_AT(next, in_place + m, k);                           \
+      }                                                                                       \
     }                                                                                         \
   }
 #if A_CONTIGUOUS_K
-#define LOAD_ROW_VECTORS(row, m, depth) \
-  for (; k + LANES <= (depth); k += LANES) LANE_STORE(A_VECTOR_K(m, k), (row) + k);
+#define LOAD_ROW_VECTORS(row, m) \
+  for (; k + LANES <= next.depth; k += LANES) LANE_STORE(A_VECTOR_K(next, m, k), (row) + k);
 #else
-#define LOAD_ROW_VECTORS(row, m, depth)
+#define LOAD_ROW_VECTORS(row, m)
 #endif
 #endif
 
-// One register tile over `depth` steps.
-static inline void multiply_strip(global float* c, int ldc, global const float* a, int row_step,
-                           global const float* b, int depth, int first) {
-  lane_f acc[MICRO_M][NV];
-#pragma unroll
-  for (int m = 0; m < MICRO_M; ++m) {
-#pragma unroll
-    for (int n = 0; n < NV; ++n) {
-      acc[m][n] = first ? (lane_f)(0.0f) : LANE_LOAD(c + m * ldc + n * LANES);
-    }
+// Requests ahead, for the rows of the next part: short pieces of memory far apart, which no hardware
+// follows. (Of rows contiguous along k they cost more than they brought.) The builtin is clang's, whose
+// address spaces are one on a CPU; unoptimised builds are for interpreters that do not know it.
+#if A_ADDRESSES && !NO_PF && defined(__clang__) && defined(__OPTIMIZE__)
+#define A_LINE (64 / (int)sizeof(ELEMENT(A_TYPE)))
+#define PREFETCH(address) __builtin_prefetch((const void*)(size_t)(address), 0, 2);
+#define A_PREFETCH_M(k1, part, parts)                                                         \
+  const int k2 = (int)((long)next.depth * ((part) + 2) / (parts));                            \
+  for (int k = k1; k < k2 && k < next.depth; ++k) {                                           \
+    for (int m = 0; m < next.rows; m += A_LINE) PREFETCH(A_ADDRESS(next, m, k))                     \
   }
-  for (int k = 0; k < depth; ++k) {
-    lane_f column[NV];
+#else
+#define A_PREFETCH_M(k1, part, parts)
+#endif
+
+#define MULTIPLY_STEP(u)                                                                     \
+  {                                                                                          \
+    lane_f column[NV];                                                                       \
+    _Pragma("unroll") for (int n = 0; n < NV; ++n) {                                         \
+      column[n] = LANE_LOAD(b + (u)*TILE_N + n * LANES);                                     \
+    }                                                                                        \
+    _Pragma("unroll") for (int m = 0; m < MICRO_M; ++m) {                                    \
+      const lane_f broadcast = (lane_f)(a[m * row_step + (u)*A_K_STEP]);                     \
+      _Pragma("unroll") for (int n = 0; n < NV; ++n) {                                       \
+        acc[(u) % PHASES][m][n] = fma(broadcast, column[n], acc[(u) % PHASES][m][n]);        \
+      }                                                                                      \
+    }                                                                                        \
+  }
+
+// One register tile over `depth` steps of k. A tile that is narrow has registers left: PHASES sums per
+// element keep the multipliers busy. What C holds is added at the end, so that no multiplication waits
+// for it.
+static inline void multiply_strip(global float* c, int ldc, global const float* a, long row_step,
+                                  global const float* b, int depth, int first) {
+  lane_f acc[PHASES][MICRO_M][NV];
 #pragma unroll
-    for (int n = 0; n < NV; ++n) column[n] = LANE_LOAD(b + n * LANES);
+  for (int p = 0; p < PHASES; ++p) {
 #pragma unroll
     for (int m = 0; m < MICRO_M; ++m) {
-      const lane_f broadcast = (lane_f)(a[m * row_step]);
 #pragma unroll
-      for (int n = 0; n < NV; ++n) acc[m][n] = fma(broadcast, column[n], acc[m][n]);
+      for (int n = 0; n < NV; ++n) acc[p][m][n] = (lane_f)(0.0f);
     }
+  }
+  int k = 0;
+  for (; k + K_UNROLL <= depth; k += K_UNROLL) {
+#pragma unroll
+    for (int u = 0; u < K_UNROLL; ++u) MULTIPLY_STEP(u)
+    a += K_UNROLL * A_K_STEP;
+    b += K_UNROLL * TILE_N;
+  }
+  for (; k < depth; ++k) {
+    MULTIPLY_STEP(0)
     a += A_K_STEP;
     b += TILE_N;
   }
 #pragma unroll
   for (int m = 0; m < MICRO_M; ++m) {
 #pragma unroll
-    for (int n = 0; n < NV; ++n) LANE_STORE(acc[m][n], c + m * ldc + n * LANES);
+    for (int n = 0; n < NV; ++n) {
+      global float* at = c + m * ldc + n * LANES;
+#pragma unroll
+      for (int p = 1; p < PHASES; ++p) acc[0][m][n] += acc[p][m][n];
+      LANE_STORE(first ? acc[0][m][n] : acc[0][m][n] + LANE_LOAD(at), at);
+    }
   }
 }
 
-// Panels of h_block keep the part of B that every strip reads in the first-level cache.
-static inline void engine_multiply(global float* c, int ldc, global const float* pack,
-                            global const float* b, int rows, int depth, int first,
-                            int h_block) {
-  for (int k = 0; k < depth; k += h_block) {
-    const int panel = depth - k < h_block ? depth - k : h_block;
-    for (int strip = 0; strip * MICRO_M < rows; ++strip) {
-      multiply_strip(c + (long)strip * MICRO_M * ldc, ldc,
-                     pack + (long)strip * A_STRIP_WORDS(depth) + (long)k * A_K_STEP,
-                     A_ROW_STEP(depth), b + (long)k * TILE_N, panel, first && k == 0);
-    }
+// c (+)= A * b for all strips of the A of this turn, with a part of the next A loaded before each.
+#if A_IN_PLACE
+#define MULTIPLY_IN_PLACE(c, ldc, b, strip, k_all, first) \
+  multiply_strip(c, ldc, A_POINTER(now, (strip)*MICRO_M), A_ROW_STEP, b, k_all, first);
+#else
+#define MULTIPLY_IN_PLACE(c, ldc, b, strip, k_all, first)
+#endif
+#define ENGINE_MULTIPLY(c, ldc, b, m_all, k_all, first, panel, panels)                        \
+  {                                                                                           \
+    const int strips = ((m_all) + MICRO_M - 1) / MICRO_M;                                     \
+    const int first_packed = A_ROWS_IN_PLACE(m_all) / MICRO_M;                                \
+    for (int strip = 0; strip < strips; ++strip) {                                            \
+      if (next.rows > 0) ENGINE_LOAD((panel)*strips + strip, (panels)*strips)                 \
+      global float* to = (c) + (long)strip * MICRO_M * (ldc);                                 \
+      if (strip < first_packed) {                                                             \
+        MULTIPLY_IN_PLACE(to, ldc, b, strip, k_all, first)                                    \
+      } else {                                                                                \
+        multiply_strip(to, ldc, A_BUFFER(turn) + (strip - first_packed) * A_STRIP_WORDS(k_all), \
+                       A_PACKED_ROW_STEP(k_all), b, k_all, first);                            \
+      }                                                                                       \
+    }                                                                                         \
   }
-  if (depth == 0 && first) {
-    for (int i = 0; i < rows; ++i) {
-      for (int n = 0; n < TILE_N; n += LANES) LANE_STORE((lane_f)(0.0f), c + (long)i * ldc + n);
-    }
-  }
-}
-#define ENGINE_MULTIPLY(c, ldc, b, rows, depth, first) \
-  { engine_multiply(c, ldc, pack, b, rows, depth, first, h_block); }

@@ -15,7 +15,8 @@
 // One spare element a row: neighbours that store down a column then hit different banks.
 #define SIMT_LD_A (TILE_M + 1)
 
-#define GROUP_BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
+// All of H in one step: a tile lives in local memory for one panel of tokens only.
+#define ENGINE_K_STEP(depth) ((long)(depth) + 1)
 // SIMT_ITEMS is at least TILE_N (host/engines/simt.cpp), so that each token has a work-item.
 #define FOR_LANE_GROUPS(column) \
   for (int column = (int)get_local_id(0); column < TILE_N; column += SIMT_ITEMS)
@@ -27,7 +28,9 @@
 #define ENGINE_PANELS                                    \
   local float panel_a[SIMT_DEPTH * SIMT_LD_A];           \
   local float panel_b[SIMT_DEPTH * TILE_N];
-#define ENGINE_LOAD_A(rows, depth)  // A is read panel by panel inside the multiplication
+// A is read panel by panel inside the multiplication.
+#define ENGINE_LOAD_ALL
+#define ENGINE_TURN
 
 // acc += A * b over all of `depth`; every work-item of the group takes part.
 #define SIMT_ACCUMULATE(b, rows, depth)                                                        \
@@ -43,7 +46,7 @@
     for (int e = item; e < SIMT_DEPTH * TILE_M; e += SIMT_ITEMS) {                             \
       SIMT_A_INDEX(e)                                                                          \
       panel_a[k * SIMT_LD_A + m] =                                                             \
-          m < (rows) && k0 + k < (depth) ? A_AT(m, k0 + k) : 0.0f;                             \
+          m < (rows) && k0 + k < (depth) ? A_AT(now, m, k0 + k) : 0.0f;                        \
     }                                                                                          \
     for (int e = item; e < SIMT_DEPTH * TILE_N; e += SIMT_ITEMS) {                             \
       panel_b[e] = k0 + e / TILE_N < (depth) ? (b)[(long)k0 * TILE_N + e] : 0.0f;              \
@@ -74,7 +77,7 @@
 #endif
 
 // Into the local tile, for an epilogue; complete when this returns.
-#define ENGINE_MULTIPLY(c, ldc, b, rows, depth, first)                                         \
+#define ENGINE_MULTIPLY(c, ldc, b, rows, depth, first, panel, panels)                          \
   {                                                                                            \
     SIMT_ACCUMULATE(b, rows, depth)                                                            \
     /* With depth 0 the loop above has no barrier; an earlier epilogue may still read c. */    \
@@ -88,7 +91,7 @@
 
 // Straight into global memory, for sums that outlive the group. No work-item reads another's
 // elements, so nothing has to be waited for.
-#define ENGINE_MULTIPLY_GLOBAL(c, ldc, b, rows, depth, first)                                  \
+#define ENGINE_MULTIPLY_GLOBAL(c, ldc, b, rows, depth, first, panel, panels)                   \
   {                                                                                            \
     SIMT_ACCUMULATE(b, rows, depth)                                                            \
     for (int m = 0; m < ITEM_M; ++m) {                                                         \

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiles of logits, [vocabulary][tokens]: operand A is w as it lies, and the walk over slices and tiles
+// of the vocabulary and over steps of H that forward and gradient share.
+#ifndef TESSERA_LOGITS_CL
+#define TESSERA_LOGITS_CL
+
+#include "linear_cross_entropy/operands.cl"
+
+// Columns v .. v + rows of w, elements k .. k + depth of H.
+typedef struct {
+  int slice;
+  int rows, depth;
+  long v, k;
+} logit_tile;
+
+#define A_AT(tile, m, k_) W_AT(tile.k + (k_), tile.v + (m))
+#define A_ROWS_READABLE(tile) (int)(v_readable - tile.v)
+#define A_TYPE W_TYPE
+#define A_ADDRESSES (W_LAYOUT != W_STRIDED)
+#define A_ADDRESS(tile, m, k_) (w + W_INDEX(tile.k + (k_), tile.v + (m)))
+#if W_LAYOUT == W_VH
+#define A_CONTIGUOUS_K 1
+#define A_VECTOR_K(tile, m, k_) W_VECTOR(tile.k + (k_), tile.v + (m))
+#if W_TYPE == TYPE_F32
+#define A_IN_PLACE 1
+#define A_POINTER(tile, m) A_ADDRESS(tile, m, 0)
+#define A_ROW_STEP w_v_stride
+#endif
+#elif W_LAYOUT == W_HV
+#define A_CONTIGUOUS_M 1
+#define A_VECTOR_M(tile, m, k_) W_VECTOR(tile.k + (k_), tile.v + (m))
+#endif
+#include "engines/engine.cl"
+
+static inline void tile_extents(logit_tile* t, long v_count, long v_block, int slices, int tile_m,
+                                int h_count, long h_step) {
+  const long end = (t->slice + 1) * v_block < v_count ? (t->slice + 1) * v_block : v_count;
+  t->rows = t->slice >= slices ? 0 : end - t->v < tile_m ? (int)(end - t->v) : tile_m;
+  t->depth = h_count - t->k < h_step ? (int)(h_count - t->k) : (int)h_step;
+}
+
+static inline void tile_advance(logit_tile* t, int groups, long v_count, long v_block, int slices,
+                                int tile_m, int h_count, long h_step) {
+  t->k += h_step;
+  if (t->k >= h_count) {
+    t->k = 0;
+    t->v += t->rows;
+    if (t->v >= (t->slice + 1) * v_block || t->v >= v_count) {
+      t->slice += groups;
+      t->v = t->slice * v_block;
+    }
+  }
+  tile_extents(t, v_count, v_block, slices, tile_m, h_count, h_step);
+}
+
+// Slices are taken round robin, so that scratch is needed per group and not per slice; results do not
+// depend on who takes which. All panels of tokens meet a tile while it is in the cache.
+#define FIRST_TILE                                                                           \
+  logit_tile now, next;                                                                      \
+  next.slice = (int)get_group_id(0);                                                         \
+  next.v = next.slice * v_block;                                                             \
+  next.k = 0;                                                                                \
+  tile_extents(&next, v_count, v_block, slices, TILE_M, h_count, ENGINE_K_STEP(h_count));    \
+  ENGINE_LOAD_ALL
+#define NEXT_TILE                                                                            \
+  ENGINE_TURN                                                                                \
+  now = next;                                                                                \
+  tile_advance(&next, (int)get_num_groups(0), v_count, v_block, slices, TILE_M, h_count,     \
+               ENGINE_K_STEP(h_count));
+
+// Where H takes several steps, every panel of the group has a tile of its own, complete after the last.
+#define TILES_OF_GROUP (h_count > ENGINE_K_STEP(h_count) ? panels_per_group : 1)
+#define PANEL_TILE(panel) \
+  (tile_c + (TILES_OF_GROUP > 1 ? (panel)-panel_begin : 0) * ENGINE_TILE_WORDS)
+#define TILE_COMPLETE (now.k + now.depth == h_count)
+
+#endif

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+
+#include "host/engines/loss_rows.hpp"
+#include "host/linear_cross_entropy/opencl_plan.hpp"
+
+namespace tessera::linear_cross_entropy {
+
+using engines::ceil_div;
+using engines::round_up;
+
+namespace {
+
+/// dz of a range is used twice while it is in the last-level cache: no more columns than fit there.
+std::int64_t cached_range(const engines::Engine& engine, std::int64_t rows) {
+  static const std::int64_t cached_words = (getenv("TX_RANGE") ? atol(getenv("TX_RANGE")) : 512) << 10;
+  const std::int64_t unit = engine.rule().v_multiple;
+  return std::max(unit, cached_words / std::max<std::int64_t>(rows, 1) / unit * unit);
+}
+
+/// What a choice of chunk and range leads to.
+void complete(const Request& request, const engines::Engine& engine, Schedule& s) {
+  s.chunks = std::max<std::int64_t>(1, ceil_div(s.rows, s.chunk_rows));
+  if (s.stored_logits) s.v_range = std::min(s.v_range, cached_range(engine, s.chunk_rows));
+  s.v_range = std::clamp<std::int64_t>(s.v_range, 1, std::max<std::int64_t>(s.v_piece, 1));
+  if (s.grad_w == Schedule::GradW::range && s.chunks == 1) s.grad_w = Schedule::GradW::direct;
+  s.slices =
+      std::max<std::int64_t>(1, ceil_div(s.v_piece, s.blocks.v_block_size)) *
+      ceil_div(std::max<std::int64_t>(request.loss.v, 1), std::max<std::int64_t>(s.v_piece, 1));
+  s.h_padded = request.h + engine.row_padding();
+  using engines::Operand;
+  const int layout = layout_of(request.w);
+  // Along the depth of the logits (h) or of grad_x (v), along the other index, or along neither.
+  const auto operand = [&](int along_depth, int along_rows) {
+    if (layout == along_rows) return Operand::interleaved;
+    const bool in_place = layout == along_depth && engine.reads_in_place(request.w.dtype());
+    return in_place ? Operand::in_place : Operand::rows_apart;
+  };
+  s.forward_steps = engine.steps(s.blocks.v_block_size, std::min(s.blocks.h_block_size, request.h),
+                                 false, operand(layout_vh, layout_hv));
+  s.grad_w_steps = engine.steps(s.v_range, s.chunk_rows, true, Operand::rows_apart);
+  s.grad_x_steps = engine.steps(request.h, engine.v_panel(s.v_range), true,
+                                operand(layout_hv, layout_vh));
+  s.scratch_words = engines::loss_rows_words(request.loss, engine.tile_n()) +
+                    regions_of(request, engine, s).total();
+}
+
+bool fits(const Request& request, const engines::Engine& engine, Schedule& s,
+          const Limits& limits) {
+  complete(request, engine, s);
+  return s.scratch_words <= limits.words &&
+         regions_of(request, engine, s).largest() <= limits.allocation;
+}
+
+/// The largest chunk not above `most` that fits, evened out over the rows; false: none does.
+bool fit_chunk(const Request& request, const engines::Engine& engine, Schedule& s,
+               const Limits& limits, std::int64_t most) {
+  const std::int64_t tile = engine.tile_n();
+  std::int64_t low = 0;
+  std::int64_t high = round_up(std::max<std::int64_t>(most, 1), tile) / tile;
+  while (low < high) {  // words grow with the chunk, so bisection finds the edge
+    const std::int64_t middle = (low + high + 1) / 2;
+    Schedule trial = s;
+    trial.chunk_rows = middle * tile;
+    if (fits(request, engine, trial, limits)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  if (low == 0) return false;
+  const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(s.rows, low * tile));
+  s.chunk_rows = round_up(std::max<std::int64_t>(ceil_div(s.rows, chunks), 1), tile);
+  return fits(request, engine, s, limits);
+}
+
+/// The largest range of the vocabulary that fits, in whole blocks where possible.
+bool fit_range(const Request& request, const engines::Engine& engine, Schedule& s,
+               const Limits& limits, std::int64_t most) {
+  const std::int64_t unit = engine.rule().v_multiple;
+  std::int64_t low = 0;
+  std::int64_t high = ceil_div(std::max<std::int64_t>(most, 1), unit);
+  while (low < high) {
+    const std::int64_t middle = (low + high + 1) / 2;
+    Schedule trial = s;
+    trial.v_range = middle * unit;
+    if (fits(request, engine, trial, limits)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  if (low == 0) return false;
+  const std::int64_t ranges = std::max<std::int64_t>(1, ceil_div(s.v_piece, low * unit));
+  s.v_range = round_up(std::max<std::int64_t>(ceil_div(s.v_piece, ranges), 1), unit);
+  return fits(request, engine, s, limits);
+}
+
+/// Logits stored in grad_w: all rows at once, else chunks of rows inside ranges of the vocabulary.
+std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine& engine,
+                                        Schedule s, const Limits& limits) {
+  const std::int64_t all = round_up(std::max<std::int64_t>(s.rows, 1), engine.tile_n());
+  if (all > s.tokens_in_grad_w) return std::nullopt;
+  s.stored_logits = s.logits_in_grad_w = true;
+  s.v_range = std::max<std::int64_t>(s.v_piece, 1);
+  s.chunk_rows = all;
+  s.name = "one_chunk_in_grad_w";
+  // Launches of less than 256 columns are not worth their start.
+  const std::int64_t fewest = std::min<std::int64_t>(s.v_range, 256);
+  Schedule whole = s;
+  if (fit_range(r, engine, whole, limits, std::min(s.v_range, cached_range(engine, all))) &&
+      whole.v_range >= std::min(fewest, cached_range(engine, all))) {
+    return whole;
+  }
+  s.v_outer = true;
+  s.grad_w = Schedule::GradW::range;
+  s.name = "v_outer_in_grad_w";
+  const std::int64_t least = std::min(all, round_up(64, engine.tile_n()));
+  for (s.chunk_rows = all; s.chunk_rows >= least;
+       s.chunk_rows = s.chunk_rows / 2 / engine.tile_n() * engine.tile_n()) {
+    Schedule trial = s;
+    const std::int64_t most = std::min(s.v_range, cached_range(engine, s.chunk_rows));
+    if (!fit_range(r, engine, trial, limits, most)) continue;
+    // x is packed again for every range and chunk: narrow ranges are worth it only at the end.
+    if (trial.v_range >= std::min(most, fewest) || s.chunk_rows / 2 < least) return trial;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Schedule> choose(const Request& r, const engines::Engine& engine,
+                               const Schedule& base, const Limits& limits) {
+  const std::int64_t block = std::max(base.blocks.b_block_size, engine.tile_n());
+  const std::int64_t all = round_up(std::max<std::int64_t>(base.rows, 1), engine.tile_n());
+  const std::int64_t v = std::max<std::int64_t>(base.v_piece, 1);
+  const bool sum_in_place = !r.gradients.grad_w || r.gradients.grad_w.dtype() == DType::f32;
+  Schedule s = base;
+  if (!r.loss.wants_gradients()) {
+    s.name = "streamed";
+    s.v_range = v;
+    if (fit_chunk(r, engine, s, limits, std::min(all, block))) return s;
+    return std::nullopt;
+  }
+  // Fewer rows than this a chunk, and reading all of w twice for each costs more than recomputing.
+  const std::int64_t worthwhile = std::min<std::int64_t>(all, round_up(64, engine.tile_n()));
+  if (r.loss.pass == Pass::value_and_grad) {
+    if (auto in_grad_w = store_in_grad_w(r, engine, base, limits)) return in_grad_w;
+    s.stored_logits = true;
+    s.v_range = v;
+    s.name = "one_chunk";
+    s.chunk_rows = all;
+    if (fits(r, engine, s, limits)) return s;
+    s.name = sum_in_place ? "chunked" : "chunked_f32_grad_w";
+    s.grad_w = sum_in_place ? Schedule::GradW::direct : Schedule::GradW::full;
+    if (fit_chunk(r, engine, s, limits, all) && s.chunk_rows >= worthwhile) return s;
+  }
+  // Recomputed logits: rows outside where grad_w is summed in place, else the vocabulary outside.
+  for (const bool outer : {!sum_in_place, sum_in_place}) {
+    // Values come first for all rows, so that a row-outer order would need a second pass anyway.
+    if (!outer && r.loss.pass == Pass::value_and_grad) continue;
+    if (!outer && !sum_in_place) continue;
+    for (std::int64_t chunk = std::min(all, round_up(block, engine.tile_n()));
+         chunk >= engine.tile_n(); chunk = chunk / 2 / engine.tile_n() * engine.tile_n()) {
+      s = base;
+      s.v_outer = outer;
+      s.chunk_rows = chunk;
+      s.grad_w = outer ? Schedule::GradW::range : Schedule::GradW::direct;
+      s.name = outer ? "v_outer" : chunk >= all ? "one_chunk" : "chunked";
+      const std::int64_t cached = cached_range(engine, chunk);
+      if (fit_range(r, engine, s, limits, std::min(v, cached))) {
+        // A narrow range repacks x too often; a smaller chunk may allow a wider one.
+        if (s.v_range >= std::min<std::int64_t>(v, 64) || chunk == engine.tile_n()) return s;
+      }
+      if (chunk == engine.tile_n()) break;
+    }
+  }
+  // Last: stored logits with the smallest chunks.
+  if (r.loss.pass == Pass::value_and_grad) {
+    s = base;
+    s.stored_logits = true;
+    s.v_range = v;
+    s.name = sum_in_place ? "chunked" : "chunked_f32_grad_w";
+    s.grad_w = sum_in_place ? Schedule::GradW::direct : Schedule::GradW::full;
+    if (fit_chunk(r, engine, s, limits, all)) return s;
+  }
+  return std::nullopt;
+}
+
+}  // namespace tessera::linear_cross_entropy
