@@ -2,17 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "host/engines/engine.hpp"
 
 namespace tessera::engines {
 namespace {
 
-/// The rows of A that are multiplied, and those being packed for the next turn, stay below this, less
-/// than half of the second-level cache of current server cores; panels of B stream through the rest. OpenCL 1.2 reports one cache size only,
-/// and on CPUs it is that of the last level.
-static const std::int64_t cached_bytes = getenv("TX_PACK") ? atol(getenv("TX_PACK")) * 1024 : 400 * 1024;
+/// The rows of A that are multiplied, and those being packed for the next turn, stay below this,
+/// less than half of the second-level cache of current server cores; panels of B stream through the
+/// rest. OpenCL 1.2 reports one cache size only, and on CPUs it is that of the last level.
+constexpr std::int64_t cached_bytes = 400 * 1024;
 constexpr std::int64_t micro_m = 6;  ///< MICRO_M of cl_kernels/engines/cpu
 constexpr std::int64_t spare = 16;   ///< spare words a packed row has there
 
@@ -28,17 +27,15 @@ class CpuEngine final : public Engine {
     vectors_ = lanes_ == 16 ? 4 : 2;
     std::int64_t phases = 1;
     narrow_ = rows <= lanes_;
-    // Few tokens: one vector of them, and several sums per element, so that no lane multiplies padding
-    // and w, which nobody reads twice, sets the pace. (More rows instead would be more rows than the
-    // first-level cache has ways, where they lie a power of two apart.)
+    // Few tokens: one vector of them, and several sums per element, so that no lane multiplies
+    // padding and w, which nobody reads twice, sets the pace. (More rows instead would be more rows
+    // than the first-level cache has ways, where they lie a power of two apart.)
     if (narrow_) {
       phases = vectors_;
       vectors_ = 1;
     }
-    options_ =
-        fmt::format("-DENGINE_CPU=1 -DLANES={} -DNV={} -DMICRO_M={} -DPHASES={}", lanes_, vectors_, micro_m,
-                    phases);
-    if (getenv("TX_OPTS")) options_ += std::string(" ") + getenv("TX_OPTS");
+    options_ = fmt::format("-DENGINE_CPU=1 -DLANES={} -DNV={} -DMICRO_M={} -DPHASES={}", lanes_,
+                           vectors_, micro_m, phases);
   }
 
   std::string name() const override { return "cpu"; }
@@ -80,7 +77,8 @@ class CpuEngine final : public Engine {
   Steps steps(std::int64_t rows, std::int64_t depth, bool shared, Operand operand) const override {
     const bool in_place = operand == Operand::in_place;
     rows = std::max<std::int64_t>(rows, 1);
-    std::int64_t tile = cached_bytes / (in_place ? 1 : 2) / ((depth + spare) * 4) / micro_m * micro_m;
+    std::int64_t tile =
+        cached_bytes / (in_place ? 1 : 2) / ((depth + spare) * 4) / micro_m * micro_m;
     if (narrow_ && operand != Operand::interleaved) tile = micro_m;
     tile = std::clamp(tile, micro_m, round_up(rows, micro_m));
     if (shared) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 
 #include "host/engines/loss_rows.hpp"
@@ -13,9 +12,10 @@ using engines::round_up;
 
 namespace {
 
-/// dz of a range is used twice while it is in the last-level cache: no more columns than fit there.
+/// dz of a range is used twice, and w of it too, while they are in the last-level cache.
 std::int64_t cached_range(const engines::Engine& engine, std::int64_t rows) {
-  static const std::int64_t cached_words = (getenv("TX_RANGE") ? atol(getenv("TX_RANGE")) : 512) << 10;
+  constexpr std::int64_t cached_words = 512
+                                        << 10;  // 2 MiB: a small share of a cache that cores share
   const std::int64_t unit = engine.rule().v_multiple;
   return std::max(unit, cached_words / std::max<std::int64_t>(rows, 1) / unit * unit);
 }
@@ -41,8 +41,8 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
   s.forward_steps = engine.steps(s.blocks.v_block_size, std::min(s.blocks.h_block_size, request.h),
                                  false, operand(layout_vh, layout_hv));
   s.grad_w_steps = engine.steps(s.v_range, s.chunk_rows, true, Operand::rows_apart);
-  s.grad_x_steps = engine.steps(request.h, engine.v_panel(s.v_range), true,
-                                operand(layout_hv, layout_vh));
+  s.grad_x_steps =
+      engine.steps(request.h, engine.v_panel(s.v_range), true, operand(layout_hv, layout_vh));
   s.scratch_words = engines::loss_rows_words(request.loss, engine.tile_n()) +
                     regions_of(request, engine, s).total();
 }
@@ -99,8 +99,8 @@ bool fit_range(const Request& request, const engines::Engine& engine, Schedule& 
 }
 
 /// Logits stored in grad_w: all rows at once, else chunks of rows inside ranges of the vocabulary.
-std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine& engine,
-                                        Schedule s, const Limits& limits) {
+std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine& engine, Schedule s,
+                                        const Limits& limits) {
   const std::int64_t all = round_up(std::max<std::int64_t>(s.rows, 1), engine.tile_n());
   if (all > s.tokens_in_grad_w) return std::nullopt;
   s.stored_logits = s.logits_in_grad_w = true;

@@ -31,8 +31,8 @@ void Run::bind() {
     return words > 0 ? call_.scratch(words, purpose) : Scratch{};
   };
   packed_rows_ = take(regions.packed_rows, "packed rows of x");
-  packed_columns_ = schedule_.stored_logits ? packed_rows_
-                                            : take(regions.packed_columns, "packed columns of x");
+  packed_columns_ =
+      schedule_.stored_logits ? packed_rows_ : take(regions.packed_columns, "packed columns of x");
   stats_ = take(regions.stats, "statistics of slices");
   coefficients_ = take(regions.coefficients, "gradient coefficients");
   dz_ = take(regions.dz, "dz");

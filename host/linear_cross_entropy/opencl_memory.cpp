@@ -81,8 +81,7 @@ std::shared_ptr<const Prepared> Memory::prepare(const Request& request,
     }
   }
   const auto made = std::make_shared<Prepared>();
-  made->engine =
-      engines::make_engine(engine_name, runtime.facts(), counted_rows(request.loss));
+  made->engine = engines::make_engine(engine_name, runtime.facts(), counted_rows(request.loss));
   made->schedule = make_schedule(request, *made->engine, runtime.facts(), runtime.info());
   auto& p = made->programs;
   p = programs_of(request, *made->engine, made->schedule,

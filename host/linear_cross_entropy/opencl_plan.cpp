@@ -9,6 +9,7 @@
 #include "host/dispatch/host_views.hpp"
 #include "host/engines/loss_rows.hpp"
 #include "host/loss/rows.hpp"
+#include "host/opencl/errors.hpp"
 #include "tuning/lookup/lookup.hpp"
 
 namespace tessera::linear_cross_entropy {
@@ -62,10 +63,10 @@ void check_blocks(const BlockSizes& blocks, const engines::Engine& engine) {
   }
 }
 
-/// Tokens whose logits fit where grad_w will be: H elements a column, f32 logits of every token. Such
-/// memory costs nothing, is as large as the logits of H tokens, and is written over only when they have
-/// been used. 0 where it cannot serve: its columns must lie apart and aligned to f32, be readable, and
-/// hold nothing that the call still needs.
+/// Tokens whose logits fit where grad_w will be: H elements a column, f32 logits of every token.
+/// Such memory costs nothing, is as large as the logits of H tokens, and is written over only when
+/// they have been used. 0 where it cannot serve: its columns must lie apart and aligned to f32, be
+/// readable, and hold nothing that the call still needs.
 std::int64_t tokens_in_grad_w(const Request& r, const engines::Engine& engine,
                               const opencl::DeviceFacts& facts, std::int64_t v_piece) {
   const auto& out = r.gradients.grad_w;
@@ -113,8 +114,11 @@ std::int64_t counted_rows(const loss::LossRequest& r) {
 bool serves_as_f32(const MutableView& view) {
   if (!view) return false;
   if (!view.is_device()) return reinterpret_cast<std::uintptr_t>(view.host_data()) % 4 == 0;
-  const cl::Memory memory(view.device_memory(), true);
-  return view.byte_offset() % 4 == 0 && (memory.getInfo<CL_MEM_FLAGS>() & CL_MEM_WRITE_ONLY) == 0;
+  cl_mem_flags flags = 0;
+  opencl::check(
+      clGetMemObjectInfo(view.device_memory(), CL_MEM_FLAGS, sizeof(flags), &flags, nullptr),
+      "clGetMemObjectInfo", "the device of grad_w");
+  return view.byte_offset() % 4 == 0 && (flags & CL_MEM_WRITE_ONLY) == 0;
 }
 
 int layout_of(const View& w) {

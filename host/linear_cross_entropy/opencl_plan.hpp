@@ -20,12 +20,12 @@ struct Schedule {
   std::int64_t rows = 0;        ///< upper bound of the rows that count
   std::int64_t chunk_rows = 0;  ///< rows treated together, a multiple of the engine's tile
   std::int64_t chunks = 0;
-  std::int64_t v_piece = 0;    ///< columns of w (and grad_w) that one binding may reach
-  std::int64_t v_range = 0;    ///< columns whose dz is held at a time
+  std::int64_t v_piece = 0;           ///< columns of w (and grad_w) that one binding may reach
+  std::int64_t v_range = 0;           ///< columns whose dz is held at a time
   std::int64_t tokens_in_grad_w = 0;  ///< whose logits grad_w's memory can keep
-  bool stored_logits = false;  ///< forward keeps them for gradients
-  bool logits_in_grad_w = false;  ///< in the memory of the caller's grad_w, until it is written
-  bool v_outer = false;        ///< ranges of the vocabulary outside, chunks of rows inside
+  bool stored_logits = false;         ///< forward keeps them for gradients
+  bool logits_in_grad_w = false;      ///< in the memory of the caller's grad_w, until it is written
+  bool v_outer = false;               ///< ranges of the vocabulary outside, chunks of rows inside
 
   enum class GradW {
     direct,  ///< into the caller's view, chunk after chunk
@@ -46,8 +46,8 @@ std::int64_t counted_rows(const loss::LossRequest& request);
 /// Whether kernels can keep f32 in the memory of an output, until they write it: aligned, readable.
 bool serves_as_f32(const MutableView& view);
 
-/// W_VH, W_HV and W_STRIDED of cl_kernels/linear_cross_entropy/operands.cl: which index of w [H, V] is
-/// contiguous. An axis of extent 1 may have any stride.
+/// W_VH, W_HV and W_STRIDED of cl_kernels/linear_cross_entropy/operands.cl: which index of w [H, V]
+/// is contiguous. An axis of extent 1 may have any stride.
 constexpr int layout_vh = 0, layout_hv = 1, layout_strided = 2;
 int layout_of(const View& w);
 
@@ -57,7 +57,8 @@ struct Limits {
   std::int64_t allocation;  ///< words of one region
 };
 
-/// The best schedule within the limits, from one with blocks, rows and v_piece; nothing: there is none.
+/// The best schedule within the limits, from one with blocks, rows and v_piece; nothing: there is
+/// none.
 std::optional<Schedule> choose(const Request& request, const engines::Engine& engine,
                                const Schedule& base, const Limits& limits);
 

@@ -62,9 +62,8 @@ void Run::pack(const Chunk& chunk, bool columns) {
     if (columns) {
       call_.launch(programs_.pack_x, "pack_columns",
                    engines::per_element(chunk.rows, ceil_div(ceil_div(h, tile_n_), panel_step)),
-                   segment.bound,
-                   segment.geometry, segment.stride, rows_.info(), rows_.rows(), chunk.begin,
-                   segment.begin, segment.end, packed_columns_, h, chunk.rows);
+                   segment.bound, segment.geometry, segment.stride, rows_.info(), rows_.rows(),
+                   chunk.begin, segment.begin, segment.end, packed_columns_, h, chunk.rows);
     } else {
       const auto steps =
           static_cast<std::size_t>(std::max<std::int64_t>(1, ceil_div(h, engine_.h_step())));
@@ -93,15 +92,15 @@ void Run::forward(const Chunk& chunk) {
     bind_piece(piece, schedule_.logits_in_grad_w);
     const std::int64_t slices = ceil_div(piece.count, block);
     const Stored logits = stored(chunk, piece, piece.begin);
-    call_.launch(programs_.forward, "forward", tiles(slices, chunk.panels), piece.w,
-                 piece.w.strides[0], piece.w.strides[1], bias_, bias_stride_, rows_.class_weight(),
-                 rows_.class_stride(), packed_rows_, rows_.compact_labels(), rows_.info(),
-                 chunk.begin, narrow(chunk.panels), panels_per_group(chunk.panels),
-                 narrow(request_.h), piece.begin, piece.count, piece.count, block, narrow(slices),
-                 stats_, narrow(first_slice), narrow(chunk.rows), logits.memory,
-                 logits.panel_stride, logits.v_stride, o.logit_scale, o.logit_soft_cap, narrow(o.vocab_offset + piece.begin), pack_,
-                 schedule_.forward_steps.pack_words, tile_, narrow(schedule_.forward_steps.tile_m),
-                 narrow(schedule_.blocks.h_block_size));
+    call_.launch(
+        programs_.forward, "forward", tiles(slices, chunk.panels), piece.w, piece.w.strides[0],
+        piece.w.strides[1], bias_, bias_stride_, rows_.class_weight(), rows_.class_stride(),
+        packed_rows_, rows_.compact_labels(), rows_.info(), chunk.begin, narrow(chunk.panels),
+        panels_per_group(chunk.panels), narrow(request_.h), piece.begin, piece.count, piece.count,
+        block, narrow(slices), stats_, narrow(first_slice), narrow(chunk.rows), logits.memory,
+        logits.panel_stride, logits.v_stride, o.logit_scale, o.logit_soft_cap,
+        narrow(o.vocab_offset + piece.begin), pack_, schedule_.forward_steps.pack_words, tile_,
+        narrow(schedule_.forward_steps.tile_m), narrow(schedule_.blocks.h_block_size));
     first_slice += slices;
   }
   rows_.merge(stats_, first_slice, chunk.rows, chunk.begin);
@@ -119,14 +118,18 @@ void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, s
                         static_cast<std::size_t>(chunk.panels)},
                        {lanes, 1, 1}},
                  bias_, bias_stride_, rows_.class_weight(), rows_.class_stride(),
-                 rows_.compact_labels(), rows_.info(), chunk.begin, begin, count, step, logits.memory,
-                 logits.panel_stride, logits.v_stride, coefficients_, narrow(chunk.rows), dz.memory,
-                 dz.columns, o.logit_scale, o.logit_soft_cap);
+                 rows_.compact_labels(), rows_.info(), chunk.begin, begin, count, step,
+                 logits.memory, logits.panel_stride, logits.v_stride, coefficients_,
+                 narrow(chunk.rows), dz.memory, dz.columns, o.logit_scale, o.logit_soft_cap);
     return;
   }
   Binding w = piece.w;
   w.offset += (begin - piece.begin) * w.strides[1];
-  const std::int64_t block = std::min(schedule_.blocks.v_block_size, count);
+  // dz does not depend on slices: as many as there are groups.
+  const std::int64_t groups = engine_.groups(ceil_div(count, engine_.rule().v_multiple));
+  const std::int64_t block =
+      std::min(schedule_.blocks.v_block_size,
+               engines::round_up(ceil_div(count, groups), engine_.rule().v_multiple));
   const std::int64_t slices = ceil_div(count, block);
   call_.launch(programs_.gradient, "gradient", tiles(slices, chunk.panels), w, w.strides[0],
                w.strides[1], bias_, bias_stride_, rows_.class_weight(), rows_.class_stride(),
@@ -155,10 +158,10 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
     out = sums_w_;
     if (schedule_.grad_w == Schedule::GradW::full) out.offset += begin * request_.h;
   }
-  call_.launch(programs_.grad_w, "grad_w", tiles(ceil_div(count, steps.tile_m), panels), dz.memory, dz.columns, count,
-               narrow(chunk.rows), packed_columns_, narrow(request_.h), narrow(panels),
-               panels_per_group(panels), rows_.info(), chunk.begin, out, h_stride, v_stride,
-               std::int32_t{add}, pack_, steps.pack_words, tile_, narrow(steps.tile_m),
+  call_.launch(programs_.grad_w, "grad_w", tiles(ceil_div(count, steps.tile_m), panels), dz.memory,
+               dz.columns, count, narrow(chunk.rows), packed_columns_, narrow(request_.h),
+               narrow(panels), panels_per_group(panels), rows_.info(), chunk.begin, out, h_stride,
+               v_stride, std::int32_t{add}, pack_, steps.pack_words, tile_, narrow(steps.tile_m),
                narrow(schedule_.blocks.h_block_size));
 }
 
@@ -168,10 +171,11 @@ void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begi
   Binding w = piece.w;
   w.offset += (begin - piece.begin) * w.strides[1];
   call_.launch(programs_.grad_x, "grad_x", tiles(ceil_div(request_.h, steps.tile_m), chunk.panels),
-               w, w.strides[0], w.strides[1], dz.memory, dz.columns, count, narrow(engine_.v_panel(schedule_.v_range)),
-               narrow(request_.h), narrow(schedule_.h_padded), narrow(chunk.panels),
-               panels_per_group(chunk.panels), rows_.info(), chunk.begin, sums_x(chunk),
-               std::int32_t{first}, pack_, steps.pack_words, tile_, narrow(steps.tile_m),
+               w, w.strides[0], w.strides[1], dz.memory, dz.columns, count,
+               narrow(engine_.v_panel(schedule_.v_range)), narrow(request_.h),
+               narrow(schedule_.h_padded), narrow(chunk.panels), panels_per_group(chunk.panels),
+               rows_.info(), chunk.begin, sums_x(chunk), std::int32_t{first}, pack_,
+               steps.pack_words, tile_, narrow(steps.tile_m),
                narrow(schedule_.blocks.h_block_size));
 }
 

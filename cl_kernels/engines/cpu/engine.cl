@@ -48,8 +48,9 @@
 #define ENGINE_LOAD(part, parts)                                                              \
   {                                                                                           \
     const int readable = A_ROWS_READABLE(next);                                                     \
-    const int k1 = (int)((long)next.depth * ((part) + 1) / (parts));                          \
-    for (int k = (int)((long)next.depth * (part) / (parts)); k < k1; ++k) {                   \
+    const int k0 = PART_BEGIN(part, parts);                                                   \
+    const int k1 = PART_BEGIN((part) + 1, parts);                                             \
+    for (int k = k0; k < k1; ++k) {                                                           \
       global float* a = A_BUFFER(turn + 1) + (long)k * MICRO_M;                               \
       int m0 = 0;                                                                             \
       for (; m0 < next.rows && m0 + A_VECTOR_REACH <= readable; m0 += MICRO_M) {              \
@@ -63,8 +64,12 @@
         a += A_STRIP_WORDS(next.depth);                                                       \
       }                                                                                       \
     }                                                                                         \
-    A_PREFETCH_M(k1, part, parts)                                                             \
+    A_PREFETCH_M(k0, k1)                                                             \
   }
+// Parts begin at multiples of PART_K, so that lines of a strip are filled at once.
+#define PART_K 8
+#define PART_BEGIN(part, parts) \
+  ((part) == (parts) ? next.depth : (int)((long)next.depth * (part) / (parts)) / PART_K * PART_K)
 // Elements that the vector loads of one strip touch.
 #define A_VECTOR_REACH ((MICRO_M + LANES - 1) / LANES * LANES)
 #else
@@ -97,16 +102,16 @@
 // Requests ahead, for the rows of the next part: short pieces of memory far apart, which no hardware
 // follows. (Of rows contiguous along k they cost more than they brought.) The builtin is clang's, whose
 // address spaces are one on a CPU; unoptimised builds are for interpreters that do not know it.
-#if A_ADDRESSES && !NO_PF && defined(__clang__) && defined(__OPTIMIZE__)
+#if A_ADDRESSES && defined(__clang__) && defined(__OPTIMIZE__)
 #define A_LINE (64 / (int)sizeof(ELEMENT(A_TYPE)))
 #define PREFETCH(address) __builtin_prefetch((const void*)(size_t)(address), 0, 2);
-#define A_PREFETCH_M(k1, part, parts)                                                         \
-  const int k2 = (int)((long)next.depth * ((part) + 2) / (parts));                            \
-  for (int k = k1; k < k2 && k < next.depth; ++k) {                                           \
+#define A_PREFETCH_M(k0, k1)                                                         \
+  const int k2 = k1 + (k1 - k0) < next.depth ? k1 + (k1 - k0) : next.depth;                   \
+  for (int k = k1; k < k2; ++k) {                                                             \
     for (int m = 0; m < next.rows; m += A_LINE) PREFETCH(A_ADDRESS(next, m, k))                     \
   }
 #else
-#define A_PREFETCH_M(k1, part, parts)
+#define A_PREFETCH_M(k0, k1)
 #endif
 
 #define MULTIPLY_STEP(u)                                                                     \
