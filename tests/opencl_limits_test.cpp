@@ -67,6 +67,44 @@ class LimitsTest : public ::testing::TestWithParam<std::string> {
   std::map<std::string, long> before_;
 };
 
+/// On devices that work on host memory value_and_grad keeps logits where grad_w will be.
+TEST_P(LimitsTest, LogitsWaitWhereGradWWillBe) {
+  Context device = context();
+  const auto schedule_of = [&](const Case& c) {
+    const auto shape = [](DType type, const Dims& extents, const Dims& strides = {}) {
+      return View::host(nullptr, type, extents, strides);
+    };
+    linear_cross_entropy::ExecutionOptions execution;
+    execution.implementation = GetParam();
+    execution.workspace_bytes = c.workspace_bytes;
+    return linear_cross_entropy::plan(device, Pass::value_and_grad,
+                                      {.x = shape(c.x_type, {c.b, c.h}),
+                                       .labels = shape(DType::i32, {c.b}),
+                                       .w = shape(c.w_type, {c.h, c.v}, {1, c.h}),
+                                       .bias = shape(DType::f32, {c.v})},
+                                      {}, {}, {}, execution)
+        .dispatch.schedule;
+  };
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Case c = linear("in_grad_w", WLayout::vh, type);
+    c.b = 180;
+    c.h = 418;
+    c.v = 1501;
+    EXPECT_EQ(schedule_of(c), "one_chunk_in_grad_w");
+    run_case(device, GetParam(), Pass::value_and_grad, c);
+    // Less and less, until rows are taken in chunks.
+    c.workspace_bytes = std::size_t{4} << 20;
+    while (schedule_of(c) == "one_chunk_in_grad_w") *c.workspace_bytes -= *c.workspace_bytes / 16;
+    EXPECT_EQ(schedule_of(c), "v_outer_in_grad_w");
+    run_case(device, GetParam(), Pass::value_and_grad, c);
+    // What must be kept, or has no room, is not written over.
+    c.workspace_bytes.reset();
+    c.accumulate = true;
+    c.name += "_accumulated";
+    run_case(device, GetParam(), Pass::value_and_grad, c);
+  }
+}
+
 TEST_P(LimitsTest, MemoryThatIsNotShared) {
   layer_.limit("host_unified", 0);
   Context device = context();

@@ -74,11 +74,12 @@ class CpuEngine final : public Engine {
   std::int64_t tile_n() const override { return lanes_ * vectors_; }
   std::int64_t lanes() const override { return lanes_; }
   std::size_t group_size() const override { return 1; }
-  Steps steps(std::int64_t rows, std::int64_t depth, bool shared, Operand operand) const override {
+  Steps steps(std::int64_t rows, std::int64_t depth, bool shared, Operand operand,
+              std::int64_t thrift) const override {
     const bool in_place = operand == Operand::in_place;
     rows = std::max<std::int64_t>(rows, 1);
     std::int64_t tile =
-        cached_bytes / (in_place ? 1 : 2) / ((depth + spare) * 4) / micro_m * micro_m;
+        cached_bytes / (in_place ? 1 : 2 * thrift) / ((depth + spare) * 4) / micro_m * micro_m;
     if (narrow_ && operand != Operand::interleaved) tile = micro_m;
     tile = std::clamp(tile, micro_m, round_up(rows, micro_m));
     if (shared) {

@@ -66,8 +66,9 @@ class Engine {
   virtual std::int64_t lanes() const = 0;
   virtual std::size_t group_size() const = 0;
   /// `shared`: the groups divide these rows between them (else each group has rows of its own).
-  virtual Steps steps(std::int64_t rows, std::int64_t depth, bool shared,
-                      Operand operand) const = 0;
+  /// `thrift`: packed rows take this part of what the cache could hold, where scratch is short.
+  virtual Steps steps(std::int64_t rows, std::int64_t depth, bool shared, Operand operand,
+                      std::int64_t thrift) const = 0;
   /// Whether an A of this type that is contiguous along its depth is read in place.
   virtual bool reads_in_place(DType type) const = 0;
   /// Rows beyond its own that a tile may write.

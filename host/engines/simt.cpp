@@ -62,7 +62,7 @@ class SimtEngine final : public Engine {
   std::int64_t lanes() const override { return 1; }
   std::size_t group_size() const override { return items; }
   bool reads_in_place(DType) const override { return true; }
-  Steps steps(std::int64_t, std::int64_t, bool, Operand) const override { return {tile, 0, 0}; }
+  Steps steps(std::int64_t, std::int64_t, bool, Operand, std::int64_t) const override { return {tile, 0, 0}; }
   std::int64_t row_padding() const override { return 0; }
   bool group_walks_panels() const override { return false; }
   std::int64_t groups(std::int64_t steps) const override { return steps < 1 ? 1 : steps; }

@@ -64,7 +64,7 @@ Plan plan(ContextState& state, const Request& request, const std::string& family
   Plan result;
   describe(result.dispatch, *engine, schedule, runtime.info());
   result.workspace_bytes = schedule.scratch_words * 4;
-  result.minimum_workspace_bytes = minimum_workspace_bytes(request, *engine, runtime.facts());
+  result.minimum_workspace_bytes = minimum_workspace_bytes(request, *engine, runtime.facts(), runtime.info());
   const auto statistics = engines::statistics_options(request.loss);
   for (const auto& [program, entry] :
        kernels_of(request, schedule, programs_of(request, *engine, schedule, statistics))) {

@@ -39,10 +39,10 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
     return in_place ? Operand::in_place : Operand::rows_apart;
   };
   s.forward_steps = engine.steps(s.blocks.v_block_size, std::min(s.blocks.h_block_size, request.h),
-                                 false, operand(layout_vh, layout_hv));
-  s.grad_w_steps = engine.steps(s.v_range, s.chunk_rows, true, Operand::rows_apart);
-  s.grad_x_steps =
-      engine.steps(request.h, engine.v_panel(s.v_range), true, operand(layout_hv, layout_vh));
+                                 false, operand(layout_vh, layout_hv), s.thrift);
+  s.grad_w_steps = engine.steps(s.v_range, s.chunk_rows, true, Operand::rows_apart, s.thrift);
+  s.grad_x_steps = engine.steps(request.h, engine.v_panel(s.v_range), true,
+                                operand(layout_hv, layout_vh), s.thrift);
   s.scratch_words = engines::loss_rows_words(request.loss, engine.tile_n()) +
                     regions_of(request, engine, s).total();
 }
@@ -129,10 +129,8 @@ std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine&
   return std::nullopt;
 }
 
-}  // namespace
-
-std::optional<Schedule> choose(const Request& r, const engines::Engine& engine,
-                               const Schedule& base, const Limits& limits) {
+std::optional<Schedule> choose_other(const Request& r, const engines::Engine& engine,
+                                     const Schedule& base, const Limits& limits) {
   const std::int64_t block = std::max(base.blocks.b_block_size, engine.tile_n());
   const std::int64_t all = round_up(std::max<std::int64_t>(base.rows, 1), engine.tile_n());
   const std::int64_t v = std::max<std::int64_t>(base.v_piece, 1);
@@ -147,7 +145,6 @@ std::optional<Schedule> choose(const Request& r, const engines::Engine& engine,
   // Fewer rows than this a chunk, and reading all of w twice for each costs more than recomputing.
   const std::int64_t worthwhile = std::min<std::int64_t>(all, round_up(64, engine.tile_n()));
   if (r.loss.pass == Pass::value_and_grad) {
-    if (auto in_grad_w = store_in_grad_w(r, engine, base, limits)) return in_grad_w;
     s.stored_logits = true;
     s.v_range = v;
     s.name = "one_chunk";
@@ -185,6 +182,26 @@ std::optional<Schedule> choose(const Request& r, const engines::Engine& engine,
     s.name = sum_in_place ? "chunked" : "chunked_f32_grad_w";
     s.grad_w = sum_in_place ? Schedule::GradW::direct : Schedule::GradW::full;
     if (fit_chunk(r, engine, s, limits, all)) return s;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Schedule> choose(const Request& r, const engines::Engine& engine,
+                               const Schedule& base, const Limits& limits) {
+  // Smaller packed tiles are slower, but less so than another schedule.
+  constexpr std::int64_t thrifts[] = {1, 4, 16};
+  Schedule s = base;
+  if (r.loss.pass == Pass::value_and_grad) {
+    for (const std::int64_t thrift : thrifts) {
+      s.thrift = thrift;
+      if (auto found = store_in_grad_w(r, engine, s, limits)) return found;
+    }
+  }
+  for (const std::int64_t thrift : thrifts) {
+    s.thrift = thrift;
+    if (auto found = choose_other(r, engine, s, limits)) return found;
   }
   return std::nullopt;
 }

@@ -89,12 +89,38 @@ BlockSizes clamp_to_problem(BlockSizes blocks, const Request& r, const engines::
   return blocks;
 }
 
+/// The blocks that the order of precedence gives, and what follows from the request alone.
 Schedule base_schedule(const Request& r, const engines::Engine& engine,
-                       const opencl::DeviceFacts& facts) {
+                       const opencl::DeviceFacts& facts, const DeviceInfo& info) {
   Schedule s;
   s.rows = counted_rows(r.loss);
   s.v_piece = columns_per_binding(r, facts);
   s.tokens_in_grad_w = tokens_in_grad_w(r, engine, facts, s.v_piece);
+  const std::string dtype =
+      r.x.dtype() == r.w.dtype()
+          ? to_string(r.x.dtype())
+          : fmt::format("{}:{}", to_string(r.x.dtype()), to_string(r.w.dtype()));
+  const tuning::Key key{"linear_cross_entropy",
+                        info.name,
+                        info.type,
+                        to_string(r.loss.pass),
+                        "opencl." + engine.name(),
+                        dtype,
+                        {r.loss.b, r.h, r.loss.v}};
+  const auto rule = engine.rule();
+  const auto decision = tuning::decide<BlockSizes>(
+      r.execution.block_sizes, key,
+      [&](const BlockSizes& b) {
+        return BlockSizes{round_up(b.b_block_size, rule.b_multiple),
+                          round_up(b.h_block_size, rule.h_multiple),
+                          round_up(b.v_block_size, rule.v_multiple)};
+      },
+      [&]() -> std::optional<BlockSizes> {
+        const auto blocks = engine.heuristic(r.loss.b, r.h, r.loss.v);
+        return BlockSizes{blocks.b, blocks.h, blocks.v};
+      });
+  s.blocks = clamp_to_problem(decision.block_sizes, r, engine);
+  s.source = decision.source;
   return s;
 }
 
@@ -148,6 +174,9 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   w.packed_rows = s.chunk_rows * r.h;
   if (r.loss.wants_values()) w.stats = s.slices * 8 * s.chunk_rows;
   std::int64_t groups = engine.groups(s.slices);
+  if (grads && !s.stored_logits) {
+    groups = std::max(groups, engine.groups(ceil_div(s.v_range, engine.rule().v_multiple)));
+  }
   w.pack = groups * s.forward_steps.pack_words;
   // Where H takes several steps, a group keeps the tiles of all its panels of tokens.
   const std::int64_t panels = s.chunk_rows / engine.tile_n();
@@ -181,10 +210,8 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
 }
 
 std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engine& engine,
-                                     const opencl::DeviceFacts& facts) {
-  Schedule base = base_schedule(request, engine, facts);
-  base.blocks = clamp_to_problem(request.execution.block_sizes.value_or(BlockSizes::get_default()),
-                                 request, engine);
+                                     const opencl::DeviceFacts& facts, const DeviceInfo& info) {
+  const Schedule base = base_schedule(request, engine, facts, info);
   // Bisect the limit that some schedule accepts; 64 bytes is a region's granularity.
   std::int64_t low = 0;
   std::int64_t high = most_words;
@@ -203,33 +230,7 @@ std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engi
 Schedule make_schedule(const Request& r, const engines::Engine& engine,
                        const opencl::DeviceFacts& facts, const DeviceInfo& info) {
   if (r.execution.block_sizes) check_blocks(*r.execution.block_sizes, engine);
-  const std::string dtype =
-      r.x.dtype() == r.w.dtype()
-          ? to_string(r.x.dtype())
-          : fmt::format("{}:{}", to_string(r.x.dtype()), to_string(r.w.dtype()));
-  const tuning::Key key{"linear_cross_entropy",
-                        info.name,
-                        info.type,
-                        to_string(r.loss.pass),
-                        "opencl." + engine.name(),
-                        dtype,
-                        {r.loss.b, r.h, r.loss.v}};
-  const auto rule = engine.rule();
-  const auto decision = tuning::decide<BlockSizes>(
-      r.execution.block_sizes, key,
-      [&](const BlockSizes& b) {
-        return BlockSizes{round_up(b.b_block_size, rule.b_multiple),
-                          round_up(b.h_block_size, rule.h_multiple),
-                          round_up(b.v_block_size, rule.v_multiple)};
-      },
-      [&]() -> std::optional<BlockSizes> {
-        const auto blocks = engine.heuristic(r.loss.b, r.h, r.loss.v);
-        return BlockSizes{blocks.b, blocks.h, blocks.v};
-      });
-  Schedule base = base_schedule(r, engine, facts);
-  base.blocks = clamp_to_problem(decision.block_sizes, r, engine);
-  base.source = decision.source;
-
+  const Schedule base = base_schedule(r, engine, facts, info);
   std::int64_t bytes = 0;
   if (r.execution.workspace_bytes) {
     bytes = static_cast<std::int64_t>(*r.execution.workspace_bytes);
@@ -242,7 +243,8 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
   auto schedule = choose(r, engine, base, {bytes / 4, allocation});
   if (!schedule && !r.execution.workspace_bytes) {
     // The default is a wish, not a bound: a call without workspace_bytes runs if it can at all.
-    schedule = choose(r, engine, base, {minimum_workspace_bytes(r, engine, facts) / 4, allocation});
+    schedule =
+        choose(r, engine, base, {minimum_workspace_bytes(r, engine, facts, info) / 4, allocation});
   }
   if (!schedule && !choose(r, engine, base, {most_words, allocation})) {
     throw Error(ErrorCode::out_of_memory,
@@ -257,7 +259,7 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
         fmt::format("workspace_bytes: {} is too small for B {}, H {}, V {} on opencl.{}; it "
                     "needs at least {}",
                     bytes, r.loss.b, r.h, r.loss.v, engine.name(),
-                    minimum_workspace_bytes(r, engine, facts)));
+                    minimum_workspace_bytes(r, engine, facts, info)));
   }
   return *schedule;
 }

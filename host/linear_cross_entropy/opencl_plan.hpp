@@ -35,6 +35,7 @@ struct Schedule {
   GradW grad_w = GradW::direct;
 
   engines::Steps forward_steps{}, grad_w_steps{}, grad_x_steps{};
+  std::int64_t thrift = 1;    ///< of Engine::steps
   std::int64_t slices = 0;    ///< of the whole vocabulary of this call
   std::int64_t h_padded = 0;  ///< rows of h in a panel of grad_x sums
   std::int64_t scratch_words = 0;
@@ -68,7 +69,7 @@ Schedule make_schedule(const Request& request, const engines::Engine& engine,
 
 /// The least workspace_bytes for which make_schedule succeeds.
 std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engine& engine,
-                                     const opencl::DeviceFacts& facts);
+                                     const opencl::DeviceFacts& facts, const DeviceInfo& info);
 
 /// Words of the regions that depend on chunk_rows and v_range, in the order they are allocated.
 struct Regions {

@@ -250,6 +250,19 @@ std::vector<Case> blocks() {
     c.workspace_bytes = std::size_t{3} << 20;
     cases.push_back(c);
   }
+  // As few tokens as grad_w has room to keep the logits of, all at once and in chunks of rows.
+  for (const DType type : floats) {
+    for (const char* size : {"", "_in_chunks"}) {
+      c.name = std::string("blocks_in_grad_w") + size + "_" + to_string(type);
+      c.b = 200;
+      c.h = 418;
+      c.v = 1501;
+      c.x_type = c.w_type = type;
+      c.workspace_bytes.reset();
+      if (*size != '\0') c.workspace_bytes = std::size_t{2} << 20;
+      cases.push_back(c);
+    }
+  }
   return cases;
 }
 
