@@ -3,6 +3,7 @@
 //
 //   TILE_N            columns of a tile; B comes packed in panels [k][TILE_N] of f32
 //   TILE_M            rows of A that one step holds
+//   ENGINE_STRIP      rows of A that go together; a step has whole strips, but for the last
 //   ENGINE_K_STEP     how deep one step is, of a given depth
 //   FOR_LANE_GROUPS   how work-items share the columns of a tile in an epilogue
 //   C_SPACE           where the tile lives: `global` scratch or `local` memory
@@ -24,6 +25,7 @@
 //                         A_ROWS_READABLE(tile) may be loaded, also beyond tile.rows
 //   A_IN_PLACE            1: A is f32 and contiguous along k; A_POINTER(tile, m) is row m, and rows are
 //                         A_ROW_STEP elements apart
+//   OUT_ADDRESS(m)        optional: where an epilogue will write row m of the tile
 //   A_ADDRESSES           1: A_ADDRESS(tile, m, k) points to the element of A_AT, in A_TYPE
 #ifndef TESSERA_ENGINE_CL
 #define TESSERA_ENGINE_CL

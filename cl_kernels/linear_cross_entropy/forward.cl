@@ -42,9 +42,6 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void forward(
         const int row = panel * TILE_N + column;
         const lane_i label = LANE_LOAD(labels + labels_offset + chunk_begin + row);
         C_SPACE float* tile = panel_c + column;
-#if STORE_LOGITS
-        global float* kept = STORED_AT(panel, now.v) + column;
-#endif
         global float* at = slice_stats + row;
         lane_stats s;
         if (now.v == v_begin) {
@@ -60,9 +57,6 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void forward(
           const lane_f z = LANE_LOAD(tile + m * TILE_N) + (lane_f)(BIAS_AT((long)v));
           const lane_f logit = lane_logit(z, scale, cap);
           LANE_STORE(logit, tile + m * TILE_N);
-#if STORE_LOGITS
-          LANE_STORE(logit, kept + m * stored_v_stride);
-#endif
           maximum = logit > maximum ? logit : maximum;
           s.label_logit = label == (lane_i)(v) ? logit : s.label_logit;
           stats_argmax(&s, logit, (lane_i)(argmax_base + (int)now.v + m));
@@ -80,6 +74,15 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void forward(
         stats_join(&s, &block);
         stats_store(&s, at, ld);
       }
+#if STORE_LOGITS
+      // After both passes, so that whole lines are written at once.
+      for (int m = 0; m < now.rows; ++m) {
+        global float* kept = STORED_AT((long)panel, now.v + m);
+        FOR_LANE_GROUPS(column) {
+          LANE_STORE(LANE_LOAD(panel_c + m * TILE_N + column), kept + column);
+        }
+      }
+#endif
     }
   }
 }

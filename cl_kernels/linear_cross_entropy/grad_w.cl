@@ -7,6 +7,7 @@
 
 // Columns v .. v + rows of dz, `depth` tokens of the chunk.
 typedef struct {
+  int step;
   int rows, depth;
   long v;
 } dz_tile;
@@ -17,6 +18,9 @@ typedef struct {
 #define A_AT(tile, m, k) dz[dz_offset + A_INDEX(tile, m, k)]
 #define A_CONTIGUOUS_K 1
 #define A_VECTOR_K(tile, m, k) LANE_LOAD(dz + dz_offset + A_INDEX(tile, m, k))
+#if OUT_LAYOUT == W_VH
+#define OUT_ADDRESS(m) (out + base + (m)*out_v_stride)
+#endif
 #include "engines/engine.cl"
 
 #define WRITE_ELEMENT(m, n)                                                              \
@@ -28,13 +32,17 @@ typedef struct {
 #define WRITE_VECTOR(value, to)                                                          \
   LANE_STORE_TYPE(OUT_TYPE, add ? LANE_LOAD_TYPE(OUT_TYPE, to) + (value) : (value), to)
 
-// Work-groups: (group of steps of TILE_M columns of the vocabulary, group of panels of h).
+#define TILE_EXTENTS                                  \
+  next.v = STEP_BEGIN(next.step, steps, v_count);      \
+  next.rows = (int)(STEP_BEGIN(next.step + 1, steps, v_count) - next.v);
+
+// Work-groups: (group of steps of at most TILE_M columns of the vocabulary, group of panels of h).
 // `add`: the sum is added to what `out` holds. h is contiguous in `out` where OUT_LAYOUT says so.
 kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void grad_w(
     global const float* dz, long dz_offset, long dz_columns, long v_count, int row_count,
     global const float* x_base, long x_offset, int h_count, int panels, int panels_per_group,
     global const int* info, long info_offset, long chunk_begin, global ELEMENT(OUT_TYPE) * out,
-    long out_offset, long out_h_stride, long out_v_stride, int add, ENGINE_ARGUMENTS) {
+    long out_offset, long out_h_stride, long out_v_stride, int add, int steps, ENGINE_ARGUMENTS) {
   ENGINE_LOCALS
   ENGINE_PROLOGUE
   ENGINE_TILE(1)
@@ -43,24 +51,23 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void grad_w(
       panel_begin + panels_per_group < panels ? panel_begin + panels_per_group : panels;
   const long counted = (long)info[info_offset + INFO_COUNT] - chunk_begin;
   const int depth = counted <= 0 ? 0 : counted < row_count ? (int)counted : row_count;
-  const long stride = (long)get_num_groups(0) * TILE_M;
   dz_tile now, next;
-  next.v = (long)get_group_id(0) * TILE_M;
-  next.rows = v_count - next.v < TILE_M ? (int)max(v_count - next.v, 0L) : TILE_M;
+  next.step = (int)get_group_id(0);
   next.depth = depth;
+  TILE_EXTENTS
   ENGINE_LOAD_ALL
   while (next.rows > 0) {
     ENGINE_TURN
     now = next;
-    next.v += stride;
-    next.rows = v_count - next.v < TILE_M ? (int)max(v_count - next.v, 0L) : TILE_M;
+    next.step += (int)get_num_groups(0);
+    TILE_EXTENTS
     const int m_count = now.rows;
     for (int panel = panel_begin; panel < panel_end; ++panel) {
-      ENGINE_MULTIPLY(tile_c, TILE_N, x_base + x_offset + (long)panel * row_count * TILE_N, m_count,
-                      depth, 1, panel - panel_begin, panel_end - panel_begin)
       const int h0 = panel * TILE_N;
       const int n_count = h_count - h0 < TILE_N ? h_count - h0 : TILE_N;
       const long base = out_offset + h0 * out_h_stride + now.v * out_v_stride;
+      ENGINE_MULTIPLY(tile_c, TILE_N, x_base + x_offset + (long)panel * row_count * TILE_N, m_count,
+                      depth, 1, panel - panel_begin, panel_end - panel_begin)
 #if ENGINE_CPU && OUT_LAYOUT != W_STRIDED
       // Vectors along the output's contiguous index: LANES x LANES blocks, turned over in registers
       // where that is the vocabulary. What is left at the edges goes element by element.

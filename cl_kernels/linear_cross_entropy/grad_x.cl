@@ -31,17 +31,17 @@ typedef struct {
 #include "engines/engine.cl"
 
 #define TILE_EXTENTS                                                                          \
-  next.h = (long)next.step * TILE_M;                                                          \
-  next.rows = h_count - next.h < TILE_M ? (int)max(h_count - next.h, 0L) : TILE_M;            \
+  next.h = STEP_BEGIN(next.step, steps, h_count);                                             \
+  next.rows = (int)(STEP_BEGIN(next.step + 1, steps, h_count) - next.h);                      \
   next.depth = v_count - next.v < v_panel_size ? (int)(v_count - next.v) : v_panel_size;
 
-// Work-groups: (group of steps of TILE_M rows of h, group of panels). The vocabulary is walked in
+// Work-groups: (group of steps of at most TILE_M rows of h, group of panels). The vocabulary is walked in
 // panels of `v_panel_size`, so that packed w stays in the cache while all panels use it.
 // `sums` has h_padded rows a panel, a multiple of what a tile writes.
 kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void grad_x(
     W_ARGUMENTS, global const float* dz, long dz_offset, long dz_columns, long v_count,
     int v_panel_size, int h_count, int h_padded, int panels, int panels_per_group, global const int* info, long info_offset,
-    long chunk_begin, global float* sums, long sums_offset, int first, ENGINE_ARGUMENTS) {
+    long chunk_begin, global float* sums, long sums_offset, int first, int steps, ENGINE_ARGUMENTS) {
   ENGINE_PANELS
   ENGINE_PROLOGUE
   const long counted = (long)info[info_offset + INFO_COUNT] - chunk_begin;

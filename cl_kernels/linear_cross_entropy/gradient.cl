@@ -57,35 +57,37 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void gradient(
   }
 }
 
-// From stored logits, for columns v_base .. v_base + v_count; dz may take their place. Work-item (lane
-// group, slice, panel).
+// From stored logits, for columns v_base .. v_base + v_count; dz may take their place. Columns outside
+// and tokens inside, as logits lie that wait in grad_w. Work-item (lanes of a panel, slice).
 kernel void gradient_of_stored(COLUMN_ARGUMENTS, global const int* labels, long labels_offset,
                                global const int* info, long info_offset, long chunk_begin,
-                               long v_base, long v_count, long v_block, STORED_ARGUMENTS,
-                               global const float* coefficients, long coefficients_offset, int ld,
-                               global float* dz, long dz_offset, long dz_columns, float scale,
-                               float cap) {
-  const int column = (int)get_global_id(0) * LANES;
+                               int panels, long v_base, long v_count, long v_block,
+                               STORED_ARGUMENTS, global const float* coefficients,
+                               long coefficients_offset, int ld, global float* dz, long dz_offset,
+                               long dz_columns, float scale, float cap) {
   const long v_begin = (long)get_global_id(1) * v_block;
   const long v_end = v_begin + v_block < v_count ? v_begin + v_block : v_count;
-  const int panel = (int)get_global_id(2);
-  const int row = panel * TILE_N + column;
+  const int step = (int)get_global_size(0) * LANES;
   const long counted = (long)info[info_offset + INFO_COUNT] - chunk_begin;
-  global float* at = dz + dz_offset + (long)panel * dz_columns * TILE_N + column;
-  if ((long)panel * TILE_N >= counted) {
-    for (long v = v_begin; v < v_end; ++v) LANE_STORE((lane_f)(0.0f), at + v * TILE_N);
-    return;
-  }
-  const lane_i label = LANE_LOAD(labels + labels_offset + chunk_begin + row);
-  lane_row r;
-  load_lane_row(&r, coefficients + coefficients_offset, ld, row);
-  global const float* logits = STORED_AT((long)panel, 0) + column;
   for (long v = v_begin; v < v_end; ++v) {
-    const lane_f logit = LANE_LOAD(logits + v * stored_v_stride);
-    const lane_f g =
-        lane_dlogit(logit, label == (lane_i)((int)(v_base + v)),
-                                 (lane_f)(CLASS_AT(v_base + v)), &r);
-    LANE_STORE(lane_dz(g, logit, scale, cap), at + v * TILE_N);
+    for (int panel = 0; panel < panels; ++panel) {
+      global const float* logits = STORED_AT((long)panel, v);
+      global float* to = dz + dz_offset + ((long)panel * dz_columns + v) * TILE_N;
+      for (int column = (int)get_global_id(0) * LANES; column < TILE_N; column += step) {
+        const int row = panel * TILE_N + column;
+        if ((long)panel * TILE_N >= counted) {
+          LANE_STORE((lane_f)(0.0f), to + column);
+          continue;
+        }
+        const lane_i label = LANE_LOAD(labels + labels_offset + chunk_begin + row);
+        lane_row r;
+        load_lane_row(&r, coefficients + coefficients_offset, ld, row);
+        const lane_f logit = LANE_LOAD(logits + column);
+        const lane_f g = lane_dlogit(logit, label == (lane_i)((int)(v_base + v)),
+                                     (lane_f)(CLASS_AT(v_base + v)), &r);
+        LANE_STORE(lane_dz(g, logit, scale, cap), to + column);
+      }
+    }
   }
 }
 

@@ -43,6 +43,11 @@
 #define STORED_AT(panel, v) \
   ((global float*)(stored + stored_bytes) + (panel)*stored_panel_stride + (v)*stored_v_stride)
 
+// Rows that `steps` steps divide between them, in whole strips, none with more than one strip more than
+// another. Of step `steps` and beyond: the end.
+#define STEP_BEGIN(step, steps, rows) \
+  min(((rows) + ENGINE_STRIP - 1) / ENGINE_STRIP * min((long)(step), (long)(steps)) / (steps) * ENGINE_STRIP, (long)(rows))
+
 // Scratch of the groups (rows of A packed, and the tile) and the engine's run-time knobs; an engine
 // that has no use for one ignores it.
 #define ENGINE_ARGUMENTS                                                                  \

@@ -70,6 +70,12 @@ class CpuEngine final : public Engine {
             round_up(ceil_div(std::max<std::int64_t>(h, 1), steps), 8), round_up(slice, 8)};
   }
 
+  std::int64_t step_count(std::int64_t rows, std::int64_t tile_m) const override {
+    // The same number for every group, so that none waits for another's last one.
+    const std::int64_t strips = std::max<std::int64_t>(1, ceil_div(rows, micro_m));
+    const std::int64_t parallel = groups(strips);
+    return std::min(strips, round_up(std::max<std::int64_t>(1, ceil_div(rows, tile_m)), parallel));
+  }
   bool reads_in_place(DType type) const override { return type == DType::f32; }
   std::int64_t tile_n() const override { return lanes_ * vectors_; }
   std::int64_t lanes() const override { return lanes_; }
@@ -82,12 +88,7 @@ class CpuEngine final : public Engine {
         cached_bytes / (in_place ? 1 : 2 * thrift) / ((depth + spare) * 4) / micro_m * micro_m;
     if (narrow_ && operand != Operand::interleaved) tile = micro_m;
     tile = std::clamp(tile, micro_m, round_up(rows, micro_m));
-    if (shared) {
-      // The same number of steps for every group, so that none waits for another's last one.
-      const std::int64_t parallel = groups(ceil_div(rows, micro_m));
-      const std::int64_t count = round_up(ceil_div(rows, tile), parallel);
-      tile = round_up(ceil_div(rows, count), micro_m);
-    }
+    if (shared) tile = ceil_div(ceil_div(rows, micro_m), step_count(rows, tile)) * micro_m;
     // Two buffers. Where A is read in place they hold the rows that do not fill a strip.
     const std::int64_t packed = in_place ? micro_m : tile;
     return {tile, 2 * (packed * (depth + spare) + spare), (tile + micro_m) * tile_n()};

@@ -69,6 +69,8 @@ class Engine {
   /// `thrift`: packed rows take this part of what the cache could hold, where scratch is short.
   virtual Steps steps(std::int64_t rows, std::int64_t depth, bool shared, Operand operand,
                       std::int64_t thrift) const = 0;
+  /// Steps of at most `tile_m` rows that the groups divide these rows into, all about equal.
+  virtual std::int64_t step_count(std::int64_t rows, std::int64_t tile_m) const = 0;
   /// Whether an A of this type that is contiguous along its depth is read in place.
   virtual bool reads_in_place(DType type) const = 0;
   /// Rows beyond its own that a tile may write.

@@ -61,6 +61,9 @@ class SimtEngine final : public Engine {
   std::int64_t tile_n() const override { return tile; }
   std::int64_t lanes() const override { return 1; }
   std::size_t group_size() const override { return items; }
+  std::int64_t step_count(std::int64_t rows, std::int64_t tile_m) const override {
+    return std::max<std::int64_t>(1, ceil_div(rows, tile_m));
+  }
   bool reads_in_place(DType) const override { return true; }
   Steps steps(std::int64_t, std::int64_t, bool, Operand, std::int64_t) const override { return {tile, 0, 0}; }
   std::int64_t row_padding() const override { return 0; }

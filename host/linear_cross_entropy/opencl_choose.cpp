@@ -191,7 +191,7 @@ std::optional<Schedule> choose_other(const Request& r, const engines::Engine& en
 std::optional<Schedule> choose(const Request& r, const engines::Engine& engine,
                                const Schedule& base, const Limits& limits) {
   // Smaller packed tiles are slower, but less so than another schedule.
-  constexpr std::int64_t thrifts[] = {1, 4, 16};
+  constexpr std::int64_t thrifts[] = {1, 4, 16, 64, 256};
   Schedule s = base;
   if (r.loss.pass == Pass::value_and_grad) {
     for (const std::int64_t thrift : thrifts) {

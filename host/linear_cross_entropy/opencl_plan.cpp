@@ -195,13 +195,13 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
     }
     if (s.grad_w == Schedule::GradW::range) w.sums_w = s.v_range * r.h;
     if (s.grad_w == Schedule::GradW::full) w.sums_w = r.loss.v * r.h;
-    groups = engine.groups(ceil_div(s.v_range, s.grad_w_steps.tile_m));
+    groups = engine.groups(engine.step_count(s.v_range, s.grad_w_steps.tile_m));
     w.pack = std::max(w.pack, groups * s.grad_w_steps.pack_words);
     w.tile = std::max(w.tile, groups * s.grad_w_steps.tile_words);
   }
   if (g.grad_x) {
     w.sums_x = (s.v_outer ? s.chunks : 1) * s.chunk_rows * s.h_padded;
-    groups = engine.groups(ceil_div(r.h, s.grad_x_steps.tile_m));
+    groups = engine.groups(engine.step_count(r.h, s.grad_x_steps.tile_m));
     w.pack = std::max(w.pack, groups * s.grad_x_steps.pack_words);
     w.tile = std::max(w.tile, groups * s.grad_x_steps.tile_words);
   }

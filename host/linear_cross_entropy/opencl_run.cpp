@@ -111,15 +111,14 @@ void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, s
   const auto& o = request_.loss.options;
   if (schedule_.stored_logits) {
     const Stored logits = stored(chunk, piece, begin);
-    constexpr std::int64_t step = 256;  // columns a work-item: enough items for every core
-    const auto lanes = static_cast<std::size_t>(tile_n_ / engine_.lanes());
+    // Where a work-item is a lane, a group has the lanes of a panel; else it takes all of them.
+    const std::int64_t step = engine_.lanes() == 1 ? 16 : 32;
+    const auto lanes = static_cast<std::size_t>(engine_.lanes() == 1 ? tile_n_ : 1);
     call_.launch(programs_.gradient, "gradient_of_stored",
-                 Range{{lanes, static_cast<std::size_t>(ceil_div(count, step)),
-                        static_cast<std::size_t>(chunk.panels)},
-                       {lanes, 1, 1}},
+                 Range{{lanes, static_cast<std::size_t>(ceil_div(count, step)), 1}, {lanes, 1, 1}},
                  bias_, bias_stride_, rows_.class_weight(), rows_.class_stride(),
-                 rows_.compact_labels(), rows_.info(), chunk.begin, begin, count, step,
-                 logits.memory, logits.panel_stride, logits.v_stride, coefficients_,
+                 rows_.compact_labels(), rows_.info(), chunk.begin, narrow(chunk.panels), begin,
+                 count, step, logits.memory, logits.panel_stride, logits.v_stride, coefficients_,
                  narrow(chunk.rows), dz.memory, dz.columns, o.logit_scale, o.logit_soft_cap);
     return;
   }
@@ -145,6 +144,7 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
                        std::int64_t count, const Dz& dz) {
   const auto& steps = schedule_.grad_w_steps;
   const std::int64_t panels = ceil_div(request_.h, tile_n_);
+  const std::int64_t step_count = engine_.step_count(count, steps.tile_m);
   Binding out = piece.grad_w;
   std::int64_t h_stride = 1;
   std::int64_t v_stride = request_.h;
@@ -158,25 +158,25 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
     out = sums_w_;
     if (schedule_.grad_w == Schedule::GradW::full) out.offset += begin * request_.h;
   }
-  call_.launch(programs_.grad_w, "grad_w", tiles(ceil_div(count, steps.tile_m), panels), dz.memory,
-               dz.columns, count, narrow(chunk.rows), packed_columns_, narrow(request_.h),
-               narrow(panels), panels_per_group(panels), rows_.info(), chunk.begin, out, h_stride,
-               v_stride, std::int32_t{add}, pack_, steps.pack_words, tile_, narrow(steps.tile_m),
-               narrow(schedule_.blocks.h_block_size));
+  call_.launch(programs_.grad_w, "grad_w", tiles(step_count, panels), dz.memory, dz.columns, count,
+               narrow(chunk.rows), packed_columns_, narrow(request_.h), narrow(panels),
+               panels_per_group(panels), rows_.info(), chunk.begin, out, h_stride, v_stride,
+               std::int32_t{add}, narrow(step_count), pack_, steps.pack_words, tile_,
+               narrow(steps.tile_m), narrow(schedule_.blocks.h_block_size));
 }
 
 void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin,
                        std::int64_t count, const Dz& dz, bool first) {
   const auto& steps = schedule_.grad_x_steps;
+  const std::int64_t step_count = engine_.step_count(request_.h, steps.tile_m);
   Binding w = piece.w;
   w.offset += (begin - piece.begin) * w.strides[1];
-  call_.launch(programs_.grad_x, "grad_x", tiles(ceil_div(request_.h, steps.tile_m), chunk.panels),
-               w, w.strides[0], w.strides[1], dz.memory, dz.columns, count,
-               narrow(engine_.v_panel(schedule_.v_range)), narrow(request_.h),
-               narrow(schedule_.h_padded), narrow(chunk.panels), panels_per_group(chunk.panels),
-               rows_.info(), chunk.begin, sums_x(chunk), std::int32_t{first}, pack_,
-               steps.pack_words, tile_, narrow(steps.tile_m),
-               narrow(schedule_.blocks.h_block_size));
+  call_.launch(
+      programs_.grad_x, "grad_x", tiles(step_count, chunk.panels), w, w.strides[0], w.strides[1],
+      dz.memory, dz.columns, count, narrow(engine_.v_panel(schedule_.v_range)), narrow(request_.h),
+      narrow(schedule_.h_padded), narrow(chunk.panels), panels_per_group(chunk.panels),
+      rows_.info(), chunk.begin, sums_x(chunk), std::int32_t{first}, narrow(step_count), pack_,
+      steps.pack_words, tile_, narrow(steps.tile_m), narrow(schedule_.blocks.h_block_size));
 }
 
 void Run::gradients_of(const Chunk& chunk, Piece& piece, bool first_piece) {

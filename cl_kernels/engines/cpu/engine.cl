@@ -10,6 +10,7 @@
 #define TILE_M tile_m  // a run-time argument: how many rows of A fit the cache depends on depth
 #define FOR_LANE_GROUPS(column) for (int column = 0; column < TILE_N; column += LANES)
 #define ENGINE_K_STEP(depth) h_block
+#define ENGINE_STRIP MICRO_M
 
 // Steps of k unrolled: addresses become constants, and the few integer instructions that are left fit
 // beside the multiplications.
@@ -99,19 +100,35 @@
 #endif
 #endif
 
-// Requests ahead, for the rows of the next part: short pieces of memory far apart, which no hardware
-// follows. (Of rows contiguous along k they cost more than they brought.) The builtin is clang's, whose
-// address spaces are one on a CPU; unoptimised builds are for interpreters that do not know it.
-#if A_ADDRESSES && defined(__clang__) && defined(__OPTIMIZE__)
-#define A_LINE (64 / (int)sizeof(ELEMENT(A_TYPE)))
+// Requests ahead. The builtin is clang's, whose address spaces are one on a CPU; unoptimised builds are
+// for interpreters that do not know it.
+#if defined(__clang__) && defined(__OPTIMIZE__)
 #define PREFETCH(address) __builtin_prefetch((const void*)(size_t)(address), 0, 2);
-#define A_PREFETCH_M(k0, k1)                                                         \
+#define PREFETCH_TO_WRITE(address) __builtin_prefetch((const void*)(size_t)(address), 1, 2);
+#else
+#define PREFETCH(address)
+#define PREFETCH_TO_WRITE(address)
+#endif
+// For the rows of the next part: short pieces of memory far apart, which no hardware follows. (Of rows
+// contiguous along k they cost more than they brought.)
+#if A_ADDRESSES
+#define A_LINE (64 / (int)sizeof(ELEMENT(A_TYPE)))
+#define A_PREFETCH_M(k0, k1)                                                                  \
   const int k2 = k1 + (k1 - k0) < next.depth ? k1 + (k1 - k0) : next.depth;                   \
   for (int k = k1; k < k2; ++k) {                                                             \
-    for (int m = 0; m < next.rows; m += A_LINE) PREFETCH(A_ADDRESS(next, m, k))                     \
+    for (int m = 0; m < next.rows; m += A_LINE) PREFETCH(A_ADDRESS(next, m, k))               \
   }
 #else
 #define A_PREFETCH_M(k0, k1)
+#endif
+// For lines that an epilogue will write: OUT_ADDRESS(m), if there is one, in row m of the tile.
+#ifdef OUT_ADDRESS
+#define OUT_PREFETCH(strip, m_all)                                                            \
+  for (int m = (strip)*MICRO_M; m < ((strip) + 1) * MICRO_M && m < (m_all); ++m) {            \
+    PREFETCH_TO_WRITE(OUT_ADDRESS(m))                                                         \
+  }
+#else
+#define OUT_PREFETCH(strip, m_all)
 #endif
 
 #define MULTIPLY_STEP(u)                                                                     \
@@ -179,6 +196,7 @@ static inline void multiply_strip(global float* c, int ldc, global const float* 
     const int first_packed = A_ROWS_IN_PLACE(m_all) / MICRO_M;                                \
     for (int strip = 0; strip < strips; ++strip) {                                            \
       if (next.rows > 0) ENGINE_LOAD((panel)*strips + strip, (panels)*strips)                 \
+      OUT_PREFETCH(strip, m_all)                                                              \
       global float* to = (c) + (long)strip * MICRO_M * (ldc);                                 \
       if (strip < first_packed) {                                                             \
         MULTIPLY_IN_PLACE(to, ldc, b, strip, k_all, first)                                    \

@@ -17,6 +17,7 @@
 
 // All of H in one step: a tile lives in local memory for one panel of tokens only.
 #define ENGINE_K_STEP(depth) ((long)(depth) + 1)
+#define ENGINE_STRIP TILE_M
 // SIMT_ITEMS is at least TILE_N (host/engines/simt.cpp), so that each token has a work-item.
 #define FOR_LANE_GROUPS(column) \
   for (int column = (int)get_local_id(0); column < TILE_N; column += SIMT_ITEMS)
