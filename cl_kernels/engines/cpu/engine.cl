@@ -106,8 +106,8 @@
 #define PREFETCH(address) __builtin_prefetch((const void*)(size_t)(address), 0, 2);
 #define PREFETCH_TO_WRITE(address) __builtin_prefetch((const void*)(size_t)(address), 1, 2);
 #else
-#define PREFETCH(address)
-#define PREFETCH_TO_WRITE(address)
+#define PREFETCH(address) ;
+#define PREFETCH_TO_WRITE(address) ;
 #endif
 // For the rows of the next part: short pieces of memory far apart, which no hardware follows. (Of rows
 // contiguous along k they cost more than they brought.)
