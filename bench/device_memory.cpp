@@ -28,9 +28,11 @@ cl_mem create_memory(Context& context, std::size_t bytes) {
 }
 
 void write_memory(Context& context, cl_mem memory, const void* data, std::size_t bytes) {
-  check(clEnqueueWriteBuffer(context.native_queue(), memory, CL_TRUE, 0, bytes, data, 0, nullptr,
+  check(clEnqueueWriteBuffer(context.native_queue(), memory, CL_FALSE, 0, bytes, data, 0, nullptr,
                              nullptr),
         "clEnqueueWriteBuffer");
+  // A blocking write can return too early (see host/opencl/staging.cpp).
+  check(clFinish(context.native_queue()), "clFinish");
 }
 
 void fill_memory(Context& context, cl_mem memory, unsigned char value, std::size_t bytes) {

@@ -91,21 +91,24 @@ void by_size(std::size_t size, F&& f) {
   }
 }
 
+// Waits on the event instead of asking for a blocking command: Intel's CPU runtime (2026.22) returns
+// from a blocking write that another thread of it has begun before the bytes are there.
 void transfer(Flight& flight, cl_mem memory, std::int64_t offset, std::int64_t bytes,
               const void* from, void* to) {
   cl_event event = nullptr;
   const auto at = static_cast<std::size_t>(offset);
   const auto size = static_cast<std::size_t>(bytes);
   if (to == nullptr) {
-    check(clEnqueueWriteBuffer(flight.queue(), memory, CL_TRUE, at, size, from, flight.wait_count(),
-                               flight.wait_list(), &event),
+    check(clEnqueueWriteBuffer(flight.queue(), memory, CL_FALSE, at, size, from,
+                               flight.wait_count(), flight.wait_list(), &event),
           "clEnqueueWriteBuffer", flight.device(), "copying host memory to the device");
   } else {
-    check(clEnqueueReadBuffer(flight.queue(), memory, CL_TRUE, at, size, to, flight.wait_count(),
+    check(clEnqueueReadBuffer(flight.queue(), memory, CL_FALSE, at, size, to, flight.wait_count(),
                               flight.wait_list(), &event),
           "clEnqueueReadBuffer", flight.device(), "copying results to host memory");
   }
   flight.issued(event);
+  flight.wait();
 }
 
 }  // namespace

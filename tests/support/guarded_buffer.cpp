@@ -95,6 +95,16 @@ void check(cl_int code, const char* what) {
     throw std::runtime_error(std::string(what) + " failed with " + std::to_string(code));
   }
 }
+
+// Commands of other queues follow. A blocking write is not enough: Intel's CPU runtime (2026.22)
+// returns from one that another of its threads has begun before the bytes are there, and they then
+// fall on what those commands have written.
+void write(cl_command_queue queue, cl_mem memory, std::size_t offset, std::size_t bytes,
+           const std::byte* from) {
+  check(clEnqueueWriteBuffer(queue, memory, CL_FALSE, offset, bytes, from, 0, nullptr, nullptr),
+        "clEnqueueWriteBuffer");
+  check(clFinish(queue), "clFinish");
+}
 }  // namespace
 
 DeviceBuffer::DeviceBuffer(Context& context, std::size_t bytes, std::size_t element_bytes)
@@ -104,18 +114,14 @@ DeviceBuffer::DeviceBuffer(Context& context, std::size_t bytes, std::size_t elem
   memory_ = clCreateBuffer(context_.native_context(), CL_MEM_READ_WRITE, total, nullptr, &code);
   check(code, "clCreateBuffer");
   const std::vector<std::byte> fill(total, canary);
-  check(clEnqueueWriteBuffer(context_.native_queue(), memory_, CL_TRUE, 0, total, fill.data(), 0,
-                             nullptr, nullptr),
-        "clEnqueueWriteBuffer");
+  write(context_.native_queue(), memory_, 0, total, fill.data());
 }
 
 DeviceBuffer::~DeviceBuffer() { clReleaseMemObject(memory_); }
 
 void DeviceBuffer::upload(const std::byte* from) {
   if (bytes_ == 0) return;
-  check(clEnqueueWriteBuffer(context_.native_queue(), memory_, CL_TRUE, offset_, bytes_, from, 0,
-                             nullptr, nullptr),
-        "clEnqueueWriteBuffer");
+  write(context_.native_queue(), memory_, offset_, bytes_, from);
 }
 
 std::string DeviceBuffer::download(std::byte* to) {
