@@ -51,6 +51,14 @@ class OpenclCall : public ImplementationTest {
     events_.push_back(event);
     return event;
   }
+  Plan plan_of(const Case& c) const {
+    Context& context = shared_context();
+    const Expected& e = expected_of(c);
+    Arguments arguments(context, c, e.problem);
+    Results results(context, c, e, Pass::value_and_grad, GetParam());
+    return lce::plan(context, Pass::value_and_grad, arguments.linear(), results.outputs(),
+                     results.linear_gradients(), c.options, on());
+  }
   void TearDown() override {
     for (const auto event : events_) clReleaseEvent(event);
     for (const auto queue : queues_) clReleaseCommandQueue(queue);
@@ -76,7 +84,6 @@ Case on_device(const std::string& name) {
 }
 
 constexpr Pass passes[] = {Pass::forward, Pass::backward, Pass::value_and_grad};
-
 TEST_P(OpenclCall, RunsOnTheCallersContextAndQueues) {
   Context& shared = shared_context();
   const Case c = on_device("handles");
@@ -114,8 +121,9 @@ TEST_P(OpenclCall, ReturnsWhileItsInputsAreStillOnTheirWay) {
       right[i] = static_cast<float>(arguments.x.get(static_cast<std::int64_t>(i)));
     }
     const auto offset = static_cast<std::size_t>(x.byte_offset());
-    clEnqueueWriteBuffer(context.native_queue(), x.device_memory(), CL_TRUE, offset, bytes,
+    clEnqueueWriteBuffer(context.native_queue(), x.device_memory(), CL_FALSE, offset, bytes,
                          wrong.data(), 0, nullptr, nullptr);
+    clFinish(context.native_queue());
     // Compiled beforehand, so that only the wait can be slow.
     lce::plan(context, Pass::value_and_grad, arguments.linear(), results.outputs(),
               results.linear_gradients(), c.options, on());
@@ -348,6 +356,16 @@ TEST_P(OpenclCall, UsesTheCallersWorkspace) {
   }
 }
 
+/// What plan() calls the minimum is enough, for shapes whose blocks shrink to meet it.
+TEST_P(OpenclCall, TheMinimumWorkspaceIsAccepted) {
+  for (const std::int64_t b : {5, 37, 64, 150}) {
+    Case c = on_device("minimum_" + std::to_string(b));
+    c.b = b;
+    c.workspace_bytes = static_cast<std::size_t>(plan_of(c).minimum_workspace_bytes);
+    run_case(GetParam(), Pass::value_and_grad, c);
+  }
+}
+
 TEST_P(OpenclCall, NoRowsAndNoDepthOnTheDevice) {
   for (const auto& [b, h] : {std::pair<std::int64_t, std::int64_t>{0, 5}, {3, 0}, {0, 0}}) {
     Case c = on_device("empty_" + std::to_string(b) + "_" + std::to_string(h));
@@ -360,7 +378,6 @@ TEST_P(OpenclCall, NoRowsAndNoDepthOnTheDevice) {
 TEST_P(OpenclCall, FewRowsAreOneChunkOrSeveral) {
   // 64 rows are the most that the kernels for small calls take; chunks of some of them, and rows
   // that do not count, need the general ones.
-  Context& context = shared_context();
   for (const std::int64_t b : {1, 17, 48, 64, 65}) {
     for (const Labels labels : {Labels::uniform, Labels::some_ignored, Labels::all_ignored}) {
       Case c =
@@ -369,12 +386,7 @@ TEST_P(OpenclCall, FewRowsAreOneChunkOrSeveral) {
       c.labels = labels;
       c.options.reduction = b % 2 == 0 ? Reduction::mean : Reduction::none;
       for (const Pass pass : passes) run_case(GetParam(), pass, c);
-      const Expected& e = expected_of(c);
-      Arguments arguments(context, c, e.problem);
-      Results results(context, c, e, Pass::value_and_grad, GetParam());
-      const Plan plan = lce::plan(context, Pass::value_and_grad, arguments.linear(),
-                                  results.outputs(), results.linear_gradients(), c.options, on());
-      c.workspace_bytes = static_cast<std::size_t>(2 * plan.minimum_workspace_bytes);
+      c.workspace_bytes = static_cast<std::size_t>(2 * plan_of(c).minimum_workspace_bytes);
       run_case(GetParam(), Pass::value_and_grad, c);
     }
   }

@@ -81,27 +81,30 @@ static inline void lane_transpose(lane_f* rows) {
 
 #define LOG2E 1.44269504088896340736f
 
-// 2^t in f32, relative error below 1e-7 (minimax polynomial of degree 6 on [-1/2, 1/2], Horner with
-// fma). Exactly 0 below 2^-126, and for -Inf; +Inf from 128 on; NaN stays NaN, because comparisons
-// with it are false and it then passes through the polynomial. Adding and subtracting 1.5 * 2^23
-// rounds to the nearest integer and leaves that integer in the low bits: relaxed-math build flags
-// would fold this away, so programs are never built with them.
-static inline lane_f lane_exp2(lane_f t) {
-  const lane_f magic = (lane_f)(12582912.0f);
-  t = t < (lane_f)(-127.0f) ? (lane_f)(-127.0f) : t;
-  t = t > (lane_f)(128.0f) ? (lane_f)(128.0f) : t;
-  const lane_f shifted = t + magic;
-  const lane_f f = t - (shifted - magic);
+// 2^f for |f| <= 1/2, relative error below 1e-7: minimax polynomial of degree 6, Horner with fma.
+static inline lane_f lane_exp2_fraction(lane_f f) {
   lane_f p = (lane_f)(0.000153458124f);
   p = fma(p, f, (lane_f)(0.00133999309f));
   p = fma(p, f, (lane_f)(0.00961848907f));
   p = fma(p, f, (lane_f)(0.0555032864f));
   p = fma(p, f, (lane_f)(0.240226462f));
   p = fma(p, f, (lane_f)(0.693147182f));
-  p = fma(p, f, (lane_f)(1.0f));
+  return fma(p, f, (lane_f)(1.0f));
+}
+
+// 2^t in f32, relative error below 1e-7. Exactly 0 below 2^-126, and for -Inf; +Inf from 128 on; NaN
+// stays NaN, because comparisons with it are false and it then passes through the polynomial. Adding
+// and subtracting 1.5 * 2^23 rounds to the nearest integer and leaves that integer in the low bits:
+// relaxed-math build flags would fold this away, so programs are never built with them.
+static inline lane_f lane_exp2(lane_f t) {
+  const lane_f magic = (lane_f)(12582912.0f);
+  t = t < (lane_f)(-127.0f) ? (lane_f)(-127.0f) : t;
+  t = t > (lane_f)(128.0f) ? (lane_f)(128.0f) : t;
+  const lane_f shifted = t + magic;
+  const lane_f f = t - (shifted - magic);
   // The biased exponent of 2^n; n = -127 gives the bits of +0, n = 128 those of +Inf.
   const lane_i exponent = (AS_LANE_I(shifted) - (lane_i)(0x4b400000) + (lane_i)(127)) << 23;
-  return p * AS_LANE_F(exponent);
+  return lane_exp2_fraction(f) * AS_LANE_F(exponent);
 }
 
 // exp(t). The product with log2(e) is one rounding of t itself: callers pass differences, so that
@@ -136,13 +139,7 @@ static inline void lane_exp_parts(lane_f d, lane_f* scale, lane_f* factor) {
   const lane_f magic = (lane_f)(12582912.0f);
   const lane_f shifted = fma(d, (lane_f)(LOG2E), magic);
   const lane_f f = fma(d, (lane_f)(LOG2E), magic - shifted);
-  lane_f p = (lane_f)(0.000153458124f);
-  p = fma(p, f, (lane_f)(0.00133999309f));
-  p = fma(p, f, (lane_f)(0.00961848907f));
-  p = fma(p, f, (lane_f)(0.0555032864f));
-  p = fma(p, f, (lane_f)(0.240226462f));
-  p = fma(p, f, (lane_f)(0.693147182f));
-  *factor = fma(p, f, (lane_f)(1.0f));
+  *factor = lane_exp2_fraction(f);
   *scale = AS_LANE_F((AS_LANE_I(shifted) << 23) + (lane_i)(0x3f800000));
 #endif
 }

@@ -35,8 +35,7 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void forward(
         stats + stats_offset + (long)(first_slice + now.slice) * STAT_FIELDS * ld;
     for (int panel = panel_begin; panel < panel_end; ++panel) {
       C_SPACE float* panel_c = PANEL_TILE(panel);
-      ENGINE_MULTIPLY(panel_c, TILE_N, x_base + x_offset + ((long)panel * h_count + now.k) * TILE_N,
-                      now.rows, now.depth, now.k == 0, panel - panel_begin, panel_end - panel_begin)
+      MULTIPLY_PANEL(panel_c, panel, panel_end)
       if (!TILE_COMPLETE) continue;
       FOR_LANE_GROUPS(column) {
         const int row = panel * TILE_N + column;

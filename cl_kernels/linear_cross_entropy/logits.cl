@@ -73,5 +73,9 @@ static inline void tile_advance(logit_tile* t, int groups, long v_count, long v_
 #define PANEL_TILE(panel) \
   (tile_c + (TILES_OF_GROUP > 1 ? (panel)-panel_begin : 0) * ENGINE_TILE_WORDS)
 #define TILE_COMPLETE (now.k + now.depth == h_count)
+// One panel of tokens, of those up to `end`, meets this turn's A.
+#define MULTIPLY_PANEL(panel_c, panel, end)                                                   \
+  ENGINE_MULTIPLY(panel_c, TILE_N, x_base + x_offset + ((long)(panel)*h_count + now.k) * TILE_N, \
+                  now.rows, now.depth, now.k == 0, (panel)-panel_begin, (end)-panel_begin)
 
 #endif

@@ -59,15 +59,13 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
 
 Plan plan(ContextState& state, const Request& request, const std::string& family) {
   auto& runtime = *opencl::runtime_of(state);
-  const auto engine = engines::make_engine(family, runtime.facts(), counted_rows(request.loss));
-  const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
+  const auto prepared = prepare(request, family, runtime);
   Plan result;
-  describe(result.dispatch, *engine, schedule, runtime.info());
-  result.workspace_bytes = schedule.scratch_words * 4;
-  result.minimum_workspace_bytes = minimum_workspace_bytes(request, *engine, runtime.facts(), runtime.info());
-  const auto statistics = engines::statistics_options(request.loss);
-  for (const auto& [program, entry] :
-       kernels_of(request, schedule, programs_of(request, *engine, schedule, statistics))) {
+  describe(result.dispatch, *prepared.engine, prepared.schedule, runtime.info());
+  result.workspace_bytes = prepared.schedule.scratch_words * 4;
+  result.minimum_workspace_bytes =
+      minimum_workspace_bytes(request, *prepared.engine, runtime.facts(), runtime.info());
+  for (const auto& [program, entry] : kernels_of(request, prepared.schedule, prepared.programs)) {
     runtime.programs().kernel(program, entry);
   }
   for (const auto& [program, entry] : engines::loss_kernels_of(request.loss)) {
@@ -94,15 +92,11 @@ std::vector<dispatch::Implementation<Request>> opencl_implementations() {
       return plan(state, request, family);
     };
     row.infer = [family](ContextState& state, const Request& request) {
-      auto& runtime = *opencl::runtime_of(state);
-      const auto engine = engines::make_engine(family, runtime.facts(), counted_rows(request.loss));
-      const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
+      const auto schedule = prepare(request, family, *opencl::runtime_of(state)).schedule;
       return std::pair{schedule.blocks, schedule.source};
     };
     row.formed = [family](ContextState& state, const Request& request) -> std::int64_t {
-      auto& runtime = *opencl::runtime_of(state);
-      const auto engine = engines::make_engine(family, runtime.facts(), counted_rows(request.loss));
-      const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
+      const auto schedule = prepare(request, family, *opencl::runtime_of(state)).schedule;
       // With the vocabulary outside, the values of all rows are known before the first gradient.
       const bool twice = schedule.v_outer && !schedule.stored_logits;
       return twice && request.loss.pass == Pass::value_and_grad ? 2 : 1;

@@ -14,8 +14,7 @@ namespace {
 
 /// dz of a range is used twice, and w of it too, while they are in the last-level cache.
 std::int64_t cached_range(const engines::Engine& engine, std::int64_t rows) {
-  constexpr std::int64_t cached_words = 512
-                                        << 10;  // 2 MiB: a small share of a cache that cores share
+  constexpr std::int64_t cached_words = 524288;  // 2 MiB: a small share of what cores share
   const std::int64_t unit = engine.rule().v_multiple;
   return std::max(unit, cached_words / std::max<std::int64_t>(rows, 1) / unit * unit);
 }
@@ -54,48 +53,46 @@ bool fits(const Request& request, const engines::Engine& engine, Schedule& s,
          regions_of(request, engine, s).largest() <= limits.allocation;
 }
 
-/// The largest chunk not above `most` that fits, evened out over the rows; false: none does.
-bool fit_chunk(const Request& request, const engines::Engine& engine, Schedule& s,
-               const Limits& limits, std::int64_t most) {
-  const std::int64_t tile = engine.tile_n();
-  std::int64_t low = 0;
-  std::int64_t high = round_up(std::max<std::int64_t>(most, 1), tile) / tile;
-  while (low < high) {  // words grow with the chunk, so bisection finds the edge
-    const std::int64_t middle = (low + high + 1) / 2;
-    Schedule trial = s;
-    trial.chunk_rows = middle * tile;
-    if (fits(request, engine, trial, limits)) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  if (low == 0) return false;
-  const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(s.rows, low * tile));
-  s.chunk_rows = round_up(std::max<std::int64_t>(ceil_div(s.rows, chunks), 1), tile);
-  return fits(request, engine, s, limits);
-}
-
-/// The largest range of the vocabulary that fits, in whole blocks where possible.
-bool fit_range(const Request& request, const engines::Engine& engine, Schedule& s,
-               const Limits& limits, std::int64_t most) {
-  const std::int64_t unit = engine.rule().v_multiple;
+/// The largest value of `field`, in steps of `unit` and not above `most` rounded up, with which the
+/// schedule fits; 0: none. Words grow with it, so bisection finds the edge.
+std::int64_t largest_that_fits(const Request& request, const engines::Engine& engine,
+                               const Schedule& s, const Limits& limits,
+                               std::int64_t Schedule::*field, std::int64_t unit,
+                               std::int64_t most) {
   std::int64_t low = 0;
   std::int64_t high = ceil_div(std::max<std::int64_t>(most, 1), unit);
   while (low < high) {
     const std::int64_t middle = (low + high + 1) / 2;
     Schedule trial = s;
-    trial.v_range = middle * unit;
+    trial.*field = middle * unit;
     if (fits(request, engine, trial, limits)) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
-  if (low == 0) return false;
-  const std::int64_t ranges = std::max<std::int64_t>(1, ceil_div(s.v_piece, low * unit));
-  s.v_range = round_up(std::max<std::int64_t>(ceil_div(s.v_piece, ranges), 1), unit);
+  return low * unit;
+}
+
+/// Sets `field` to the largest value that fits, evened out over `extent`; false: none does.
+bool fit(const Request& request, const engines::Engine& engine, Schedule& s, const Limits& limits,
+         std::int64_t Schedule::*field, std::int64_t unit, std::int64_t most, std::int64_t extent) {
+  const std::int64_t largest = largest_that_fits(request, engine, s, limits, field, unit, most);
+  if (largest == 0) return false;
+  const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(extent, largest));
+  s.*field = round_up(std::max<std::int64_t>(ceil_div(extent, parts), 1), unit);
   return fits(request, engine, s, limits);
+}
+
+bool fit_chunk(const Request& request, const engines::Engine& engine, Schedule& s,
+               const Limits& limits, std::int64_t most) {
+  return fit(request, engine, s, limits, &Schedule::chunk_rows, engine.tile_n(), most, s.rows);
+}
+
+bool fit_range(const Request& request, const engines::Engine& engine, Schedule& s,
+               const Limits& limits, std::int64_t most) {
+  return fit(request, engine, s, limits, &Schedule::v_range, engine.rule().v_multiple, most,
+             s.v_piece);
 }
 
 /// Logits stored in grad_w: all rows at once, else chunks of rows inside ranges of the vocabulary.

@@ -11,6 +11,20 @@ constexpr std::size_t most_calls = 32;
 
 }  // namespace
 
+Prepared prepare(const Request& request, const std::string& engine_name,
+                 const opencl::Runtime& runtime) {
+  Prepared made;
+  made.engine = engines::make_engine(engine_name, runtime.facts(), counted_rows(request.loss));
+  made.schedule = make_schedule(request, *made.engine, runtime.facts(), runtime.info());
+  auto& p = made.programs;
+  p = programs_of(request, *made.engine, made.schedule, engines::statistics_options(request.loss));
+  for (auto* program : {&p.pack_x, &p.forward, &p.gradient, &p.grad_w, &p.write_w, &p.write_bias,
+                        &p.grad_x, &p.write_x}) {
+    program->hash = opencl::hash_of(*program);
+  }
+  return made;
+}
+
 /// Facts change in tests alone, which pretend to have another device.
 void Memory::check_facts(const opencl::Runtime& runtime) {
   if (facts_ == runtime.facts()) return;
@@ -80,16 +94,8 @@ std::shared_ptr<const Prepared> Memory::prepare(const Request& request,
       if (known.key == key && known.engine_name == engine_name) return known.prepared;
     }
   }
-  const auto made = std::make_shared<Prepared>();
-  made->engine = engines::make_engine(engine_name, runtime.facts(), counted_rows(request.loss));
-  made->schedule = make_schedule(request, *made->engine, runtime.facts(), runtime.info());
-  auto& p = made->programs;
-  p = programs_of(request, *made->engine, made->schedule,
-                  engines::statistics_options(request.loss));
-  for (auto* program : {&p.pack_x, &p.forward, &p.gradient, &p.grad_w, &p.write_w, &p.write_bias,
-                        &p.grad_x, &p.write_x}) {
-    program->hash = opencl::hash_of(*program);
-  }
+  const auto made =
+      std::make_shared<Prepared>(linear_cross_entropy::prepare(request, engine_name, runtime));
   KnownCall entry{engine_name, std::move(key), made};
   std::lock_guard lock(mutex_);
   if (calls_.size() < most_calls) {

@@ -19,6 +19,10 @@ struct Prepared {
   Programs programs;
 };
 
+/// Engine, schedule and programs of a request.
+Prepared prepare(const Request& request, const std::string& engine_name,
+                 const opencl::Runtime& runtime);
+
 /// Remembers what calls on one device have in common, because a tiny call would spend longer on
 /// putting it together than on its kernels. Thread-safe.
 class Memory {
@@ -27,7 +31,7 @@ class Memory {
   std::optional<std::string> why_unsupported(const std::string& engine_name,
                                              const opencl::Runtime& runtime);
 
-  /// `make_engine`, `make_schedule` and `programs_of`, remembered by all that they look at: views
+  /// `prepare` above, remembered by all that they look at: views
   /// without their addresses, how many rows count, options, blocks and bounds. (The tuned tables do
   /// not change.)
   std::shared_ptr<const Prepared> prepare(const Request& request, const std::string& engine_name,

@@ -39,7 +39,7 @@
 // for memory is spread over the multiplications.
 #define A_BUFFER(index) (pack + ((index)&1) * (pack_words / 2))
 #define ENGINE_TURN ++turn;
-#define ENGINE_LOAD_ALL \
+#define ENGINE_LOAD_ALL                                                                       \
   if (next.rows > 0) ENGINE_LOAD(0, 1)
 
 #if A_CONTIGUOUS_M
@@ -48,7 +48,7 @@
 // last. Near the edge of A single elements are read instead.
 #define ENGINE_LOAD(part, parts)                                                              \
   {                                                                                           \
-    const int readable = A_ROWS_READABLE(next);                                                     \
+    const int readable = A_ROWS_READABLE(next);                                               \
     const int k0 = PART_BEGIN(part, parts);                                                   \
     const int k1 = PART_BEGIN((part) + 1, parts);                                             \
     for (int k = k0; k < k1; ++k) {                                                           \
@@ -56,7 +56,7 @@
       int m0 = 0;                                                                             \
       for (; m0 < next.rows && m0 + A_VECTOR_REACH <= readable; m0 += MICRO_M) {              \
         for (int at = 0; at < MICRO_M; at += LANES) {                                         \
-          LANE_STORE(A_VECTOR_M(next, m0 + at, k), a + at);                                         \
+          LANE_STORE(A_VECTOR_M(next, m0 + at, k), a + at);                                   \
         }                                                                                     \
         a += A_STRIP_WORDS(next.depth);                                                       \
       }                                                                                       \
@@ -65,11 +65,11 @@
         a += A_STRIP_WORDS(next.depth);                                                       \
       }                                                                                       \
     }                                                                                         \
-    A_PREFETCH_M(k0, k1)                                                             \
+    A_PREFETCH_M(k0, k1)                                                                      \
   }
 // Parts begin at multiples of PART_K, so that lines of a strip are filled at once.
 #define PART_K 8
-#define PART_BEGIN(part, parts) \
+#define PART_BEGIN(part, parts)                                                               \
   ((part) == (parts) ? next.depth : (int)((long)next.depth * (part) / (parts)) / PART_K * PART_K)
 // Elements that the vector loads of one strip touch.
 #define A_VECTOR_REACH ((MICRO_M + LANES - 1) / LANES * LANES)
@@ -88,12 +88,12 @@
         for (; k < next.depth; ++k) row[k] = 0.0f;                                            \
       } else {                                                                                \
         LOAD_ROW_VECTORS(row, in_place + m)                                                   \
-        for (; k < next.depth; ++k) row[k] = A_AT(next, in_place + m, k);                           \
+        for (; k < next.depth; ++k) row[k] = A_AT(next, in_place + m, k);                     \
       }                                                                                       \
     }                                                                                         \
   }
 #if A_CONTIGUOUS_K
-#define LOAD_ROW_VECTORS(row, m) \
+#define LOAD_ROW_VECTORS(row, m)                                                              \
   for (; k + LANES <= next.depth; k += LANES) LANE_STORE(A_VECTOR_K(next, m, k), (row) + k);
 #else
 #define LOAD_ROW_VECTORS(row, m)
@@ -131,18 +131,18 @@
 #define OUT_PREFETCH(strip, m_all)
 #endif
 
-#define MULTIPLY_STEP(u)                                                                     \
-  {                                                                                          \
-    lane_f column[NV];                                                                       \
-    _Pragma("unroll") for (int n = 0; n < NV; ++n) {                                         \
-      column[n] = LANE_LOAD(b + (u)*TILE_N + n * LANES);                                     \
-    }                                                                                        \
-    _Pragma("unroll") for (int m = 0; m < MICRO_M; ++m) {                                    \
-      const lane_f broadcast = (lane_f)(a[m * row_step + (u)*A_K_STEP]);                     \
-      _Pragma("unroll") for (int n = 0; n < NV; ++n) {                                       \
-        acc[(u) % PHASES][m][n] = fma(broadcast, column[n], acc[(u) % PHASES][m][n]);        \
-      }                                                                                      \
-    }                                                                                        \
+#define MULTIPLY_STEP(u)                                                                      \
+  {                                                                                           \
+    lane_f column[NV];                                                                        \
+    _Pragma("unroll") for (int n = 0; n < NV; ++n) {                                          \
+      column[n] = LANE_LOAD(b + (u)*TILE_N + n * LANES);                                      \
+    }                                                                                         \
+    _Pragma("unroll") for (int m = 0; m < MICRO_M; ++m) {                                     \
+      const lane_f broadcast = (lane_f)(a[m * row_step + (u)*A_K_STEP]);                      \
+      _Pragma("unroll") for (int n = 0; n < NV; ++n) {                                        \
+        acc[(u) % PHASES][m][n] = fma(broadcast, column[n], acc[(u) % PHASES][m][n]);         \
+      }                                                                                       \
+    }                                                                                         \
   }
 
 // One register tile over `depth` steps of k. A tile that is narrow has registers left: PHASES sums per
@@ -185,7 +185,7 @@ static inline void multiply_strip(global float* c, int ldc, global const float* 
 
 // c (+)= A * b for all strips of the A of this turn, with a part of the next A loaded before each.
 #if A_IN_PLACE
-#define MULTIPLY_IN_PLACE(c, ldc, b, strip, k_all, first) \
+#define MULTIPLY_IN_PLACE(c, ldc, b, strip, k_all, first)                                     \
   multiply_strip(c, ldc, A_POINTER(now, (strip)*MICRO_M), A_ROW_STEP, b, k_all, first);
 #else
 #define MULTIPLY_IN_PLACE(c, ldc, b, strip, k_all, first)
