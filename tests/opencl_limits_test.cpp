@@ -80,35 +80,56 @@ TEST_P(LimitsTest, LogitsWaitWhereGradWWillBe) {
     const auto shape = [](DType type, const Dims& extents, const Dims& strides = {}) {
       return View::host(nullptr, type, extents, strides);
     };
+    const auto w_strides = [](const Case& given) {
+      return given.w_layout == WLayout::vh ? Dims{1, given.h} : Dims{given.v, 1};
+    };
     linear_cross_entropy::ExecutionOptions execution;
     execution.implementation = GetParam();
     execution.workspace_bytes = c.workspace_bytes;
     return linear_cross_entropy::plan(device, Pass::value_and_grad,
                                       {.x = shape(c.x_type, {c.b, c.h}),
                                        .labels = shape(DType::i32, {c.b}),
-                                       .w = shape(c.w_type, {c.h, c.v}, {1, c.h}),
+                                       .w = shape(c.w_type, {c.h, c.v}, w_strides(c)),
                                        .bias = shape(DType::f32, {c.v})},
                                       {}, {}, {}, execution)
         .dispatch;
   };
   for (const DType type : {DType::f32, DType::bf16}) {
-    Case c = linear("in_grad_w", WLayout::vh, type);
-    c.labels = Labels::uniform;  // as many rows count as the plan below expects
-    c.b = 180;
-    c.h = 418;
-    c.v = 1501;
-    EXPECT_EQ(plan_of(c).schedule, "one_chunk_in_grad_w");
-    run_case(device, GetParam(), Pass::value_and_grad, c);
-    // Less and less, until rows are taken in chunks.
-    c.workspace_bytes = std::size_t{4} << 20;
-    while (chunk_rows(plan_of(c)) >= c.b) *c.workspace_bytes -= *c.workspace_bytes / 16;
-    EXPECT_EQ(plan_of(c).schedule, "v_outer_in_grad_w");
-    run_case(device, GetParam(), Pass::value_and_grad, c);
-    // What must be kept, or has no room, is not written over.
-    c.workspace_bytes.reset();
-    c.accumulate = true;
-    c.name += "_accumulated";
-    run_case(device, GetParam(), Pass::value_and_grad, c);
+    for (const WLayout layout : {WLayout::vh, WLayout::hv}) {
+      Case c = linear(layout == WLayout::vh ? "in_grad_w" : "in_grad_w_hv", layout, type);
+      c.labels = Labels::uniform;  // as many rows count as the plan below expects
+      c.b = 130;
+      c.h = type == DType::f32 ? 400 : 800;
+      c.v = layout == WLayout::vh ? 641 : 640;  // whole blocks of columns
+      EXPECT_EQ(plan_of(c).schedule, "one_chunk_in_grad_w");
+      run_case(device, GetParam(), Pass::value_and_grad, c);
+      // Less and less: parts of H, then also chunks of rows in forward. Where logits lie in more than
+      // half of H there are no parts, but chunks in ranges.
+      c.workspace_bytes = std::size_t{4} << 20;
+      const auto shrink_until = [&](const std::string& schedule, std::int64_t rows) {
+        SCOPED_TRACE(schedule + ", " + to_string(type) + ", " + plan_of(c).schedule);
+        while (plan_of(c).schedule != schedule || chunk_rows(plan_of(c)) > rows) {
+          *c.workspace_bytes -= *c.workspace_bytes / 16;
+        }
+        run_case(device, GetParam(), Pass::value_and_grad, c);
+      };
+      shrink_until("h_outer_in_grad_w", c.b + 64);
+      shrink_until("h_outer_in_grad_w", c.b - 1);
+      c.h = type == DType::f32 ? 200 : 400;
+      c.name += "_half";
+      *c.workspace_bytes = std::size_t{4} << 20;
+      shrink_until("v_outer_in_grad_w", c.b - 1);
+      // What must be kept, or has no room, is not written over.
+      c.workspace_bytes.reset();
+      c.accumulate = true;
+      c.name += "_accumulated";
+      run_case(device, GetParam(), Pass::value_and_grad, c);
+      c.accumulate = false;
+      c.v = 641;
+      c.name += "_odd";
+      EXPECT_EQ(plan_of(c).schedule.ends_with("in_grad_w"), layout == WLayout::vh);
+      run_case(device, GetParam(), Pass::value_and_grad, c);
+    }
   }
 }
 

@@ -3,7 +3,8 @@
 // an online log-sum-exp per row and slice. The tile is transposed (vocabulary down, tokens across),
 // so that everything below runs lane by lane, without a reduction across lanes.
 //
-// STORE_LOGITS also keeps the logits for gradients (value_and_grad), as STORED_ARGUMENTS says.
+// STORE_LOGITS also keeps the logits for gradients, as STORED_ARGUMENTS says; without STATISTICS they
+// are all that is made (backward, which has the statistics).
 #include "common/logit.cl"
 #include "common/statistics.cl"
 #include "linear_cross_entropy/logits.cl"
@@ -30,17 +31,20 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void forward(
   FIRST_TILE
   while (next.rows > 0) {
     NEXT_TILE
+#if STATISTICS
     const long v_begin = now.slice * v_block;
     global float* slice_stats =
         stats + stats_offset + (long)(first_slice + now.slice) * STAT_FIELDS * ld;
+#endif
     for (int panel = panel_begin; panel < panel_end; ++panel) {
       C_SPACE float* panel_c = PANEL_TILE(panel);
       MULTIPLY_PANEL(panel_c, panel, panel_end)
       if (!TILE_COMPLETE) continue;
       FOR_LANE_GROUPS(column) {
+        C_SPACE float* tile = panel_c + column;
+#if STATISTICS
         const int row = panel * TILE_N + column;
         const lane_i label = LANE_LOAD(labels + labels_offset + chunk_begin + row);
-        C_SPACE float* tile = panel_c + column;
         global float* at = slice_stats + row;
         lane_stats s;
         if (now.v == v_begin) {
@@ -51,16 +55,20 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void forward(
 
         // First pass: logits, their maximum, the label's.
         lane_f maximum = s.max;
+#endif
         for (int m = 0; m < now.rows; ++m) {
           const int v = (int)(v_base + now.v) + m;
           const lane_f z = LANE_LOAD(tile + m * TILE_N) + (lane_f)(BIAS_AT((long)v));
           const lane_f logit = lane_logit(z, scale, cap);
           LANE_STORE(logit, tile + m * TILE_N);
+#if STATISTICS
           maximum = logit > maximum ? logit : maximum;
           s.label_logit = label == (lane_i)(v) ? logit : s.label_logit;
           stats_argmax(&s, logit, (lane_i)(argmax_base + (int)now.v + m));
+#endif
         }
 
+#if STATISTICS
         // Second pass: sums relative to the new maximum.
         stats_move(&s, maximum);
         const lane_f shift = stats_shift(maximum);
@@ -72,6 +80,7 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void forward(
         }
         stats_join(&s, &block);
         stats_store(&s, at, ld);
+#endif
       }
 #if STORE_LOGITS
       // After both passes, so that whole lines are written at once.

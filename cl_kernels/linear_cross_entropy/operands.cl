@@ -37,11 +37,21 @@
       global const ELEMENT(CLASS_TYPE) * class_weight, long class_offset, long class_stride
 
 // Logits that forward keeps for gradients: TILE_N tokens side by side, columns and panels of tokens any
-// strides apart (in f32). In bytes, since they may lie in memory of 16-bit elements.
+// strides apart (in f32). In bytes, since they may lie in memory of 16-bit elements. Where a row of that
+// memory is the vocabulary's, STORED_COLUMNS columns have rows of their own in it, each as wide as they
+// are together, and the columns after them lie beside them.
+#ifndef STORED_COLUMNS
+#define STORED_COLUMNS 1
+#endif
 #define STORED_ARGUMENTS \
   global uchar *stored, long stored_bytes, long stored_panel_stride, long stored_v_stride
-#define STORED_AT(panel, v) \
-  ((global float*)(stored + stored_bytes) + (panel)*stored_panel_stride + (v)*stored_v_stride)
+#define STORED_BASE(panel) ((global float*)(stored + stored_bytes) + (panel)*stored_panel_stride)
+#if STORED_COLUMNS == 1
+#define STORED_AT(panel, v) (STORED_BASE(panel) + (v)*stored_v_stride)
+#else
+#define STORED_AT(panel, v)                                                              \
+  (STORED_BASE(panel) + (v) / STORED_COLUMNS * TILE_N + (v) % STORED_COLUMNS * stored_v_stride)
+#endif
 
 // Rows that `steps` steps divide between them, in whole strips, none with more than one strip more than
 // another. Of step `steps` and beyond: the end.

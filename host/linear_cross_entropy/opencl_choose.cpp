@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include "host/engines/loss_rows.hpp"
@@ -12,23 +13,36 @@ using engines::round_up;
 
 namespace {
 
+/// Of which a range of the vocabulary is a multiple.
+std::int64_t range_unit(const Request& request, const engines::Engine& engine, const Schedule& s) {
+  const std::int64_t block =
+      s.logits_in_grad_w ? stored_columns(request.gradients.grad_w, engine) : 1;
+  return std::lcm(block, engine.rule().v_multiple);
+}
+
 /// dz of a range is used twice, and w of it too, while they are in the last-level cache.
-std::int64_t cached_range(const engines::Engine& engine, std::int64_t rows) {
+std::int64_t cached_range(std::int64_t unit, std::int64_t rows) {
   constexpr std::int64_t cached_words = 524288;  // 2 MiB: a small share of what cores share
-  const std::int64_t unit = engine.rule().v_multiple;
   return std::max(unit, cached_words / std::max<std::int64_t>(rows, 1) / unit * unit);
 }
 
 /// What a choice of chunk and range leads to.
 void complete(const Request& request, const engines::Engine& engine, Schedule& s) {
   s.chunks = std::max<std::int64_t>(1, ceil_div(s.rows, s.chunk_rows));
-  if (s.stored_logits) s.v_range = std::min(s.v_range, cached_range(engine, s.chunk_rows));
+  s.gradient_rows = s.chunk_rows;
+  if (s.logits_in_grad_w && !s.v_outer) {
+    s.gradient_rows = round_up(std::max<std::int64_t>(s.rows, 1), engine.tile_n());
+  }
+  if (s.stored_logits) {
+    s.v_range =
+        std::min(s.v_range, cached_range(range_unit(request, engine, s), s.gradient_rows));
+  }
   s.v_range = std::clamp<std::int64_t>(s.v_range, 1, std::max<std::int64_t>(s.v_piece, 1));
   if (s.grad_w == Schedule::GradW::range && s.chunks == 1) s.grad_w = Schedule::GradW::direct;
   s.slices =
       std::max<std::int64_t>(1, ceil_div(s.v_piece, s.blocks.v_block_size)) *
       ceil_div(std::max<std::int64_t>(request.loss.v, 1), std::max<std::int64_t>(s.v_piece, 1));
-  s.h_padded = request.h + engine.row_padding();
+  s.h_padded = s.h_range + engine.row_padding();
   using engines::Operand;
   const int layout = layout_of(request.w);
   // Along the depth of the logits (h) or of grad_x (v), along the other index, or along neither.
@@ -39,8 +53,8 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
   };
   s.forward_steps = engine.steps(s.blocks.v_block_size, std::min(s.blocks.h_block_size, request.h),
                                  false, operand(layout_vh, layout_hv), s.thrift);
-  s.grad_w_steps = engine.steps(s.v_range, s.chunk_rows, true, Operand::rows_apart, s.thrift);
-  s.grad_x_steps = engine.steps(request.h, engine.v_panel(s.v_range), true,
+  s.grad_w_steps = engine.steps(s.v_range, s.gradient_rows, true, Operand::rows_apart, s.thrift);
+  s.grad_x_steps = engine.steps(s.h_range, engine.v_panel(s.v_range), true,
                                 operand(layout_hv, layout_vh), s.thrift);
   s.scratch_words = engines::loss_rows_words(request.loss, engine.tile_n()) +
                     regions_of(request, engine, s).total();
@@ -91,37 +105,59 @@ bool fit_chunk(const Request& request, const engines::Engine& engine, Schedule& 
 
 bool fit_range(const Request& request, const engines::Engine& engine, Schedule& s,
                const Limits& limits, std::int64_t most) {
-  return fit(request, engine, s, limits, &Schedule::v_range, engine.rule().v_multiple, most,
+  return fit(request, engine, s, limits, &Schedule::v_range, range_unit(request, engine, s), most,
              s.v_piece);
 }
 
-/// Logits stored in grad_w: all rows at once, else chunks of rows inside ranges of the vocabulary.
+/// Launches of less than this many columns are not worth their start.
+constexpr std::int64_t fewest_columns = 256;
+
+/// Logits stored in grad_w, gradients of all rows together, for parts of H one after the other: from
+/// the end, so that those come last that lie where the logits are. What is repeated for each part is
+/// dz alone.
 std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine& engine, Schedule s,
                                         const Limits& limits) {
-  const std::int64_t all = round_up(std::max<std::int64_t>(s.rows, 1), engine.tile_n());
+  const std::int64_t tile = engine.tile_n();
+  const std::int64_t all = round_up(std::max<std::int64_t>(s.rows, 1), tile);
   if (all > s.tokens_in_grad_w) return std::nullopt;
   s.stored_logits = s.logits_in_grad_w = true;
-  s.v_range = std::max<std::int64_t>(s.v_piece, 1);
-  s.chunk_rows = all;
-  s.name = "one_chunk_in_grad_w";
-  // Launches of less than 256 columns are not worth their start.
-  const std::int64_t fewest = std::min<std::int64_t>(s.v_range, 256);
-  Schedule whole = s;
-  if (fit_range(r, engine, whole, limits, std::min(s.v_range, cached_range(engine, all))) &&
-      whole.v_range >= std::min(fewest, cached_range(engine, all))) {
-    return whole;
+  const auto size = static_cast<std::int64_t>(size_of(r.gradients.grad_w.dtype()));
+  const std::int64_t occupied = all * 4 / size;  // of the H elements of a column
+  const std::int64_t cached = cached_range(range_unit(r, engine, s), all);
+  const std::int64_t columns = std::min(std::max<std::int64_t>(s.v_piece, 1), cached);
+  for (std::int64_t parts = 1; parts == 1 || ceil_div(r.h, parts) >= occupied; parts *= 2) {
+    s.h_range = parts == 1 ? r.h : std::min(r.h, round_up(ceil_div(r.h, parts), tile));
+    // Forward takes rows in chunks, which need as much memory as gradients of a part, or more.
+    for (std::int64_t chunks = 1; chunks <= parts; chunks *= 2) {
+      s.chunk_rows = round_up(ceil_div(all, chunks), tile);
+      s.name = parts == 1 ? "one_chunk_in_grad_w" : "h_outer_in_grad_w";
+      Schedule trial = s;
+      if (fit_range(r, engine, trial, limits, columns) &&
+          trial.v_range >= std::min(columns, fewest_columns)) {
+        return trial;
+      }
+    }
   }
-  s.v_outer = true;
+  return std::nullopt;
+}
+
+/// The same of value_and_grad with ranges of the vocabulary outside, chunks of rows inside.
+std::optional<Schedule> store_in_grad_w_by_range(const Request& r, const engines::Engine& engine,
+                                                 Schedule s, const Limits& limits) {
+  const std::int64_t tile = engine.tile_n();
+  const std::int64_t all = round_up(std::max<std::int64_t>(s.rows, 1), tile);
+  if (r.loss.pass != Pass::value_and_grad || all > s.tokens_in_grad_w) return std::nullopt;
+  s.stored_logits = s.logits_in_grad_w = s.v_outer = true;
   s.grad_w = Schedule::GradW::range;
   s.name = "v_outer_in_grad_w";
-  const std::int64_t least = std::min(all, round_up(64, engine.tile_n()));
-  for (s.chunk_rows = all; s.chunk_rows >= least;
-       s.chunk_rows = s.chunk_rows / 2 / engine.tile_n() * engine.tile_n()) {
+  const std::int64_t v = std::max<std::int64_t>(s.v_piece, 1);
+  const std::int64_t least = std::min(all, round_up(64, tile));
+  for (s.chunk_rows = all; s.chunk_rows >= least; s.chunk_rows = s.chunk_rows / 2 / tile * tile) {
     Schedule trial = s;
-    const std::int64_t most = std::min(s.v_range, cached_range(engine, s.chunk_rows));
+    const std::int64_t most = std::min(v, cached_range(range_unit(r, engine, s), s.chunk_rows));
     if (!fit_range(r, engine, trial, limits, most)) continue;
     // x is packed again for every range and chunk: narrow ranges are worth it only at the end.
-    if (trial.v_range >= std::min(most, fewest) || s.chunk_rows / 2 < least) return trial;
+    if (trial.v_range >= std::min(most, fewest_columns) || s.chunk_rows / 2 < least) return trial;
   }
   return std::nullopt;
 }
@@ -163,7 +199,7 @@ std::optional<Schedule> choose_other(const Request& r, const engines::Engine& en
       s.chunk_rows = chunk;
       s.grad_w = outer ? Schedule::GradW::range : Schedule::GradW::direct;
       s.name = outer ? "v_outer" : chunk >= all ? "one_chunk" : "chunked";
-      const std::int64_t cached = cached_range(engine, chunk);
+      const std::int64_t cached = cached_range(engine.rule().v_multiple, chunk);
       if (fit_range(r, engine, s, limits, std::min(v, cached))) {
         // A narrow range repacks x too often; a smaller chunk may allow a wider one.
         if (s.v_range >= std::min<std::int64_t>(v, 64) || chunk == engine.tile_n()) return s;
@@ -190,10 +226,12 @@ std::optional<Schedule> choose(const Request& r, const engines::Engine& engine,
   // Smaller packed tiles are slower, but less so than another schedule.
   constexpr std::int64_t thrifts[] = {1, 4, 16, 64, 256};
   Schedule s = base;
-  if (r.loss.pass == Pass::value_and_grad) {
-    for (const std::int64_t thrift : thrifts) {
-      s.thrift = thrift;
-      if (auto found = store_in_grad_w(r, engine, s, limits)) return found;
+  if (r.loss.wants_gradients()) {
+    for (const auto store : {store_in_grad_w, store_in_grad_w_by_range}) {
+      for (const std::int64_t thrift : thrifts) {
+        s.thrift = thrift;
+        if (auto found = store(r, engine, s, limits)) return found;
+      }
     }
   }
   for (const std::int64_t thrift : thrifts) {

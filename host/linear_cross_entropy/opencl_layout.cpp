@@ -93,13 +93,16 @@ Run::Stored Run::stored(const Chunk& chunk, const Piece& piece, std::int64_t beg
   Stored result;
   if (!schedule_.stored_logits) return result;
   if (schedule_.logits_in_grad_w) {
-    // Column v of grad_w, which is written last of all, keeps the logits of all rows against it.
+    // Column v of grad_w, which is written last of all, keeps the logits of all rows against it. As
+    // [H, V], a block of columns does, whose rows are as long as a panel of tokens.
     const auto size = static_cast<std::int64_t>(size_of(piece.grad_w.dtype));
+    const std::int64_t columns = stored_columns(request_.gradients.grad_w, engine_);
     result.memory = piece.grad_w;
-    result.v_stride = piece.grad_w.strides[1] * size / 4;
-    result.panel_stride = tile_n_;
+    result.v_stride = piece.grad_w.strides[columns > 1 ? 0 : 1] * size / 4;
+    result.panel_stride = columns > 1 ? columns * result.v_stride : tile_n_;
     result.memory.offset =
-        (piece.grad_w.offset + begin * piece.grad_w.strides[1]) * size + chunk.begin * 4;
+        (piece.grad_w.offset + begin * piece.grad_w.strides[1]) * size +
+        chunk.begin / tile_n_ * result.panel_stride * 4;
     return result;
   }
   result.memory = dz_;

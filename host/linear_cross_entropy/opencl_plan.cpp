@@ -65,17 +65,21 @@ void check_blocks(const BlockSizes& blocks, const engines::Engine& engine) {
 
 /// Tokens whose logits fit where grad_w will be: H elements a column, f32 logits of every token.
 /// Such memory costs nothing, is as large as the logits of H tokens, and is written over only when
-/// they have been used. 0 where it cannot serve: its columns must lie apart and aligned to f32, be
-/// readable, and hold nothing that the call still needs.
+/// they have been used. 0 where it cannot serve: its columns (or rows, as [H, V], in whole blocks of
+/// columns) must lie apart and aligned to f32, be readable, and hold nothing that the call still
+/// needs.
 std::int64_t tokens_in_grad_w(const Request& r, const engines::Engine& engine,
                               const opencl::DeviceFacts& facts, std::int64_t v_piece) {
   const auto& out = r.gradients.grad_w;
   if (!out || r.gradients.accumulate || !facts.zero_copy || v_piece < r.loss.v) return 0;
   const auto size = static_cast<std::int64_t>(size_of(out.dtype()));
-  const std::int64_t column = r.h * size;
-  if (layout_of(out) != layout_vh || r.h < 2 || out.strides()[1] < r.h) return 0;
-  if (!serves_as_f32(out) || out.strides()[1] * size % 4 != 0) return 0;
-  return column / 4 / engine.tile_n() * engine.tile_n();
+  const int layout = layout_of(out);
+  if (layout == layout_strided || r.h < 2) return 0;
+  const bool by_columns = layout == layout_vh;
+  const std::int64_t apart = out.strides()[by_columns ? 1 : 0];
+  if (apart < (by_columns ? r.h : r.loss.v) || apart * size % 4 != 0) return 0;
+  if (r.loss.v % stored_columns(out, engine) != 0 || !serves_as_f32(out)) return 0;
+  return r.h * size / 4 / engine.tile_n() * engine.tile_n();
 }
 
 BlockSizes clamp_to_problem(BlockSizes blocks, const Request& r, const engines::Engine& engine) {
@@ -95,6 +99,7 @@ Schedule base_schedule(const Request& r, const engines::Engine& engine,
   Schedule s;
   s.rows = counted_rows(r.loss);
   s.v_piece = columns_per_binding(r, facts);
+  s.h_range = r.h;
   s.tokens_in_grad_w = tokens_in_grad_w(r, engine, facts, s.v_piece);
   const std::string dtype =
       r.x.dtype() == r.w.dtype()
@@ -153,6 +158,11 @@ int layout_of(const View& w) {
   return layout_strided;
 }
 
+std::int64_t stored_columns(const MutableView& grad_w, const engines::Engine& engine) {
+  if (!grad_w || layout_of(grad_w) != layout_hv) return 1;
+  return engine.tile_n() * 4 / static_cast<std::int64_t>(size_of(grad_w.dtype()));
+}
+
 std::int64_t Regions::total() const {
   std::int64_t sum = 0;
   for (auto words : {packed_rows, packed_columns, stats, coefficients, dz, sums_x, sums_w,
@@ -183,10 +193,10 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   const bool in_steps = engine.group_walks_panels() && s.blocks.h_block_size < r.h;
   w.tile = groups * s.forward_steps.tile_words * (in_steps ? std::max<std::int64_t>(panels, 1) : 1);
   if (!grads) return w;
-  w.coefficients = 5 * s.chunk_rows;
-  w.dz = s.chunk_rows * (s.stored_logits && !s.logits_in_grad_w ? r.loss.v : s.v_range);
+  w.coefficients = 5 * s.gradient_rows;
+  w.dz = s.gradient_rows * (s.stored_logits && !s.logits_in_grad_w ? r.loss.v : s.v_range);
   if (g.grad_w) {
-    const std::int64_t columns = s.chunk_rows * round_up(r.h, engine.tile_n());
+    const std::int64_t columns = s.gradient_rows * round_up(s.h_range, engine.tile_n());
     // With stored logits x is packed for one product after the other.
     if (s.stored_logits) {
       w.packed_rows = std::max(w.packed_rows, columns);
@@ -200,8 +210,8 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
     w.tile = std::max(w.tile, groups * s.grad_w_steps.tile_words);
   }
   if (g.grad_x) {
-    w.sums_x = (s.v_outer ? s.chunks : 1) * s.chunk_rows * s.h_padded;
-    groups = engine.groups(engine.step_count(r.h, s.grad_x_steps.tile_m));
+    w.sums_x = (s.v_outer ? s.chunks : 1) * s.gradient_rows * s.h_padded;
+    groups = engine.groups(engine.step_count(s.h_range, s.grad_x_steps.tile_m));
     w.pack = std::max(w.pack, groups * s.grad_x_steps.pack_words);
     w.tile = std::max(w.tile, groups * s.grad_x_steps.tile_words);
   }

@@ -12,18 +12,20 @@ namespace tessera::linear_cross_entropy {
 /// How one call is cut into launches, decided before anything runs.
 struct Schedule {
   /// "streamed" (forward), "one_chunk", "chunked", "chunked_f32_grad_w", "v_outer", and
-  /// "one_chunk_in_grad_w", "v_outer_in_grad_w" with logits_in_grad_w.
+  /// "one_chunk_in_grad_w", "h_outer_in_grad_w", "v_outer_in_grad_w" with logits_in_grad_w.
   std::string name{};
   BlockSizes blocks{};
   BlockSource source = BlockSource::fallback;
 
   std::int64_t rows = 0;        ///< upper bound of the rows that count
   std::int64_t chunk_rows = 0;  ///< rows treated together, a multiple of the engine's tile
+  std::int64_t gradient_rows = 0;     ///< the same of gradients: all rows, or those of a chunk
   std::int64_t chunks = 0;
   std::int64_t v_piece = 0;           ///< columns of w (and grad_w) that one binding may reach
   std::int64_t v_range = 0;           ///< columns whose dz is held at a time
+  std::int64_t h_range = 0;           ///< of H, whose gradients are formed at a time
   std::int64_t tokens_in_grad_w = 0;  ///< whose logits grad_w's memory can keep
-  bool stored_logits = false;         ///< forward keeps them for gradients
+  bool stored_logits = false;         ///< kept for gradients: no range forms them again
   bool logits_in_grad_w = false;      ///< in the memory of the caller's grad_w, until it is written
   bool v_outer = false;               ///< ranges of the vocabulary outside, chunks of rows inside
 
@@ -51,6 +53,10 @@ bool serves_as_f32(const MutableView& view);
 /// is contiguous. An axis of extent 1 may have any stride.
 constexpr int layout_vh = 0, layout_hv = 1, layout_strided = 2;
 int layout_of(const View& w);
+
+/// Columns that share a row of logits kept in grad_w as [H, V]: where TILE_N f32 logits fit. 1 for
+/// [V, H], where every column has its own. STORED_COLUMNS of operands.cl.
+std::int64_t stored_columns(const MutableView& grad_w, const engines::Engine& engine);
 
 /// What a schedule may take.
 struct Limits {

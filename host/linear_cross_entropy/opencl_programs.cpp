@@ -35,13 +35,20 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
               fmt::format("{} -DTILE_N={} -DH_STEP={} -DPANEL_STEP={} {} -DX_CONTIGUOUS={}",
                           lanes_option(engine), engine.tile_n(), engine.h_step(), panel_step,
                           engines::type_option("X_TYPE", r.x.dtype()), x_contiguous ? 1 : 0)};
+  const auto& g = r.gradients;
+  const std::string stored =
+      s.logits_in_grad_w
+          ? fmt::format(" -DSTORED_COLUMNS={}", stored_columns(g.grad_w, engine))
+          : "";
   p.forward = {"linear_cross_entropy/forward.cl",
                shape + w + columns + statistics_options +
-                   fmt::format(" -DSTORE_LOGITS={}", s.stored_logits ? 1 : 0)};
+                   fmt::format(" -DSTORE_LOGITS={} -DSTATISTICS={}", s.stored_logits ? 1 : 0,
+                               r.loss.wants_values() ? 1 : 0) +
+                   stored};
   p.gradient = {
       "linear_cross_entropy/gradient.cl",
-      shape + w + columns + fmt::format(" -DCLASS_GRADIENT={}", o.label_smoothing != 0.0f ? 1 : 0)};
-  const auto& g = r.gradients;
+      shape + w + columns +
+          fmt::format(" -DCLASS_GRADIENT={}", o.label_smoothing != 0.0f ? 1 : 0) + stored};
   // grad_w.cl reads dz and not w; its W_TYPE only satisfies the shared declarations.
   const std::string plain = shape + " -DW_TYPE=0";
   if (g.grad_w) {
@@ -71,7 +78,7 @@ std::vector<std::pair<opencl::Specialisation, std::string>> kernels_of(const Req
                                                                        const Programs& p) {
   std::vector<std::pair<opencl::Specialisation, std::string>> list{{p.pack_x, "pack_rows"}};
   const auto& g = r.gradients;
-  if (r.loss.wants_values()) list.emplace_back(p.forward, "forward");
+  if (r.loss.wants_values() || s.stored_logits) list.emplace_back(p.forward, "forward");
   if (!r.loss.wants_gradients()) return list;
   list.emplace_back(p.gradient, s.stored_logits ? "gradient_of_stored" : "gradient");
   if (g.grad_w) {

@@ -24,7 +24,8 @@ Run::Run(opencl::Call& call, const Request& request, const engines::Engine& engi
       schedule_(schedule),
       rows_(call, request.loss, engine.tile_n()),
       programs_(programs),
-      tile_n_(engine.tile_n()) {}
+      tile_n_(engine.tile_n()),
+      h_count_(request.h) {}
 
 void Run::enqueue() {
   // Everything is bound before the first launch: a worker that waits for the second goes to sleep.
@@ -57,14 +58,17 @@ void Run::pack(const Chunk& chunk, bool columns) {
   if (packed == chunk.index) return;
   if (schedule_.stored_logits) packed_rows_of_ = packed_columns_of_ = -1;  // one region for both
   packed = chunk.index;
-  const std::int64_t h = request_.h;
   for (const auto& segment : x_segments_) {
     if (columns) {
-      call_.launch(programs_.pack_x, "pack_columns",
-                   engines::per_element(chunk.rows, ceil_div(ceil_div(h, tile_n_), panel_step)),
-                   segment.bound, segment.geometry, segment.stride, rows_.info(), rows_.rows(),
-                   chunk.begin, segment.begin, segment.end, packed_columns_, h, chunk.rows);
+      Binding x = segment.bound;
+      x.offset += h_begin_ * segment.stride;
+      call_.launch(
+          programs_.pack_x, "pack_columns",
+          engines::per_element(chunk.rows, ceil_div(ceil_div(h_count_, tile_n_), panel_step)), x,
+          segment.geometry, segment.stride, rows_.info(), rows_.rows(), chunk.begin, segment.begin,
+          segment.end, packed_columns_, h_count_, chunk.rows);
     } else {
+      const std::int64_t h = request_.h;
       const auto steps =
           static_cast<std::size_t>(std::max<std::int64_t>(1, ceil_div(h, engine_.h_step())));
       const std::size_t group = engine_.lanes() == 1 ? 64 : 1;
@@ -103,7 +107,7 @@ void Run::forward(const Chunk& chunk) {
         narrow(schedule_.forward_steps.tile_m), narrow(schedule_.blocks.h_block_size));
     first_slice += slices;
   }
-  rows_.merge(stats_, first_slice, chunk.rows, chunk.begin);
+  if (request_.loss.wants_values()) rows_.merge(stats_, first_slice, chunk.rows, chunk.begin);
 }
 
 void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
@@ -143,7 +147,7 @@ void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, s
 void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begin,
                        std::int64_t count, const Dz& dz) {
   const auto& steps = schedule_.grad_w_steps;
-  const std::int64_t panels = ceil_div(request_.h, tile_n_);
+  const std::int64_t panels = ceil_div(h_count_, tile_n_);
   const std::int64_t step_count = engine_.step_count(count, steps.tile_m);
   Binding out = piece.grad_w;
   std::int64_t h_stride = 1;
@@ -152,14 +156,14 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
   if (schedule_.grad_w == Schedule::GradW::direct) {
     h_stride = out.strides[0];
     v_stride = out.strides[1];
-    out.offset += (begin - piece.begin) * v_stride;
+    out.offset += (begin - piece.begin) * v_stride + h_begin_ * h_stride;
     add = add || request_.gradients.accumulate;
   } else {
     out = sums_w_;
     if (schedule_.grad_w == Schedule::GradW::full) out.offset += begin * request_.h;
   }
   call_.launch(programs_.grad_w, "grad_w", tiles(step_count, panels), dz.memory, dz.columns, count,
-               narrow(chunk.rows), packed_columns_, narrow(request_.h), narrow(panels),
+               narrow(chunk.rows), packed_columns_, narrow(h_count_), narrow(panels),
                panels_per_group(panels), rows_.info(), chunk.begin, out, h_stride, v_stride,
                std::int32_t{add}, narrow(step_count), pack_, steps.pack_words, tile_,
                narrow(steps.tile_m), narrow(schedule_.blocks.h_block_size));
@@ -168,12 +172,12 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
 void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin,
                        std::int64_t count, const Dz& dz, bool first) {
   const auto& steps = schedule_.grad_x_steps;
-  const std::int64_t step_count = engine_.step_count(request_.h, steps.tile_m);
+  const std::int64_t step_count = engine_.step_count(h_count_, steps.tile_m);
   Binding w = piece.w;
-  w.offset += (begin - piece.begin) * w.strides[1];
+  w.offset += (begin - piece.begin) * w.strides[1] + h_begin_ * w.strides[0];
   call_.launch(
       programs_.grad_x, "grad_x", tiles(step_count, chunk.panels), w, w.strides[0], w.strides[1],
-      dz.memory, dz.columns, count, narrow(engine_.v_panel(schedule_.v_range)), narrow(request_.h),
+      dz.memory, dz.columns, count, narrow(engine_.v_panel(schedule_.v_range)), narrow(h_count_),
       narrow(schedule_.h_padded), narrow(chunk.panels), panels_per_group(chunk.panels),
       rows_.info(), chunk.begin, sums_x(chunk), std::int32_t{first}, narrow(step_count), pack_,
       steps.pack_words, tile_, narrow(steps.tile_m), narrow(schedule_.blocks.h_block_size));
@@ -187,7 +191,7 @@ void Run::gradients_of(const Chunk& chunk, Piece& piece, bool first_piece) {
     const std::int64_t count = std::min(range, end - begin);
     const Dz dz = dz_of(chunk, piece, begin, count);
     gradient(chunk, piece, begin, count, dz);
-    if (g.grad_bias) sum_bias(chunk, begin, count, dz);
+    if (g.grad_bias && h_begin_ == 0) sum_bias(chunk, begin, count, dz);
     if (g.grad_w) accumulate_w(chunk, piece, begin, count, dz);
     if (g.grad_x) accumulate_x(chunk, piece, begin, count, dz, first_piece && begin == piece.begin);
   }
@@ -203,24 +207,26 @@ void Run::sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, c
 void Run::write_x(const Chunk& chunk) {
   const auto& g = request_.gradients;
   const auto h_steps =
-      static_cast<std::size_t>(std::max<std::int64_t>(1, ceil_div(request_.h, engine_.h_step())));
+      static_cast<std::size_t>(std::max<std::int64_t>(1, ceil_div(h_count_, engine_.h_step())));
   const std::size_t group = engine_.lanes() == 1 ? 64 : 1;
   const std::size_t first = (h_steps + group - 1) / group * group;
   // Known for labels in host memory, which are checked and counted before anything runs.
   const bool every_row_counts =
       !request_.loss.labels.is_device() && schedule_.rows == request_.loss.b;
   for (const auto& segment : grad_x_segments_) {
+    Binding out = segment.bound;
+    out.offset += h_begin_ * segment.stride;
     call_.launch(programs_.write_x, "write_rows",
                  Range{{first, static_cast<std::size_t>(chunk.rows), 1}, {group, 1, 1}},
-                 sums_x(chunk), narrow(schedule_.h_padded), request_.h, chunk.rows, rows_.info(),
-                 rows_.rows(), chunk.begin, segment.bound, segment.geometry, segment.stride,
-                 segment.begin, segment.end, std::int32_t{g.accumulate});
+                 sums_x(chunk), narrow(schedule_.h_padded), h_count_, chunk.rows, rows_.info(),
+                 rows_.rows(), chunk.begin, out, segment.geometry, segment.stride, segment.begin,
+                 segment.end, std::int32_t{g.accumulate});
     if (chunk.index > 0 || segment.end == segment.begin || every_row_counts) continue;
     call_.launch(
         programs_.write_x, "write_excluded",
         Range{{first, static_cast<std::size_t>(segment.end - segment.begin), 1}, {group, 1, 1}},
-        rows_.labels(), request_.h, segment.bound, segment.geometry, segment.stride, segment.begin,
-        segment.end, std::int32_t{g.accumulate});
+        rows_.labels(), h_count_, out, segment.geometry, segment.stride, segment.begin, segment.end,
+        std::int32_t{g.accumulate});
   }
 }
 
@@ -249,8 +255,8 @@ void Run::rows_outer() {
   auto parts = pieces();
   for (const auto& chunk : chunks()) {
     pack(chunk, false);
-    if (values) forward(chunk);
-    if (!grads) continue;
+    if (values || schedule_.logits_in_grad_w) forward(chunk);
+    if (!grads || schedule_.logits_in_grad_w) continue;
     coefficients(chunk);
     if (request_.gradients.grad_w) pack(chunk, true);
     for (auto& piece : parts) {
@@ -260,6 +266,7 @@ void Run::rows_outer() {
     }
     if (request_.gradients.grad_x) write_x(chunk);
   }
+  if (schedule_.logits_in_grad_w) gradients_from_grad_w(parts.front());
   if (schedule_.grad_w != Schedule::GradW::full) return;
   for (auto& piece : parts) {
     if (parts.size() > 1) piece.w = piece.grad_w = {};
@@ -267,6 +274,22 @@ void Run::rows_outer() {
     Scratch sums = sums_w_;
     sums.offset += piece.begin * request_.h;
     write_w(piece, piece.begin, piece.count, sums);
+  }
+}
+
+/// All rows at once, one part of H after the other. The part that the logits lie in comes last.
+void Run::gradients_from_grad_w(Piece& piece) {
+  const Chunk all{0, 0, schedule_.gradient_rows, schedule_.gradient_rows / tile_n_};
+  bind_piece(piece, true);
+  coefficients(all);
+  const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(request_.h, schedule_.h_range));
+  for (std::int64_t part = parts - 1; part >= 0; --part) {
+    h_begin_ = part * schedule_.h_range;
+    h_count_ = std::min(schedule_.h_range, request_.h - h_begin_);
+    packed_columns_of_ = -1;
+    if (request_.gradients.grad_w) pack(all, true);
+    gradients_of(all, piece, true);
+    if (request_.gradients.grad_x) write_x(all);
   }
 }
 

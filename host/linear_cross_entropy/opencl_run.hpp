@@ -51,7 +51,7 @@ class Run {
   /// Logits that forward keeps, from some panel and column on: STORED_ARGUMENTS of operands.cl.
   struct Stored {
     opencl::Binding memory{};  ///< offset in bytes
-    std::int64_t panel_stride = 0, v_stride = 0;
+    std::int64_t panel_stride = 0, v_stride = 0;  ///< in words
   };
   Stored stored(const Chunk& chunk, const Piece& piece, std::int64_t begin) const;
 
@@ -72,6 +72,7 @@ class Run {
   void accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
                     const Dz& dz, bool first);
   void gradients_of(const Chunk& chunk, Piece& piece, bool first_piece);
+  void gradients_from_grad_w(Piece& piece);
   void write_x(const Chunk& chunk);
   void write_w(const Piece& piece, std::int64_t begin, std::int64_t count,
                const opencl::Scratch& sums);
@@ -91,6 +92,7 @@ class Run {
   std::int64_t tile_n_;
   /// Chunks whose data is in place now; -1: none.
   std::int64_t packed_rows_of_ = -1, packed_columns_of_ = -1, coefficients_of_ = -1;
+  std::int64_t h_begin_ = 0, h_count_;  ///< the part of H whose gradients are being formed
   std::vector<engines::Segment> x_segments_, grad_x_segments_;
   opencl::Binding bias_{}, grad_bias_{};
   std::int64_t bias_stride_ = 1;

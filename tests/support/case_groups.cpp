@@ -261,6 +261,12 @@ std::vector<Case> blocks() {
       c.workspace_bytes.reset();
       if (*size != '\0') c.workspace_bytes = std::size_t{2} << 20;
       cases.push_back(c);
+      // As [H, V], where whole blocks of columns have rows of their own.
+      c.name += "_hv";
+      c.w_layout = WLayout::hv_padded;
+      c.v = 1536;
+      cases.push_back(c);
+      c.w_layout = WLayout::vh;
     }
   }
   return cases;
