@@ -26,6 +26,8 @@
 //   A_IN_PLACE            1: A is f32 and contiguous along k; A_POINTER(tile, m) is row m, and rows are
 //                         A_ROW_STEP elements apart
 //   OUT_ADDRESS(m)        optional: where an epilogue will write row m of the tile
+//   K_KEPT(k)             optional: false where the K_KEPT_STEP steps of k from k on, a multiple of it,
+//                         are to be left out of this turn's product
 //   A_ADDRESSES           1: A_ADDRESS(tile, m, k) points to the element of A_AT, in A_TYPE
 #ifndef TESSERA_ENGINE_CL
 #define TESSERA_ENGINE_CL

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "host/linear_cross_entropy/opencl_memory.hpp"
 
 namespace tessera::linear_cross_entropy {
@@ -15,8 +17,8 @@ std::optional<std::string> why_unsupported(ContextState& state, const Request& r
   return engines::beyond_32_bits({{"B", request.loss.b}, {"H", request.h}, {"V", request.loss.v}});
 }
 
-void describe(Dispatch& dispatch, const engines::Engine& engine, const Schedule& schedule,
-              const DeviceInfo& info) {
+void describe(Dispatch& dispatch, const Request& request, const engines::Engine& engine,
+              const Schedule& schedule, const DeviceInfo& info) {
   dispatch.implementation = "opencl." + engine.name();
   dispatch.schedule = schedule.name;
   dispatch.device = info.name;
@@ -27,6 +29,11 @@ void describe(Dispatch& dispatch, const engines::Engine& engine, const Schedule&
   dispatch.knobs.push_back({"slices", schedule.slices});
   dispatch.knobs.push_back({"chunk_rows", schedule.chunk_rows});
   dispatch.knobs.push_back({"v_range", schedule.v_range});
+  if (filters_gradients(request)) {
+    // Knobs are whole numbers: billionths.
+    const double eps = static_cast<double>(request.execution.gradient_filter_eps);
+    dispatch.knobs.push_back({"gradient_filter_eps_1e-9", std::llround(eps * 1e9)});
+  }
   dispatch.workspace_bytes = schedule.scratch_words * 4;
 }
 
@@ -53,7 +60,7 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
       {request.execution.queue, request.execution.wait_for, request.execution.workspace}, attempt);
   Run(call, request, *prepared->engine, schedule, prepared->programs).enqueue();
   // Only now, while the device works.
-  describe(attempt.dispatch, *prepared->engine, schedule, runtime.info());
+  describe(attempt.dispatch, request, *prepared->engine, schedule, runtime.info());
   return call.finish();
 }
 
@@ -61,7 +68,7 @@ Plan plan(ContextState& state, const Request& request, const std::string& family
   auto& runtime = *opencl::runtime_of(state);
   const auto prepared = prepare(request, family, runtime);
   Plan result;
-  describe(result.dispatch, *prepared.engine, prepared.schedule, runtime.info());
+  describe(result.dispatch, request, *prepared.engine, prepared.schedule, runtime.info());
   result.workspace_bytes = prepared.schedule.scratch_words * 4;
   result.minimum_workspace_bytes =
       minimum_workspace_bytes(request, *prepared.engine, runtime.facts(), runtime.info());

@@ -34,8 +34,7 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
     s.gradient_rows = round_up(std::max<std::int64_t>(s.rows, 1), engine.tile_n());
   }
   if (s.stored_logits) {
-    s.v_range =
-        std::min(s.v_range, cached_range(range_unit(request, engine, s), s.gradient_rows));
+    s.v_range = std::min(s.v_range, cached_range(range_unit(request, engine, s), s.gradient_rows));
   }
   s.v_range = std::clamp<std::int64_t>(s.v_range, 1, std::max<std::int64_t>(s.v_piece, 1));
   if (s.grad_w == Schedule::GradW::range && s.chunks == 1) s.grad_w = Schedule::GradW::direct;
@@ -54,6 +53,11 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
   s.forward_steps = engine.steps(s.blocks.v_block_size, std::min(s.blocks.h_block_size, request.h),
                                  false, operand(layout_vh, layout_hv), s.thrift);
   s.grad_w_steps = engine.steps(s.v_range, s.gradient_rows, true, Operand::rows_apart, s.thrift);
+  if (filters_gradients(request)) {
+    // Few rows of dz at a time: all of them are multiplied where one of them counts.
+    constexpr std::int64_t most = 96;
+    s.grad_w_steps.tile_m = std::min(s.grad_w_steps.tile_m, most);
+  }
   s.grad_x_steps = engine.steps(s.h_range, engine.v_panel(s.v_range), true,
                                 operand(layout_hv, layout_vh), s.thrift);
   s.scratch_words = engines::loss_rows_words(request.loss, engine.tile_n()) +
@@ -112,9 +116,9 @@ bool fit_range(const Request& request, const engines::Engine& engine, Schedule& 
 /// Launches of less than this many columns are not worth their start.
 constexpr std::int64_t fewest_columns = 256;
 
-/// Logits stored in grad_w, gradients of all rows together, for parts of H one after the other: from
-/// the end, so that those come last that lie where the logits are. What is repeated for each part is
-/// dz alone.
+/// Logits stored in grad_w, gradients of all rows together, for parts of H one after the other:
+/// from the end, so that those come last that lie where the logits are. What is repeated for each
+/// part is dz alone.
 std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine& engine, Schedule s,
                                         const Limits& limits) {
   const std::int64_t tile = engine.tile_n();

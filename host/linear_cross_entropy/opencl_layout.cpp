@@ -41,6 +41,7 @@ void Run::bind() {
   sums_bias_ = take(regions.sums_bias, "grad_bias in f32");
   pack_ = take(regions.pack, "packed operand");
   tile_ = take(regions.tile, "tiles");
+  kept_ = take(regions.kept, "tiles of dz that count");
 
   x_segments_ =
       engines::bind_segments(call_, request_.x, request_.loss.b, "x", engines::Access::read);
@@ -100,9 +101,8 @@ Run::Stored Run::stored(const Chunk& chunk, const Piece& piece, std::int64_t beg
     result.memory = piece.grad_w;
     result.v_stride = piece.grad_w.strides[columns > 1 ? 0 : 1] * size / 4;
     result.panel_stride = columns > 1 ? columns * result.v_stride : tile_n_;
-    result.memory.offset =
-        (piece.grad_w.offset + begin * piece.grad_w.strides[1]) * size +
-        chunk.begin / tile_n_ * result.panel_stride * 4;
+    result.memory.offset = (piece.grad_w.offset + begin * piece.grad_w.strides[1]) * size +
+                           chunk.begin / tile_n_ * result.panel_stride * 4;
     return result;
   }
   result.memory = dz_;

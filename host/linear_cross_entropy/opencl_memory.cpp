@@ -19,7 +19,7 @@ Prepared prepare(const Request& request, const std::string& engine_name,
   auto& p = made.programs;
   p = programs_of(request, *made.engine, made.schedule, engines::statistics_options(request.loss));
   for (auto* program : {&p.pack_x, &p.forward, &p.gradient, &p.grad_w, &p.write_w, &p.write_bias,
-                        &p.grad_x, &p.write_x}) {
+                        &p.grad_x, &p.write_x, &p.filter}) {
     program->hash = opencl::hash_of(*program);
   }
   return made;
@@ -77,7 +77,7 @@ Memory::Words Memory::key_of(const Request& r) {
   }
   add(e.workspace_bytes.has_value(), e.workspace_bytes.value_or(0));
   for (const float value : {options.logsumexp_weight, options.logit_scale, options.logit_soft_cap,
-                            options.label_smoothing}) {
+                            options.label_smoothing, e.gradient_filter_eps}) {
     add(std::bit_cast<std::int32_t>(value));
   }
   return words;

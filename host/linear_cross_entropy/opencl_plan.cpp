@@ -65,8 +65,8 @@ void check_blocks(const BlockSizes& blocks, const engines::Engine& engine) {
 
 /// Tokens whose logits fit where grad_w will be: H elements a column, f32 logits of every token.
 /// Such memory costs nothing, is as large as the logits of H tokens, and is written over only when
-/// they have been used. 0 where it cannot serve: its columns (or rows, as [H, V], in whole blocks of
-/// columns) must lie apart and aligned to f32, be readable, and hold nothing that the call still
+/// they have been used. 0 where it cannot serve: its columns (or rows, as [H, V], in whole blocks
+/// of columns) must lie apart and aligned to f32, be readable, and hold nothing that the call still
 /// needs.
 std::int64_t tokens_in_grad_w(const Request& r, const engines::Engine& engine,
                               const opencl::DeviceFacts& facts, std::int64_t v_piece) {
@@ -142,6 +142,10 @@ std::int64_t counted_rows(const loss::LossRequest& r) {
   return count;
 }
 
+bool filters_gradients(const Request& r) {
+  return r.execution.gradient_filter_eps > 0.0f && (r.gradients.grad_x || r.gradients.grad_w);
+}
+
 bool serves_as_f32(const MutableView& view) {
   if (!view) return false;
   if (!view.is_device()) return reinterpret_cast<std::uintptr_t>(view.host_data()) % 4 == 0;
@@ -166,7 +170,7 @@ std::int64_t stored_columns(const MutableView& grad_w, const engines::Engine& en
 std::int64_t Regions::total() const {
   std::int64_t sum = 0;
   for (auto words : {packed_rows, packed_columns, stats, coefficients, dz, sums_x, sums_w,
-                     sums_bias, pack, tile}) {
+                     sums_bias, pack, tile, kept}) {
     if (words > 0) sum += engines::region_words(words);
   }
   return sum;
@@ -174,7 +178,7 @@ std::int64_t Regions::total() const {
 
 std::int64_t Regions::largest() const {
   return std::max({packed_rows, packed_columns, stats, coefficients, dz, sums_x, sums_w, sums_bias,
-                   pack, tile});
+                   pack, tile, kept});
 }
 
 Regions regions_of(const Request& r, const engines::Engine& engine, const Schedule& s) {
@@ -216,6 +220,9 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
     w.tile = std::max(w.tile, groups * s.grad_x_steps.tile_words);
   }
   if (g.grad_bias) w.sums_bias = r.loss.v;
+  if (filters_gradients(r)) {
+    w.kept = s.gradient_rows / engine.tile_n() * ceil_div(s.v_range, filter_columns);
+  }
   return w;
 }
 

@@ -9,6 +9,12 @@
 
 namespace tessera::linear_cross_entropy {
 
+/// Gradient filtering: columns of the vocabulary in a tile of dz that counts or does not, by as
+/// many tokens as the engine's tile has. Small, so that tiles without a large element are many;
+/// deep enough for a product of it to run at speed.
+constexpr std::int64_t filter_columns = 64;
+bool filters_gradients(const Request& request);
+
 /// How one call is cut into launches, decided before anything runs.
 struct Schedule {
   /// "streamed" (forward), "one_chunk", "chunked", "chunked_f32_grad_w", "v_outer", and
@@ -81,6 +87,7 @@ std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engi
 struct Regions {
   std::int64_t packed_rows = 0, packed_columns = 0, stats = 0, coefficients = 0, dz = 0;
   std::int64_t sums_x = 0, sums_w = 0, sums_bias = 0, pack = 0, tile = 0;
+  std::int64_t kept = 0;
   std::int64_t total() const;
   std::int64_t largest() const;
 };

@@ -37,18 +37,19 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
                           engines::type_option("X_TYPE", r.x.dtype()), x_contiguous ? 1 : 0)};
   const auto& g = r.gradients;
   const std::string stored =
-      s.logits_in_grad_w
-          ? fmt::format(" -DSTORED_COLUMNS={}", stored_columns(g.grad_w, engine))
-          : "";
+      s.logits_in_grad_w ? fmt::format(" -DSTORED_COLUMNS={}", stored_columns(g.grad_w, engine))
+                         : "";
   p.forward = {"linear_cross_entropy/forward.cl",
                shape + w + columns + statistics_options +
                    fmt::format(" -DSTORE_LOGITS={} -DSTATISTICS={}", s.stored_logits ? 1 : 0,
                                r.loss.wants_values() ? 1 : 0) +
                    stored};
-  p.gradient = {
-      "linear_cross_entropy/gradient.cl",
-      shape + w + columns +
-          fmt::format(" -DCLASS_GRADIENT={}", o.label_smoothing != 0.0f ? 1 : 0) + stored};
+  p.gradient = {"linear_cross_entropy/gradient.cl",
+                shape + w + columns +
+                    fmt::format(" -DCLASS_GRADIENT={}", o.label_smoothing != 0.0f ? 1 : 0) +
+                    stored};
+  const std::string filter =
+      filters_gradients(r) ? fmt::format(" -DFILTER={}", filter_columns) : std::string();
   // grad_w.cl reads dz and not w; its W_TYPE only satisfies the shared declarations.
   const std::string plain = shape + " -DW_TYPE=0";
   if (g.grad_w) {
@@ -57,7 +58,7 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
                     layout_of(g.grad_w));
     const bool direct = s.grad_w == Schedule::GradW::direct;
     p.grad_w = {"linear_cross_entropy/grad_w.cl",
-                plain + (direct ? out : " -DOUT_TYPE=0 -DOUT_LAYOUT=0")};
+                plain + (direct ? out : " -DOUT_TYPE=0 -DOUT_LAYOUT=0") + filter};
     p.write_w = {"linear_cross_entropy/grad_w.cl", plain + out};
   }
   if (g.grad_bias) {
@@ -65,7 +66,11 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
                     fmt::format("{} {} -DOUT_LAYOUT=1", plain,
                                 engines::type_option("OUT_TYPE", g.grad_bias.dtype()))};
   }
-  p.grad_x = {"linear_cross_entropy/grad_x.cl", shape + w};
+  p.grad_x = {"linear_cross_entropy/grad_x.cl", shape + w + filter};
+  if (filters_gradients(r)) {
+    p.filter = {"linear_cross_entropy/filter.cl",
+                fmt::format("{} -DTILE_N={}{}", lanes_option(engine), engine.tile_n(), filter)};
+  }
   if (g.grad_x) {
     p.write_x = {"linear_cross_entropy/write_x.cl",
                  copy + engines::type_option("OUT_TYPE", g.grad_x.dtype())};
@@ -81,6 +86,7 @@ std::vector<std::pair<opencl::Specialisation, std::string>> kernels_of(const Req
   if (r.loss.wants_values() || s.stored_logits) list.emplace_back(p.forward, "forward");
   if (!r.loss.wants_gradients()) return list;
   list.emplace_back(p.gradient, s.stored_logits ? "gradient_of_stored" : "gradient");
+  if (filters_gradients(r)) list.emplace_back(p.filter, "mark");
   if (g.grad_w) {
     list.emplace_back(p.pack_x, "pack_columns");
     list.emplace_back(p.grad_w, "grad_w");

@@ -2,6 +2,7 @@
 #include "host/linear_cross_entropy/opencl_run.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tessera::linear_cross_entropy {
 
@@ -144,6 +145,19 @@ void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, s
                narrow(schedule_.blocks.h_block_size));
 }
 
+/// The tiles of the range that count, where gradients are filtered.
+void Run::mark(const Chunk& chunk, std::int64_t count, const Dz& dz) {
+  if (!filters_gradients(request_)) return;
+  const auto lanes = static_cast<std::size_t>(engine_.lanes() == 1 ? tile_n_ : 1);
+  const std::int64_t tiles = ceil_div(count, filter_columns);
+  const float eps =
+      request_.execution.gradient_filter_eps * std::abs(request_.loss.options.logit_scale);
+  call_.launch(programs_.filter, "mark",
+               Range{{lanes, static_cast<std::size_t>(tiles), 1}, {lanes, 1, 1}}, dz.memory,
+               dz.columns, narrow(chunk.panels), count, coefficients_, narrow(chunk.rows), eps,
+               kept_, narrow(tiles));
+}
+
 void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begin,
                        std::int64_t count, const Dz& dz) {
   const auto& steps = schedule_.grad_w_steps;
@@ -162,11 +176,13 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
     out = sums_w_;
     if (schedule_.grad_w == Schedule::GradW::full) out.offset += begin * request_.h;
   }
-  call_.launch(programs_.grad_w, "grad_w", tiles(step_count, panels), dz.memory, dz.columns, count,
-               narrow(chunk.rows), packed_columns_, narrow(h_count_), narrow(panels),
-               panels_per_group(panels), rows_.info(), chunk.begin, out, h_stride, v_stride,
-               std::int32_t{add}, narrow(step_count), pack_, steps.pack_words, tile_,
-               narrow(steps.tile_m), narrow(schedule_.blocks.h_block_size));
+  with_kept(count, [&](auto... kept) {
+    call_.launch(programs_.grad_w, "grad_w", tiles(step_count, panels), dz.memory, dz.columns,
+                 count, narrow(chunk.rows), packed_columns_, narrow(h_count_), narrow(panels),
+                 panels_per_group(panels), rows_.info(), chunk.begin, out, h_stride, v_stride,
+                 std::int32_t{add}, narrow(step_count), pack_, steps.pack_words, tile_,
+                 narrow(steps.tile_m), narrow(schedule_.blocks.h_block_size), kept...);
+  });
 }
 
 void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin,
@@ -175,12 +191,15 @@ void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begi
   const std::int64_t step_count = engine_.step_count(h_count_, steps.tile_m);
   Binding w = piece.w;
   w.offset += (begin - piece.begin) * w.strides[1] + h_begin_ * w.strides[0];
-  call_.launch(
-      programs_.grad_x, "grad_x", tiles(step_count, chunk.panels), w, w.strides[0], w.strides[1],
-      dz.memory, dz.columns, count, narrow(engine_.v_panel(schedule_.v_range)), narrow(h_count_),
-      narrow(schedule_.h_padded), narrow(chunk.panels), panels_per_group(chunk.panels),
-      rows_.info(), chunk.begin, sums_x(chunk), std::int32_t{first}, narrow(step_count), pack_,
-      steps.pack_words, tile_, narrow(steps.tile_m), narrow(schedule_.blocks.h_block_size));
+  with_kept(count, [&](auto... kept) {
+    call_.launch(programs_.grad_x, "grad_x", tiles(step_count, chunk.panels), w, w.strides[0],
+                 w.strides[1], dz.memory, dz.columns, count,
+                 narrow(engine_.v_panel(schedule_.v_range)), narrow(h_count_),
+                 narrow(schedule_.h_padded), narrow(chunk.panels), panels_per_group(chunk.panels),
+                 rows_.info(), chunk.begin, sums_x(chunk), std::int32_t{first}, narrow(step_count),
+                 pack_, steps.pack_words, tile_, narrow(steps.tile_m),
+                 narrow(schedule_.blocks.h_block_size), kept...);
+  });
 }
 
 void Run::gradients_of(const Chunk& chunk, Piece& piece, bool first_piece) {
@@ -191,6 +210,7 @@ void Run::gradients_of(const Chunk& chunk, Piece& piece, bool first_piece) {
     const std::int64_t count = std::min(range, end - begin);
     const Dz dz = dz_of(chunk, piece, begin, count);
     gradient(chunk, piece, begin, count, dz);
+    mark(chunk, count, dz);
     if (g.grad_bias && h_begin_ == 0) sum_bias(chunk, begin, count, dz);
     if (g.grad_w) accumulate_w(chunk, piece, begin, count, dz);
     if (g.grad_x) accumulate_x(chunk, piece, begin, count, dz, first_piece && begin == piece.begin);
@@ -312,6 +332,7 @@ void Run::vocabulary_outer() {
         coefficients(chunk);
         const Dz dz = dz_of(chunk, piece, begin, count);
         gradient(chunk, piece, begin, count, dz);
+        mark(chunk, count, dz);
         if (request_.gradients.grad_bias) sum_bias(chunk, begin, count, dz);
         if (request_.gradients.grad_w) {
           pack(chunk, true);

@@ -15,7 +15,8 @@ constexpr std::int64_t panel_step = 16;
 
 /// What a request compiles: one specialisation per kernel file, chosen by types, layouts and flags.
 struct Programs {
-  opencl::Specialisation pack_x, forward, gradient, grad_w, write_w, write_bias, grad_x, write_x;
+  opencl::Specialisation pack_x, forward, gradient, grad_w, write_w, write_bias, grad_x, write_x,
+      filter;
 };
 Programs programs_of(const Request& request, const engines::Engine& engine,
                      const Schedule& schedule, const std::string& statistics_options);
@@ -66,6 +67,7 @@ class Run {
   void gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
                 const Dz& dz);
   Dz dz_of(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count) const;
+  void mark(const Chunk& chunk, std::int64_t count, const Dz& dz);
   void sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, const Dz& dz);
   void accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
                     const Dz& dz);
@@ -79,6 +81,12 @@ class Run {
   void write_bias();
   void rows_outer();
   void vocabulary_outer();
+  /// Calls `launch` with the last arguments of a kernel that filters; without filtering, with none.
+  template <class Launch>
+  void with_kept(std::int64_t count, Launch launch) const {
+    if (!filters_gradients(request_)) return launch();
+    launch(kept_, static_cast<std::int32_t>(engines::ceil_div(count, filter_columns)));
+  }
   opencl::Scratch sums_x(const Chunk& chunk) const;
   opencl::Range tiles(std::int64_t steps, std::int64_t panels) const;
   std::int32_t panels_per_group(std::int64_t panels) const;
@@ -97,7 +105,7 @@ class Run {
   opencl::Binding bias_{}, grad_bias_{};
   std::int64_t bias_stride_ = 1;
   opencl::Scratch packed_rows_{}, packed_columns_{}, stats_{}, coefficients_{}, dz_{};
-  opencl::Scratch sums_x_{}, sums_w_{}, sums_bias_{}, pack_{}, tile_{};
+  opencl::Scratch sums_x_{}, sums_w_{}, sums_bias_{}, pack_{}, tile_{}, kept_{};
 };
 
 }  // namespace tessera::linear_cross_entropy

@@ -44,7 +44,8 @@ class ImplementationList {
   std::vector<std::string> names_;
 };
 
-/// How a call runs; nothing here changes a result beyond rounding. `BlockSizes` is the operator's.
+/// How a call runs; nothing here changes a result beyond rounding, but for `gradient_filter_eps`.
+/// `BlockSizes` is the operator's.
 template <class BlockSizes>
 struct ExecutionOptions {
   ImplementationList implementation{};
@@ -63,6 +64,18 @@ struct ExecutionOptions {
   cl_command_queue queue = nullptr;
   /// Events that must complete before the first command reads or writes anything.
   std::vector<cl_event> wait_for{};
+  /// linear_cross_entropy's gradients, in [0, 1); 0: exact. Else what is negligible is left out of
+  /// grad_x and grad_w, tile by tile: a tile of dz, the gradient of the products z [B, V], adds
+  /// nothing to them when each of its elements has |dz_bv| <= gradient_filter_eps * |scale * q_b|.
+  /// q_b is the row's coefficient, the factor of the probability p_bv in dz_bv: the token's weight,
+  /// dloss and the mean's denominator times (1 + 2 logsumexp_weight lse_b), plus dlse_b, so that
+  /// the threshold is one on probabilities and independent of B and of dloss (docs/maths.md). Tiles
+  /// with a NaN or an infinity in dz always count; grad_bias and all values stay exact. Each
+  /// element of grad_x moves by at most sum_v eps |scale q_b w_hv|, of grad_w by at most
+  /// sum_b eps |scale q_b x_bh|. Which tiles there are is the implementation's affair:
+  /// `opencl.*` skip their work, `eigen` and `reference` compute exactly. Passes without gradients
+  /// ignore it; softmax_cross_entropy, whose gradient is dz itself, refuses it.
+  float gradient_filter_eps = 0.0f;
 };
 
 /// Where the block sizes of a call came from, in order of precedence.
@@ -100,10 +113,10 @@ struct Dispatch {
   std::vector<NamedValue> block_sizes{};  ///< b_block_size, h_block_size, ...
   std::vector<NamedValue> knobs{};        ///< the engine's own: register tile, slices, ...
   BlockSource block_source = BlockSource::fallback;
-  std::vector<Refusal> refused{};         ///< in the order they were tried
-  std::vector<std::string> warnings{};    ///< what this call warned about
-  std::int64_t workspace_bytes = 0;       ///< scratch memory of the call
-  std::int64_t staged_bytes = 0;          ///< copies of caller arrays made for the device
+  std::vector<Refusal> refused{};       ///< in the order they were tried
+  std::vector<std::string> warnings{};  ///< what this call warned about
+  std::int64_t workspace_bytes = 0;     ///< scratch memory of the call
+  std::int64_t staged_bytes = 0;        ///< copies of caller arrays made for the device
 };
 
 /// One line: implementation, device, schedule, blocks and their source.

@@ -183,10 +183,31 @@ static inline void multiply_strip(global float* c, int ldc, global const float* 
   }
 }
 
+#ifdef K_KEPT
+// Run by run of the k that are kept; a C that none of them reaches is cleared.
+#define MULTIPLY_STRIP(c, ldc, a, row_step, b, depth, first)                                  \
+  {                                                                                           \
+    int clear = first;                                                                        \
+    for (int run = 0; run < (depth); run += K_KEPT_STEP) {                                    \
+      int end = run;                                                                          \
+      while (end < (depth) && K_KEPT(end)) end += K_KEPT_STEP;                                \
+      if (end == run) continue;                                                               \
+      multiply_strip(c, ldc, (a) + (long)run * A_K_STEP, row_step, (b) + (long)run * TILE_N,  \
+                     (end < (depth) ? end : (depth)) - run, clear);                           \
+      clear = 0;                                                                              \
+      run = end;                                                                              \
+    }                                                                                         \
+    if (clear) multiply_strip(c, ldc, a, row_step, b, 0, 1);                                  \
+  }
+#else
+#define MULTIPLY_STRIP(c, ldc, a, row_step, b, depth, first)                                  \
+  multiply_strip(c, ldc, a, row_step, b, depth, first);
+#endif
+
 // c (+)= A * b for all strips of the A of this turn, with a part of the next A loaded before each.
 #if A_IN_PLACE
 #define MULTIPLY_IN_PLACE(c, ldc, b, strip, k_all, first)                                     \
-  multiply_strip(c, ldc, A_POINTER(now, (strip)*MICRO_M), A_ROW_STEP, b, k_all, first);
+  MULTIPLY_STRIP(c, ldc, A_POINTER(now, (strip)*MICRO_M), A_ROW_STEP, b, k_all, first)
 #else
 #define MULTIPLY_IN_PLACE(c, ldc, b, strip, k_all, first)
 #endif
@@ -201,8 +222,8 @@ static inline void multiply_strip(global float* c, int ldc, global const float* 
       if (strip < first_packed) {                                                             \
         MULTIPLY_IN_PLACE(to, ldc, b, strip, k_all, first)                                    \
       } else {                                                                                \
-        multiply_strip(to, ldc, A_BUFFER(turn) + (strip - first_packed) * A_STRIP_WORDS(k_all), \
-                       A_PACKED_ROW_STEP(k_all), b, k_all, first);                            \
+        MULTIPLY_STRIP(to, ldc, A_BUFFER(turn) + (strip - first_packed) * A_STRIP_WORDS(k_all), \
+                       A_PACKED_ROW_STEP(k_all), b, k_all, first)                             \
       }                                                                                       \
     }                                                                                         \
   }

@@ -33,6 +33,13 @@
 #define ENGINE_LOAD_ALL
 #define ENGINE_TURN
 
+// The same for every work-item of the group; K_KEPT_STEP is a multiple of SIMT_DEPTH.
+#ifdef K_KEPT
+#define SIMT_SKIP(k) if (!(K_KEPT(k))) continue;
+#else
+#define SIMT_SKIP(k)
+#endif
+
 // acc += A * b over all of `depth`; every work-item of the group takes part.
 #define SIMT_ACCUMULATE(b, rows, depth)                                                        \
   const int item = (int)get_local_id(0);                                                       \
@@ -42,6 +49,7 @@
   for (int m = 0; m < ITEM_M; ++m)                                                             \
     for (int n = 0; n < ITEM_N; ++n) acc[m][n] = 0.0f;                                         \
   for (int k0 = 0; k0 < (depth); k0 += SIMT_DEPTH) {                                           \
+    SIMT_SKIP(k0)                                                                              \
     /* The panels, and the tile that an epilogue reads, are free to be overwritten. */         \
     barrier(CLK_LOCAL_MEM_FENCE);                                                              \
     for (int e = item; e < SIMT_DEPTH * TILE_M; e += SIMT_ITEMS) {                             \
