@@ -149,6 +149,21 @@ const std::vector<Case>& call_cases() {
        },
        {"v_block_size is 1099511627776"}},
       {"OldBlockSizeZero", [](Call& c) { c.execution.block_size = 0; }, {"block_size is 0"}},
+      {"FilterNegative",
+       [](Call& c) { c.execution.gradient_filter_eps = -0.25f; },
+       {"gradient_filter_eps is -0.25", "from 0 "}},
+      {"FilterNaN",
+       [](Call& c) { c.execution.gradient_filter_eps = nan_value; },
+       {"gradient_filter_eps is nan"}},
+      {"FilterInfinite",
+       [](Call& c) { c.execution.gradient_filter_eps = std::numeric_limits<float>::infinity(); },
+       {"gradient_filter_eps is inf"}},
+      {"FilterOne",
+       [](Call& c) {
+         c.to_backward();
+         c.execution.gradient_filter_eps = 1.0f;
+       },
+       {"gradient_filter_eps is 1", "below 1"}},
       {"OldBlockSizeDisagrees",
        [](Call& c) {
          c.execution.block_sizes = lce::BlockSizes{.v_block_size = 256};
@@ -249,6 +264,12 @@ const std::vector<Case>& softmax_cases() {
       {"ZeroBlock",
        [](Call& c) { c.soft_execution.block_sizes = sce::BlockSizes{.v_block_size = 0}; },
        {"v_block_size is 0"}},
+      {"FilterNegative",
+       [](Call& c) { c.soft_execution.gradient_filter_eps = -0.25f; },
+       {"gradient_filter_eps is -0.25", "from 0 "}},
+      {"Filter",
+       [](Call& c) { c.soft_execution.gradient_filter_eps = 0.25f; },
+       {"gradient_filter_eps is 0.25", "linear_cross_entropy"}},
   };
   return cases;
 }

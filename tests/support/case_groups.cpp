@@ -13,10 +13,10 @@
 namespace tessera::test {
 namespace {
 
-[[maybe_unused]] constexpr DType floats[] = {DType::f32, DType::bf16, DType::f16};
-[[maybe_unused]] constexpr WLayout both[] = {WLayout::hv, WLayout::vh};
+constexpr DType floats[] = {DType::f32, DType::bf16, DType::f16};
+constexpr WLayout both[] = {WLayout::hv, WLayout::vh};
 
-[[maybe_unused]] std::string text(WLayout layout) { return layout == WLayout::hv ? "hv" : "vh"; }
+std::string text(WLayout layout) { return layout == WLayout::hv ? "hv" : "vh"; }
 
 }  // namespace
 
@@ -269,6 +269,79 @@ std::vector<Case> blocks() {
       c.w_layout = WLayout::vh;
     }
   }
+  return cases;
+}
+
+/// Small probabilities left out of the gradients: what is left is within the filter's bound, and
+/// what is special stays special. (What exactly is left out: filter_test.cpp.)
+std::vector<Case> filtered() {
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& name, auto change) {
+    Case c = base("filtered_" + name);
+    c.v = 1001;  // about 16 tiles of the vocabulary, the last one ragged
+    c.labels = Labels::some_ignored;
+    c.dlse = Cotangent::given;
+    c.gradient_filter_eps = 0x1p-7f;
+    change(c);
+    cases.push_back(c);
+  };
+  for (const DType type : floats) {
+    for (const WLayout layout : both) {
+      add(std::string(to_string(type)) + "_" + text(layout), [=](Case& c) {
+        c.x_type = c.w_type = type;
+        c.w_layout = layout;
+      });
+    }
+  }
+  add("strided", [](Case& c) { c.w_layout = WLayout::strided; });
+  add("accumulate", [](Case& c) { c.accumulate = true; });
+  add("nothing_left", [](Case& c) {
+    c.h = 418;  // several steps of grad_x for every group
+    c.gradient_filter_eps = 0x1.fffffep-1f;
+  });
+  add("everything_left", [](Case& c) { c.gradient_filter_eps = 0x1p-100f; });
+  add("all_ignored", [](Case& c) { c.labels = Labels::all_ignored; });
+  add("few_rows", [](Case& c) { c.b = 3; });
+  add("weights", [](Case& c) { c.weight = Weights::signed_and_zero; });
+  add("no_gradient_of_the_loss", [](Case& c) { c.weight = Weights::cancelling; });
+  add("options", [](Case& c) {
+    c.class_weight = true;
+    c.options.label_smoothing = 0.1f;
+    c.options.logit_soft_cap = 3.0f;
+    c.options.logit_scale = -0.5f;
+  });
+  add("nan_rows", [](Case& c) {
+    c.data = Data::nan_rows;
+    c.labels = Labels::uniform;
+    c.dlse = Cotangent::none;
+    c.options.reduction = Reduction::none;
+  });
+  add("masked", [](Case& c) { c.data = Data::masked; });
+  add("dominating", [](Case& c) { c.data = Data::dominating; });
+  // Logits kept in grad_w, in chunks of rows and ranges; chunks of rows; several steps of H.
+  const auto large = [](Case& c) {
+    c.b = 200;
+    c.h = 418;
+    c.v = 1501;
+  };
+  add("in_grad_w", large);
+  add("in_grad_w_in_chunks", [&](Case& c) {
+    large(c);
+    c.workspace_bytes = std::size_t{2} << 20;
+  });
+  for (const DType type : {DType::f32, DType::bf16}) {
+    add(std::string("small_workspace_") + to_string(type), [&](Case& c) {
+      c.b = 700;
+      c.h = 40;
+      c.v = 1501;
+      c.x_type = c.w_type = type;
+      c.workspace_bytes = std::size_t{3} << 20;
+    });
+  }
+  add("blocks", [&](Case& c) {
+    large(c);
+    c.block_sizes = {64, 64, 192};
+  });
   return cases;
 }
 

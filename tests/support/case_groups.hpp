@@ -14,6 +14,7 @@ std::vector<Case> data(bool softmax);
 std::vector<Case> views();
 std::vector<Case> blocks();
 std::vector<Case> saturated();
+std::vector<Case> filtered();
 std::vector<Case> streamed();
 
 }  // namespace tessera::test

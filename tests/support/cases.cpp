@@ -242,6 +242,16 @@ std::vector<Case> interpreted(bool softmax) {
   c.v = 70;
   c.block_sizes = {64, 64, 64};
   cases.push_back(c);
+  // Tiles of the vocabulary without a label are left out of the gradients.
+  for (const bool accumulate : {false, true}) {
+    Case filtered = base(accumulate ? "filtered_accumulate" : "filtered");
+    filtered.b = 2;
+    filtered.h = 5;
+    filtered.v = 200;
+    filtered.gradient_filter_eps = 0.5f;
+    filtered.accumulate = accumulate;
+    cases.push_back(filtered);
+  }
   return cases;
 }
 
@@ -263,7 +273,7 @@ std::vector<Case> named(const std::vector<Case>& cases, const std::string& name)
 
 std::vector<std::string> linear_groups() {
   if (tiny()) return names_of(interpreted(false));
-  return {"sizes", "types", "options", "data", "views", "blocks", "saturated"};
+  return {"sizes", "types", "options", "data", "views", "blocks", "saturated", "filtered"};
 }
 
 std::vector<Case> linear_group(const std::string& group) {
@@ -274,6 +284,7 @@ std::vector<Case> linear_group(const std::string& group) {
   if (group == "views") return views();
   if (group == "blocks") return blocks();
   if (group == "saturated") return saturated();
+  if (group == "filtered") return filtered();
   return named(interpreted(false), group);
 }
 

@@ -94,6 +94,7 @@ struct Case {
   Place place = Place::host;
   std::optional<linear_cross_entropy::BlockSizes> block_sizes{};
   std::optional<std::size_t> workspace_bytes{};
+  float gradient_filter_eps = 0.0f;
   bool softmax = false;
   std::uint64_t seed = 1;
 };

@@ -275,6 +275,7 @@ void Results::check_gradients(Arguments& arguments) {
   precision.grad_x = case_.grad_x_type.value_or(case_.x_type);
   precision.grad_w = case_.grad_w_type.value_or(case_.w_type);
   precision.grad_bias = case_.grad_bias_type;
+  precision.gradient_filter_eps = static_cast<double>(case_.gradient_filter_eps);
   const GradientTolerance t =
       gradient_tolerance(p, expected_.values, g, expected_.tolerance, precision);
   // With accumulate the sum is formed in f32 and rounded once: rounding in proportion to the base.

@@ -151,6 +151,7 @@ lce::ExecutionOptions linear_execution(const std::string& implementation, const 
   execution.implementation = implementation;
   execution.block_sizes = c.block_sizes;
   execution.workspace_bytes = c.workspace_bytes;
+  execution.gradient_filter_eps = c.gradient_filter_eps;
   return execution;
 }
 

@@ -32,6 +32,9 @@
 //   |d grad_x_b| <= sum_v |w_v| (d dz_bv + 4 sqrt(V) u |dz_bv|)
 //   |d grad_w_v| <= sum_b |x_b| (d dz_bv + 4 sqrt(B) u |dz_bv|)
 // and one rounding to the view's type.
+//
+// Gradient filtering leaves out of both sums what has |dz_bv| <= eps |scale q_b|, where q_b is the
+// factor of p_bv in dz_bv; it never leaves out more, so every element's d dz_bv grows by that.
 
 namespace tessera::test {
 namespace {
@@ -282,6 +285,7 @@ GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Val
           d + unit_roundoff(precision.grad_x) * (dz + d) + smallest_step(precision.grad_x);
       if (!linear) continue;
       if (precision.dz_bf16) d += unit_roundoff(DType::bf16) * dz + smallest_step(DType::bf16);
+      d += precision.gradient_filter_eps * std::abs(p.options.logit_scale) * from_p;
       t.grad_x[i] += w[index(j)] * (d + lambda * root(p.v) * u * dz);
       t.grad_w[index(j)] += x[i] * (d + lambda * root(p.b) * u * dz);
     }

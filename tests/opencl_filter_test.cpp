@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// gradient_filter_eps and what surrounds the kernels: which programs a call compiles, and where the
+// marks of the tiles lie.
+#include <gtest/gtest.h>
+
+#include "host/linear_cross_entropy/opencl_memory.hpp"
+#include "host/opencl/runtime.hpp"
+#include "tests/support/matrix.hpp"
+
+namespace tessera::test {
+namespace {
+namespace lce = linear_cross_entropy;
+
+class OpenclFilter : public ImplementationTest {
+ protected:
+  void SetUp() override {
+    if (!GetParam().starts_with("opencl.")) GTEST_SKIP() << "not on OpenCL";
+    ImplementationTest::SetUp();
+  }
+};
+
+Case problem() {
+  Case c;
+  c.name = "opencl_filter";
+  c.b = 70;
+  c.h = 33;
+  c.v = 1001;
+  c.bias = true;
+  return c;
+}
+
+lce::Prepared prepared(const std::string& implementation, float eps) {
+  Context& context = shared_context();
+  const auto shape = [](DType type, const Dims& extents) {
+    return View::host(nullptr, type, extents);
+  };
+  const lce::Inputs in{.x = shape(DType::f32, {70, 33}),
+                       .labels = shape(DType::i32, {70}),
+                       .w = shape(DType::f32, {33, 1001}),
+                       .bias = shape(DType::f32, {1001})};
+  LossOptions options;
+  options.wants.grad_x = options.wants.grad_w = options.wants.grad_bias = true;
+  const auto request = lce::make_request(context.state(), Pass::value_and_grad, in, {}, {}, options,
+                                         {.gradient_filter_eps = eps}, loss::Form::question);
+  return lce::prepare(request, implementation.substr(std::string("opencl.").size()),
+                      *opencl::runtime_of(context.state()));
+}
+
+TEST_P(OpenclFilter, OnlyItsOwnKernelsAreOthers) {
+  const auto without = prepared(GetParam(), 0.0f);
+  const auto with = prepared(GetParam(), 0.25f);
+  const auto& a = without.programs;
+  const auto& b = with.programs;
+  EXPECT_TRUE(a.filter.file.empty());
+  EXPECT_NE(b.filter.file, "");
+  for (const auto program :
+       {&lce::Programs::pack_x, &lce::Programs::forward, &lce::Programs::gradient,
+        &lce::Programs::write_w, &lce::Programs::write_bias, &lce::Programs::write_x}) {
+    EXPECT_EQ((a.*program).options, (b.*program).options);
+  }
+  for (const auto program : {&lce::Programs::grad_w, &lce::Programs::grad_x}) {
+    EXPECT_EQ((a.*program).options.find("FILTER"), std::string::npos);
+    EXPECT_EQ((a.*program).options + " -DFILTER=64", (b.*program).options);
+  }
+  EXPECT_EQ(without.schedule.name, with.schedule.name);
+  EXPECT_LT(without.schedule.scratch_words, with.schedule.scratch_words);
+}
+
+TEST_P(OpenclFilter, TheLeastWorkspaceHoldsItsMarks) {
+  Context& context = shared_context();
+  for (const Pass pass : {Pass::backward, Pass::value_and_grad}) {
+    Case c = problem();
+    c.gradient_filter_eps = 0x1p-7f;
+    const Expected& e = expected_of(c);
+    Arguments arguments(context, c, e.problem);
+    arguments.add_statistics(context, e.values);
+    Results results(context, c, e, pass, GetParam());
+    lce::ExecutionOptions execution;
+    execution.implementation = GetParam();
+    execution.gradient_filter_eps = c.gradient_filter_eps;
+    const auto plan = lce::plan(context, pass, arguments.linear(pass), results.outputs(),
+                                results.linear_gradients(), c.options, execution);
+    c.workspace_bytes = static_cast<std::size_t>(plan.minimum_workspace_bytes);
+    run_case(GetParam(), pass, c);
+    // And a lent block of what the plan says: there are canaries behind it.
+    Argument block =
+        make_argument(context, Place::device, DType::f32, {(plan.workspace_bytes + 3) / 4});
+    block.storage->upload();
+    execution.workspace = block.mutable_view();
+    if (pass == Pass::backward) {
+      lce::backward(context, arguments.linear(pass), results.linear_gradients(), c.options,
+                    execution)
+          .wait();
+    } else {
+      lce::value_and_grad(context, arguments.linear(pass), results.outputs(),
+                          results.linear_gradients(), c.options, execution)
+          .wait();
+    }
+    EXPECT_EQ(block.storage->download(), "") << "beside the lent block";
+    results.check(arguments);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, OpenclFilter, testing::ValuesIn(linear_implementations()),
+                         implementation_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpenclFilter);
+
+}  // namespace
+}  // namespace tessera::test
