@@ -61,17 +61,69 @@ HostTensor random_tensor(DType type, const Dims& extents, const Dims& strides, s
 constexpr float outlier = 8.0f;
 constexpr std::int64_t outlier_every = 128;
 
-std::vector<std::int32_t> zipf_labels(std::int64_t b, std::int64_t v) {
-  // The continuous law with density 1 / (k + 2.7) (Mandelbrot's shift), inverted.
-  constexpr double shift = 2.7;
+constexpr double shift = 2.7;  ///< Mandelbrot's, of Zipf's law
+
+std::vector<std::int32_t> zipf_labels(std::int64_t b, std::int64_t v, std::uint64_t seed) {
+  // The continuous law with density 1 / (k + shift), inverted.
   const double top = std::log((static_cast<double>(v) + shift) / shift);
-  Random random(3);
+  Random random(seed);
   std::vector<std::int32_t> labels(static_cast<std::size_t>(b));
   for (auto& label : labels) {
     const double rank = shift * std::exp(random.uniform() * top) - shift;
     label = static_cast<std::int32_t>(std::clamp<std::int64_t>(std::llround(rank), 0, v - 1));
   }
   return labels;
+}
+
+/// Hidden states and words whose probabilities are like a trained model's. The label has u^2 for a
+/// uniform u: two nats on average, three tokens in ten above a half. Four other words, drawn by
+/// Zipf's law too, share half of the rest; the other half falls as 1 / rank^2 over all words, which
+/// are numbered in the order of their frequency, so that a few dozen words of a token are above
+/// 2^-12, as Wijmans et al. (Cut Your Losses, 2024) found of Gemma 2. Words are random of norm
+/// about 1, a token is the sum of its words, and every logit has noise of variance 1 on it; feature
+/// 0 carries the logits that all tokens have in common.
+void make_trained(Data& data) {
+  const auto [b, h, v] = data.key.shape;
+  const auto& key = data.key;
+  const Dims strides = w_strides(key);
+  constexpr float strong = 8.0f;  // of x, so that feature 0 of w is not much above the others
+  constexpr std::int64_t others = 4;
+  const auto common = [](std::int64_t word) {
+    return -2.0 * std::log(static_cast<double>(word) + shift);
+  };
+  data.w = random_tensor(key.w, {h, v}, strides, 2, 1.0f / std::sqrt(static_cast<float>(h)));
+  double sum = 0.0;
+  for (std::int64_t word = 0; word < v; ++word) {
+    sum += std::exp(common(word));
+    store(data.w.data(), key.w, word * strides[1], static_cast<float>(common(word)) / strong);
+  }
+  const double half_of_rest = std::log(sum) + 0.5;  // noise makes the mean of exp e^(1/2) larger
+  data.x = HostTensor(key.x, {b, h}, {h, 1});
+  const auto other_words = zipf_labels(b * others, v, 5);
+  Random random(1);
+  std::vector<double> state(static_cast<std::size_t>(h));
+  for (std::int64_t row = 0; row < b; ++row) {
+    for (auto& value : state) value = static_cast<double>(random.normal());
+    state[0] = static_cast<double>(strong);
+    const auto add = [&](std::int64_t word, double logit) {
+      for (std::int64_t i = 1; i < h; ++i) {
+        state[static_cast<std::size_t>(i)] +=
+            (logit - common(word)) *
+            element(data.w.data(), key.w, i * strides[0] + word * strides[1]);
+      }
+    };
+    const double p = std::clamp(std::pow(random.uniform(), 2.0), 1e-6, 1.0 - 1e-6);
+    add(std::max(0, data.labels[static_cast<std::size_t>(row)]),
+        half_of_rest + std::log(2.0 * p / (1.0 - p)));
+    for (std::int64_t i = 0; i < others; ++i) {
+      add(other_words[static_cast<std::size_t>(row * others + i)],
+          half_of_rest - std::log(static_cast<double>(others)));
+    }
+    for (std::int64_t i = 0; i < h; ++i) {
+      store(data.x.data(), key.x, row * h + i,
+            static_cast<float>(state[static_cast<std::size_t>(i)]));
+    }
+  }
 }
 
 std::vector<double> lse_by_streaming(const Data& data, int threads) {
@@ -114,7 +166,7 @@ Data make_data(const ProblemKey& key, int threads) {
   const auto [b, h, v] = key.shape;
   Data data;
   data.key = key;
-  data.labels = zipf_labels(b, v);
+  data.labels = zipf_labels(b, v, 3);
   for (std::int64_t row = 0; row < b; ++row) {
     const auto before = [&](std::int64_t n) {
       return std::floor(static_cast<double>(n) * key.ignored);
@@ -127,7 +179,9 @@ Data make_data(const ProblemKey& key, int threads) {
     }
   }
   constexpr float spread = 2.0f;  // of the logits, about
-  if (key.op == Operator::linear_cross_entropy) {
+  if (key.trained) {
+    make_trained(data);
+  } else if (key.op == Operator::linear_cross_entropy) {
     data.x = random_tensor(key.x, {b, h}, {h, 1}, 1, 1.0f);
     for (std::int64_t row = 0; row < b; ++row) {
       for (std::int64_t i = outlier_every / 2; i < h; i += outlier_every) {

@@ -14,6 +14,7 @@ lce::ExecutionOptions linear_execution(const Row& row, const Options& options) {
   if (options.workspace_bytes) {
     e.workspace_bytes = static_cast<std::size_t>(*options.workspace_bytes);
   }
+  e.gradient_filter_eps = row.gradient_filter_eps;
   return e;
 }
 

@@ -45,7 +45,8 @@ std::vector<std::int64_t> sample(std::int64_t n, std::int64_t count, std::int64_
 
 class Judge {
  public:
-  explicit Judge(const Data& data) : data_(data), key_(data.key) {
+  Judge(const Data& data, float filter_eps)
+      : data_(data), key_(data.key), filter_eps_(static_cast<double>(filter_eps)) {
     const auto [b, h, v] = key_.shape;
     const auto counted = static_cast<std::int64_t>(data.counted.size());
     for (const auto i : sample(counted, sampled_rows, 0)) rows_.push_back(data.counted[at(i)]);
@@ -160,7 +161,7 @@ class Judge {
         const double share = 1.0 / static_cast<double>(data_.counted.size());
         const double probability = dz + (data_.labels[at(r)] == column ? share : 0.0);
         tolerance += x_norms_[at(r)] *
-                     (probability * (e + largest_lse_error()) +
+                     (probability * (e + largest_lse_error()) + share * filter_eps_ +
                       std::abs(dz) * (dz_rounding() + (16.0 + 4.0 * root(b)) * u) + dz_floor());
       }
       compare("grad_w, column", column, wanted.grad_w.data(), h, tolerance, tensor,
@@ -213,8 +214,8 @@ class Judge {
     const double relative =
         errors_[i].logit + errors_[i].lse + 3.0 * u * (values_.max[i] - z) + 16.0 * u;
     const double p = std::exp(z - values_.lse[i]);
-    return problem_.dloss[i] * p * relative + std::abs(dz) * (16.0 * u + dz_rounding()) +
-           dz_floor();
+    return problem_.dloss[i] * (p * relative + filter_eps_) +
+           std::abs(dz) * (16.0 * u + dz_rounding()) + dz_floor();
   }
 
   void check(const char* what, std::int64_t index, double deviation, double tolerance) {
@@ -250,6 +251,7 @@ class Judge {
 
   const Data& data_;
   const ProblemKey& key_;
+  double filter_eps_;
   std::vector<std::int64_t> rows_{};
   std::vector<double> x_norms_{}, w_norms_{};
   oracle::Problem problem_{};
@@ -260,14 +262,32 @@ class Judge {
 
 }  // namespace
 
-Deviation judge(const Data& data, const Outcome& outcome) {
-  Judge j(data);
+Deviation judge(const Data& data, const Outcome& outcome, float filter_eps) {
+  Judge j(data, filter_eps);
   if (outcome.statistics) j.statistics(outcome.statistics);
   if (outcome.loss) j.loss(outcome.loss);
   if (outcome.grad_x) j.grad_x(outcome.grad_x);
   if (outcome.grad_w) j.grad_w(outcome.grad_w);
   if (outcome.grad_logits) j.grad_logits(outcome.grad_logits);
   return j.finish();
+}
+
+FilterError compare_gradients(const Outcome& filtered, const Outcome& exact) {
+  const auto compare = [](const HostTensor& a, const HostTensor& b, double& largest, double& norm) {
+    double difference = 0.0, whole = 0.0;
+    for (std::int64_t i = 0; i < a.size(); ++i) {
+      const double is = element(b.data(), b.dtype(), i);
+      const double off = element(a.data(), a.dtype(), i) - is;
+      largest = std::max(largest, std::abs(off));
+      difference += off * off;
+      whole += is * is;
+    }
+    norm = difference == 0.0 ? 0.0 : std::sqrt(difference / whole);
+  };
+  FilterError error;
+  compare(filtered.grad_x, exact.grad_x, error.grad_x_max, error.grad_x_norm);
+  compare(filtered.grad_w, exact.grad_w, error.grad_w_max, error.grad_w_norm);
+  return error;
 }
 
 Deviation judge_products(const Data& data, const float* logits) {

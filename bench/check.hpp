@@ -25,7 +25,17 @@ struct Outcome {
 /// For the loss and grad_w every row's lse is needed, which in double would cost more than the
 /// bench itself; these come from the streaming implementation in f32, and are checked on the
 /// sampled rows first.
-Deviation judge(const Data& data, const Outcome& outcome);
+///
+/// With `filter_eps` the gradients may lack what ExecutionOptions::gradient_filter_eps allows.
+Deviation judge(const Data& data, const Outcome& outcome, float filter_eps = 0.0f);
+
+/// What gradient filtering leaves out, of all elements: the largest absolute difference, and the
+/// Frobenius norm of the difference over that of the exact gradient. 0 for one not computed.
+struct FilterError {
+  double grad_x_max = 0.0, grad_x_norm = 0.0;
+  double grad_w_max = 0.0, grad_w_norm = 0.0;
+};
+FilterError compare_gradients(const Outcome& filtered, const Outcome& exact);
 
 /// The sampled rows of bare products: logits [B, V], row-major f32.
 Deviation judge_products(const Data& data, const float* logits);

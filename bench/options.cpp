@@ -32,6 +32,8 @@ std::string Row::name() const {
   if (p.w != p.x) text += fmt::format(":{}", tessera::to_string(p.w));
   text += fmt::format("/{}/B{}/H{}/V{}", p.w_is_vh ? "vh" : "hv", p.shape.b, p.shape.h, p.shape.v);
   if (gradients() && !(grad_x && grad_w)) text += grad_x ? "/dx" : "/dw";
+  if (p.trained) text += "/trained";
+  if (gradient_filter_eps > 0.0f) text += fmt::format("/filter{:g}", gradient_filter_eps);
   return text + ignored;
 }
 
@@ -171,6 +173,21 @@ void add_options(CLI::App& app, Options& o) {
          },
          "which gradients of x and w to form (both)")
       ->type_name("both|x|w");
+  app.add_option_function<std::string>(
+         "--data",
+         [&o](const std::string& text) {
+           if (text != "random" && text != "trained") {
+             programs::fail_choice("--data", text, {"random", "trained"});
+           }
+           o.trained = text == "trained";
+         },
+         "of x and w: random, or trained: words by Zipf's law in order of their frequency, labels "
+         "predicted with confidence (random)")
+      ->type_name("random|trained");
+  app.add_option("--gradient-filter-eps", o.gradient_filter_eps,
+                 "ExecutionOptions::gradient_filter_eps, from 0 to below 1; the row then tells how "
+                 "far its gradients are from those without (0)")
+      ->type_name("EPS");
   app.add_flag("--in-place", o.in_place,
                "softmax_cross_entropy writes its gradient over the logits");
   app.add_option_function<std::string>(
@@ -204,6 +221,10 @@ void check_options(const Options& o) {
     fail_call(fmt::format("--max-seconds {} is not positive", o.max_seconds));
   if (!(o.ignored >= 0.0 && o.ignored < 1.0)) {
     fail_call(fmt::format("--ignored {} is outside 0 to below 1", o.ignored));
+  }
+  if (!(o.gradient_filter_eps >= 0.0f && o.gradient_filter_eps < 1.0f)) {
+    fail_call(
+        fmt::format("--gradient-filter-eps {} is outside 0 to below 1", o.gradient_filter_eps));
   }
   if (o.workspace_bytes && *o.workspace_bytes < 0) {
     fail_call(fmt::format("--workspace-bytes {} is negative", *o.workspace_bytes));

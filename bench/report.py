@@ -14,7 +14,7 @@ import sys
 
 NAME = re.compile(r"(?P<operator>\w+_cross_entropy)/(?P<pass>\w+)/(?P<implementation>[\w.]+)/"
                   r"(?P<types>[\w:]+)(?:/(?P<layout>vh|hv))?/B(?P<b>\d+)(?:/H(?P<h>\d+))?/V(?P<v>\d+)"
-                  r"(?P<rest>(?:/\w[\w.]*)*)")
+                  r"(?P<rest>(?:/\w[\w.-]*)*)")
 MARKS = {"forward": "o", "backward": "s", "value_and_grad": "^"}
 
 

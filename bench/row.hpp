@@ -26,6 +26,7 @@ struct ProblemKey {
   bool w_is_vh = true;
   Shape shape{};
   double ignored = 0.0;  ///< share of the rows whose label says that they do not count
+  bool trained = false;  ///< linear: x and w such that words are predicted as a model does
   friend bool operator==(const ProblemKey&, const ProblemKey&) = default;
 };
 
@@ -36,6 +37,7 @@ struct Row {
   std::string implementation{};  ///< with its family
   bool grad_x = true, grad_w = true;
   bool in_place = false;  ///< the softmax: grad_logits is written over the logits
+  float gradient_filter_eps = 0.0f;
 
   bool linear() const { return problem.op == Operator::linear_cross_entropy; }
   bool gradients() const { return pass != Pass::forward; }
@@ -59,6 +61,8 @@ struct Options {
   double ignored = 0.0;
   bool grad_x = true, grad_w = true;
   bool in_place = false;
+  bool trained = false;
+  float gradient_filter_eps = 0.0f;
   std::optional<linear_cross_entropy::BlockSizes> block_sizes{};
   std::optional<std::int64_t> workspace_bytes{};
   std::string device{};

@@ -148,11 +148,15 @@ std::vector<Session::Planned> Session::plan() {
           for (const auto pass : options_.passes) {
             for (const auto& name : options_.implementations) {
               Row row;
-              row.problem = {op, x, w, vh, shape, options_.ignored};
-              if (!row.linear()) row.problem.w = x, row.problem.w_is_vh = true;
+              row.problem = {op, x, w, vh, shape, options_.ignored, options_.trained};
+              if (!row.linear())
+                row.problem.w = x, row.problem.w_is_vh = true, row.problem.trained = false;
               if (!row.linear()) row.problem.shape.h = 0;
               row.pass = pass;
               row.grad_x = options_.grad_x, row.grad_w = options_.grad_w;
+              if (row.linear() && row.gradients()) {
+                row.gradient_filter_eps = options_.gradient_filter_eps;
+              }
               row.in_place = options_.in_place && !row.linear() && row.gradients();
               add_implementation(row, name);
             }
@@ -237,16 +241,23 @@ void Session::measure_row(benchmark::State& state, const Row& row) {
 
   // The first set is judged, the others must be bitwise the same.
   Deviation deviation;
+  std::optional<FilterError> filter_error;
   if (gemm) {
     deviation = judge_products(data, products->logits());
   } else {
     const Outcome outcome = fetch(row, *arrays.front());
-    deviation = judge(data, outcome);
+    deviation = judge(data, outcome, row.gradient_filter_eps);
     for (std::int64_t i = 1; i < std::min(sets, turns); ++i) {
       if (!same_bits(outcome, fetch(row, *arrays[static_cast<std::size_t>(i)]))) {
         throw Error(ErrorCode::execution_failed,
                     "wrong results: two calls on the same inputs differ in their bits");
       }
+    }
+    if (row.gradient_filter_eps > 0.0f) {
+      Row exact = row;
+      exact.gradient_filter_eps = 0.0f;
+      call(context, exact, options_, *arrays.front());
+      filter_error = compare_gradients(outcome, fetch(row, *arrays.front()));
     }
   }
   if (!(deviation.worst <= 1.0)) {
@@ -292,6 +303,12 @@ void Session::measure_row(benchmark::State& state, const Row& row) {
   c["noisy"] = timing.noisy ? 1 : 0;
   c["max_abs_deviation"] = deviation.max_abs;
   c["deviation_in_tolerances"] = deviation.worst;
+  if (filter_error) {
+    c["grad_x_filter_max"] = filter_error->grad_x_max;
+    c["grad_x_filter_norm"] = filter_error->grad_x_norm;
+    c["grad_w_filter_max"] = filter_error->grad_w_max;
+    c["grad_w_filter_norm"] = filter_error->grad_w_norm;
+  }
   c["tokens_per_second"] = static_cast<double>(row.problem.shape.b) / timing.median;
   const std::string what =
       gemm ? std::string("products only; logits in memory")

@@ -12,6 +12,8 @@ usage: sweep.py NAME [--out DIR] [options]      measures and draws
   small      tokens 1 to 64: fraction of the bandwidth at which w can be read once
   ignored    0 to 90% of the rows ignored: time against that of no such row
   gradients  gradients of x, of w and of both: times against both
+  filter     gradient_filter_eps 0, 2^-16, 2^-12, 2^-8 on data as a trained model's: times against 0,
+             and how far the gradients are from those of 0
 
 NAME.json has tessera-bench's own rows and contexts, NAME.csv a line per row, NAME.md the table."""
 import argparse
@@ -27,7 +29,7 @@ import report
 import sweep_plots
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SWEEPS = ("threads", "b", "v", "workspace", "small", "ignored", "gradients")
+SWEEPS = ("threads", "b", "v", "workspace", "small", "ignored", "gradients", "filter")
 
 
 def fail(message):
@@ -51,7 +53,8 @@ def arguments():
     parser.add_argument("--shape", default="512x2048x32768", help="BxHxV; a sweep replaces its part")
     parser.add_argument("--values", help="of the swept quantity instead of the ones above: N,N,...")
     parser.add_argument("--passes", help="(forward,value_and_grad; small: forward; workspace and "
-                                         "gradients: value_and_grad)")
+                                         "gradients: value_and_grad; filter: "
+                                         "backward,value_and_grad)")
     parser.add_argument("--dtypes", default="f32,bf16")
     parser.add_argument("--implementations", default="opencl")
     parser.add_argument("--w-layout", default="vh")
@@ -61,7 +64,7 @@ def arguments():
     try:
         a.b, a.h, a.v = (int(n) for n in a.shape.split("x"))
         if a.values:
-            a.values = [float(n) if a.name in ("ignored", "workspace") else int(n)
+            a.values = [float(n) if a.name in ("ignored", "workspace", "filter") else int(n)
                         for n in a.values.split(",")]
     except ValueError:
         parser.error("--shape takes BxHxV, --values numbers")
@@ -78,7 +81,7 @@ def points(a):
         "b": powers(16, 4096), "v": powers(1024, 262144),
         "workspace": [1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0],
         "small": powers(1, 64), "ignored": [0.0, 0.1, 0.25, 0.5, 0.75, 0.9],
-        "gradients": ["both", "x", "w"],
+        "gradients": ["both", "x", "w"], "filter": [0.0, 2.0**-16, 2.0**-12, 2.0**-8],
     }
     for value in a.values or defaults[a.name]:
         shape, extra, before = [a.b, a.h, a.v], [], []
@@ -98,6 +101,8 @@ def points(a):
             extra = ["--workspace-bytes", str(round(value * a.b * a.v * 4))]
         elif a.name == "ignored":
             extra = ["--ignored", str(value)]
+        elif a.name == "filter":
+            extra = ["--data", "trained", "--gradient-filter-eps", str(value)]
         else:
             extra = ["--gradients", value]
         yield value, ["--shapes", "x".join(map(str, shape)), *extra], before
@@ -106,7 +111,8 @@ def points(a):
 def measure(a):
     """Rows of all points, each with its "sweep" value, and each point's context."""
     passes = a.passes or {"small": "forward", "workspace": "value_and_grad",
-                          "gradients": "value_and_grad"}.get(a.name, "forward,value_and_grad")
+                          "gradients": "value_and_grad",
+                          "filter": "backward,value_and_grad"}.get(a.name, "forward,value_and_grad")
     runs = []
     with tempfile.TemporaryDirectory(prefix="sweep_") as folder:
         for value, extra, before in points(a):
@@ -152,6 +158,8 @@ def rows_of(data):
                     "implementation": p["implementation"], "types": p["types"],
                     "layout": p["layout"], "b": int(p["b"]), "h": int(p["h"] or 0),
                     "v": int(p["v"]), **{k: row[k] for k in sweep_plots.FIGURES}}
+            if data["sweep"] == "filter":  # of eps 0 nothing is compared
+                line.update({k: row.get(k, 0.0) for k in sweep_plots.FILTER_FIGURES})
             # What the machine could have multiplied in the time of a call: unlike the time, it can
             # be compared between runs of a machine whose speed drifts.
             line["peak_flops_of_call"] = row["flops"] / row["fraction_of_bracket"]
@@ -192,7 +200,7 @@ def table(data, rows):
     for row in rows:
         cells = [format(row[key], form) if row[key] != "" else "" for _, key, form in columns]
         value = row["value"]
-        out.append(f"| {value:g} " if isinstance(value, (int, float)) else f"| {value} ")
+        out.append(f"| {sweep_plots.value_text(data['sweep'], value)} ")
         out[-1] += (f"| {row['pass']} | {row['implementation']} | {row['types']} | "
                     f"{row['layout'] or ''} | " + " | ".join(cells) +
                     f" | {'noisy' if row['noisy'] else ''} |")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plots and the columns of the tables of sweep.py."""
+import math
+
 import report
 
 # Counters of tessera-bench that a sweep keeps.
@@ -7,6 +9,8 @@ FIGURES = ("median_seconds", "spread", "flops", "flops_per_second", "peak_flops_
            "fraction_of_peak", "fraction_of_bracket", "fraction_of_bound", "bytes_ideal",
            "bytes_moved", "extra_bytes_peak", "first_call_seconds", "tokens_per_second", "noisy",
            "samples", "samples_counted", "max_abs_deviation")
+# And of rows with gradient_filter_eps.
+FILTER_FIGURES = tuple(f"grad_{of}_filter_{what}" for of in "xw" for what in ("norm", "max"))
 
 _SPEED = [("median ms", "milliseconds", ".2f"), ("spread", "spread", ".1%"),
           ("GFLOP/s", "gflops", ".1f"), ("of peak", "fraction_of_peak", ".1%"),
@@ -26,7 +30,20 @@ TABLES = {
                   ("GFLOP/s", "gflops", ".1f"),
                   ("of peak at that moment", "fraction_of_bracket", ".1%"),
                   ("time / both", "time_of_first", ".2f")],
+    "filter": [("median ms", "milliseconds", ".2f"), ("spread", "spread", ".1%"),
+               ("time / eps 0", "time_of_first", ".2f"),
+               ("grad_x off, of its norm", "grad_x_filter_norm", ".1e"),
+               ("at most", "grad_x_filter_max", ".1e"),
+               ("grad_w off, of its norm", "grad_w_filter_norm", ".1e"),
+               ("at most", "grad_w_filter_max", ".1e")],
 }
+
+
+def value_text(sweep, value):
+    """A swept value for people: powers of two as such where they are thresholds."""
+    if sweep == "filter" and value > 0 and math.log2(value).is_integer():
+        return f"2^{math.log2(value):.0f}"
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
 def series(row):
@@ -76,7 +93,7 @@ def roofs(axes, rows, key, factor=1.0):
                   color=f"C{i}", linewidth=1.0, label="its bound" if i == 0 else None)
 
 
-def bars(axes, rows, key):
+def bars(axes, rows, key, what):
     names = list(dict.fromkeys(series(r) for r in rows))
     values = list(dict.fromkeys(r["value"] for r in rows))
     width = 0.8 / len(names)
@@ -89,19 +106,24 @@ def bars(axes, rows, key):
                              label=f"{name[0]}, {name[1]}, {name[2]} {name[3] or ''}"
                              if j == 0 else None)
                     axes.text(at, r[key], f"{r[key]:.2f}", ha="center", va="bottom", fontsize=7)
-    axes.set_xticks(range(len(values)), [f"gradients: {v}" for v in values])
+    axes.set_xticks(range(len(values)), [f"{what}: {value_text(rows[0]['sweep'], v)}" for v in values])
 
 
 def draw(data, rows, path):
     plt = report.pyplot()
     sweep = data["sweep"]
-    panels = 1 if sweep in ("gradients", "small") else 2
+    panels = 1 if sweep in ("gradients", "small", "filter") else 2
+    for row in rows:
+        row["sweep"] = sweep
     figure, axes = plt.subplots(panels, 1, figsize=(9, 4.2 * panels + 0.6), squeeze=False)
     top, bottom = axes[0][0], axes[-1][0]
     if sweep == "gradients":
-        bars(top, rows, "time_of_first")
+        bars(top, rows, "time_of_first", "gradients")
         top.axhline(0.7, color="black", linestyle="--", linewidth=0.8, label="0.7 of both")
         top.set_ylabel("time / time of both gradients")
+    elif sweep == "filter":
+        bars(top, rows, "time_of_first", "eps")
+        top.set_ylabel("time / time without a filter")
     elif sweep == "small":
         lines(top, rows, "fraction_of_read")
         top.axhline(1.0, color="black", linewidth=0.8, label="measured read bandwidth")

@@ -60,6 +60,11 @@ def sweeps(folder):
     check([float(r["time_of_first"]) for r in rows[:2]] == [1.0, 1.0], f"ignored: {rows}")
     check(all(float(r["max_abs_deviation"]) < 1e-4 for r in rows), f"ignored: {rows}")
 
+    code, err = run_sweep("filter", "--values", "0,0.0625", "--passes", "value_and_grad", *options)
+    check_drawn(code, err, folder, "filter")
+    check("| 2^-4 | value_and_grad | eigen |" in
+          (folder / "filter.md").read_text(encoding="utf-8"), "filter.md")
+
     code, err = run_sweep("workspace", "--values", "1e-6,100", *options)
     check("workspace 1e-06" in err and "minimum" in err, f"workspace: {err}")
     check([r["value"] for r in read_csv(folder / "workspace.csv")] == ["100.0"], f"workspace: {err}")

@@ -115,6 +115,22 @@ def ignored_rows():
         check_row(name, row, 9)
 
 
+def filtered_rows():
+    _, rows = rows_of("--passes", "forward,value_and_grad", "--implementations", "opencl,eigen",
+                      "--shapes", "9x16x400", "--data", "trained", "--gradient-filter-eps",
+                      "0.0625")
+    for name, row in rows.items():
+        if row.get("error_occurred") and "/opencl" in name:
+            continue  # no device here
+        check_row(name, row, 9)
+        filtered = "/value_and_grad/" in name
+        check(name.endswith("/V400/trained" + ("/filter0.0625" if filtered else "")), name)
+        check(("grad_x_filter_norm" in row) == filtered, f"{name}: {row}")
+        if filtered:
+            lost = row["grad_w_filter_norm"]
+            check(lost == 0 if "/eigen/" in name else 0 < lost < 0.5, f"{name}: {lost}")
+
+
 def shapes_of_files_and_lists():
     code, out, _ = run("--shapes", str(source / "bench/shapes/models.txt"), "--tokens", "256",
                        "--implementations", "eigen", "--benchmark_list_tests",
@@ -144,6 +160,9 @@ def bad_calls(folder):
         (["--workspace-bytes", "-1"], "-1 is negative"),
         (["--ignored", "1"], "1 is outside 0 to below 1"),
         (["--gradients", "none"], "'none' is not one of both, x, w"),
+        (["--data", "real"], "'real' is not one of random, trained"),
+        (["--gradient-filter-eps", "-0.5"], "-0.5 is outside 0 to below 1"),
+        (["--gradient-filter-eps", "nan"], "nan is outside 0 to below 1"),
         (["--threads", "0"], "0 is outside 1 to 4096"),
         (["--samples", "0"], "0 is below 1"),
         (["--max-seconds", "0"], "not positive"),
@@ -180,6 +199,7 @@ with tempfile.TemporaryDirectory(prefix="tessera_bench_") as scratch:
     device_rows(pathlib.Path(scratch))
     one_gradient_and_own_blocks()
     ignored_rows()
+    filtered_rows()
     shapes_of_files_and_lists()
     bad_calls(pathlib.Path(scratch))
 print(f"{len(failures)} failures")
