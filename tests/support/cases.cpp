@@ -244,7 +244,7 @@ std::vector<Case> interpreted(bool softmax) {
   cases.push_back(c);
   // Tiles of the vocabulary without a label are left out of the gradients.
   for (const bool accumulate : {false, true}) {
-    Case filtered = base(accumulate ? "filtered_accumulate" : "filtered");
+    Case filtered = base(accumulate ? "left_out_accumulate" : "left_out");
     filtered.b = 2;
     filtered.h = 5;
     filtered.v = 200;
