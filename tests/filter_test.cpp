@@ -266,7 +266,8 @@ TEST_P(Filter, LeavesOutTilesThatAreSmallAndNoOthers) {
                                    {"bf16_vh", DType::bf16, WLayout::vh},
                                    {"f16_hv", DType::f16, WLayout::hv},
                                    {"few_rows", DType::f32, WLayout::vh, 5},
-                                   {"in_grad_w", DType::f32, WLayout::vh, 150, 200}};
+                                   {"in_grad_w", DType::f32, WLayout::vh, 150, 200},
+                                   {"in_grad_w_hv", DType::f32, WLayout::hv, 150, 200}};
   if (tiny()) settings = {{"tiny", DType::f32, WLayout::vh, 3, 5}};
   for (const Setting& setting : settings) {
     if (!is_wanted(case_of(setting).name)) continue;
