@@ -68,6 +68,9 @@ void plan_text(const Json& info, Out out) {
     if (!plan.at("knobs").empty()) {
       fmt::format_to(out, "  knobs        {}\n", values(plan.at("knobs")));
     }
+    for (const auto& note : plan.at("notes")) {
+      fmt::format_to(out, "  note         {}\n", text_of(note));
+    }
     fmt::format_to(out, "  workspace    {} (at least {})\n", mebibytes(plan.at("workspace_bytes")),
                    mebibytes(plan.at("minimum_workspace_bytes")));
     fmt::format_to(

@@ -33,6 +33,7 @@ Json to_json(const Dispatch& dispatch) {
           {"block_source", to_string(dispatch.block_source)},
           {"refused", refused},
           {"warnings", dispatch.warnings},
+          {"notes", dispatch.notes},
           {"extra_bytes_peak", dispatch.workspace_bytes + dispatch.staged_bytes}};
 }
 

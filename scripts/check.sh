@@ -68,6 +68,7 @@ section_intel() {
 section_oclgrind() {
   configure_and_build release matrix_test softmax_matrix_test
   scripts/oclgrind.sh build/release
+  TESSERA_TEST_BF16_PAIRS=1 scripts/oclgrind.sh build/release '*opencl_cpu*bf16*'
 }
 
 # Planted bugs: each must be found by a test.

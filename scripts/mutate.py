@@ -12,6 +12,7 @@ compiled alone and linked in front of the archive of the rooms. Fields of a muta
   test, filter           the executable, and which of its tests (GoogleTest's syntax)
   cases                  optional: TESSERA_TEST_CASES, parts of names of cases of the tables
   implementation         optional: TESSERA_TEST_IMPLEMENTATIONS
+  bf16_pairs             optional: TESSERA_TEST_BF16_PAIRS=1
   oclgrind               optional: run in Oclgrind at tiny shapes; a report there kills the mutant
 
 Exit code 1 when a mutation survives, 2 when one cannot be planted or the unmutated run fails.
@@ -109,6 +110,8 @@ def environment(mutation, folder):
         env["TESSERA_TEST_CASES"] = mutation["cases"]
     if "implementation" in mutation:
         env["TESSERA_TEST_IMPLEMENTATIONS"] = mutation["implementation"]
+    if mutation.get("bf16_pairs"):
+        env["TESSERA_TEST_BF16_PAIRS"] = "1"
     if mutation.get("oclgrind"):
         env["TESSERA_TEST_TINY"] = "1"
     if folder:

@@ -141,6 +141,10 @@ kernel void write_nontemporal_peak(global const REAL* in, global REAL* out, ulon
 )";
 
 const char* const vdpbf16ps_source = R"(
+// A compiler for less fails in its back end, which may end the process.
+#ifndef __AVX512F__
+#error "the compiler does not target AVX-512"
+#endif
 #define STEP(s) asm("vdpbf16ps %2, %1, %0" : "+v"(s) : "v"(x), "v"(y));
 #define EACH STEP(s0) STEP(s1) STEP(s2) STEP(s3) STEP(s4) STEP(s5) STEP(s6) STEP(s7) STEP(s8) STEP(s9) STEP(s10) STEP(s11)
 kernel void dot_bf16_peak(global float16* out, int rounds, float a, float b) {

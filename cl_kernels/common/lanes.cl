@@ -32,6 +32,23 @@ typedef LANE_CAT(int) lane_i;
 #define LANE_LOAD_2(p) LANE_LOAD_F16(p)
 #define LANE_LOAD_TYPE(type, p) TESSERA_CAT(LANE_LOAD_, type)(p)
 
+// Pairs of 16-bit elements, the first in the low half: LANES neighbours of one row, or the elements of one
+// row beside those of another, if there is one.
+#if LANES > 1
+#if LANES == 16
+#define LANE_LOAD_PAIRS(p) (int16)(as_int8(vload16(0, (p))), as_int8(vload16(1, (p))))
+#elif LANES == 8
+#define LANE_LOAD_PAIRS(p) as_int8(vload16(0, (p)))
+#else
+#define LANE_LOAD_PAIRS(p) as_int4(vload8(0, (p)))
+#endif
+static inline lane_i lane_join_pairs(global const ushort* low, global const ushort* high,
+                                     int has_high) {
+  const lane_i pairs = LANE_CAT(convert_int)(LANE_LOAD(low));
+  return has_high ? pairs | LANE_CAT(convert_int)(LANE_LOAD(high)) << 16 : pairs;
+}
+#endif
+
 // STORE_<TYPE> of common/types.cl, lane by lane.
 #if LANES > 1
 #define LANE_STORE_0(v, p) LANE_STORE(v, p)

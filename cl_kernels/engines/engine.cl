@@ -29,8 +29,19 @@
 //   K_KEPT(k)             optional: false where the K_KEPT_STEP steps of k from k on, a multiple of it,
 //                         are to be left out of this turn's product
 //   A_ADDRESSES           1: A_ADDRESS(tile, m, k) points to the element of A_AT, in A_TYPE
+//   A_HALF(tile)          with DOT_BF16 (engines/cpu/dot_bf16.cl), where k and depth count pairs: 1 if the
+//                         last pair of the tile's rows is half
 #ifndef TESSERA_ENGINE_CL
 #define TESSERA_ENGINE_CL
+// How many words of a packed operand hold so many elements along k, and the other way around: an element
+// each, but for engines that multiply pairs of bf16.
+#if DOT_BF16
+#define WORDS(elements) (((elements) + 1) / 2)
+#define ELEMENTS(words) (2 * (words))
+#else
+#define WORDS(elements) (elements)
+#define ELEMENTS(words) (words)
+#endif
 #if ENGINE_CPU
 #include "engines/cpu/engine.cl"
 #elif ENGINE_SIMT

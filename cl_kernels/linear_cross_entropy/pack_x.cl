@@ -25,6 +25,9 @@ static inline long row_start(long i, long count, long x_offset, const row_geomet
   row_start(i, info[info_offset + INFO_COUNT], x_offset, &geometry, rows + rows_offset,        \
             segment_begin, segment_end)
 
+#if X_PAIRS
+#include "linear_cross_entropy/pack_pairs.cl"
+#else
 // For x w: [panel of TILE_N rows][h][TILE_N]. Work-item (h / H_STEP, panel).
 kernel void pack_rows(X_ARGUMENTS, global float* out, long out_offset, long h_count) {
   const long h0 = (long)get_global_id(0) * H_STEP;
@@ -59,6 +62,7 @@ kernel void pack_rows(X_ARGUMENTS, global float* out, long out_offset, long h_co
     }
   }
 }
+#endif
 
 // For x^T dz: [panel of TILE_N columns of x][row][TILE_N]. Work-item (row, group of PANEL_STEP panels).
 kernel void pack_columns(X_ARGUMENTS, global float* out, long out_offset, long h_count,

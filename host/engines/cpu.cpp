@@ -17,8 +17,9 @@ constexpr std::int64_t spare = 16;   ///< spare words a packed row has there
 
 class CpuEngine final : public Engine {
  public:
-  CpuEngine(const opencl::DeviceFacts& facts, std::int64_t rows)
-      : is_cpu_(facts.is_cpu),
+  CpuEngine(const opencl::DeviceFacts& facts, std::int64_t rows, DotBf16 dot)
+      : dot_(dot),
+        is_cpu_(facts.is_cpu),
         compute_units_(facts.compute_units),
         cache_bytes_(facts.cache_bytes) {
     // 8 lanes with two vectors a row: 12 accumulators, 2 columns and a broadcast fill the 16
@@ -47,14 +48,24 @@ class CpuEngine final : public Engine {
     return "the device is not a CPU; opencl.simt runs on any device";
   }
   const std::string& options() const override { return options_; }
+  bool multiplies_pairs() const override { return dot_ != DotBf16::none; }
+  std::string pair_options() const override {
+    return !multiplies_pairs() ? "" : fmt::format(" -DDOT_BF16={}", static_cast<int>(dot_));
+  }
+  std::int64_t words(std::int64_t depth) const override {
+    return multiplies_pairs() ? ceil_div(depth, 2) : depth;
+  }
   std::vector<NamedValue> knobs() const override {
-    return {{"lanes", lanes_}, {"micro_rows", micro_m}, {"micro_vectors", vectors_}};
+    std::vector<NamedValue> list = {
+        {"lanes", lanes_}, {"micro_rows", micro_m}, {"micro_vectors", vectors_}};
+    if (multiplies_pairs()) list.push_back({"dot_bf16", static_cast<int>(dot_)});
+    return list;
   }
   BlockRule rule() const override { return {lanes_ == 16 ? 64 : 2 * lanes_, 8, 8}; }
 
   Blocks heuristic(std::int64_t b, std::int64_t h, std::int64_t v) const override {
     // The packed rows of x stay in half of the last-level cache while w streams past them.
-    const std::int64_t cached = cache_bytes_ / 2 / (4 * std::max<std::int64_t>(h, 1));
+    const std::int64_t cached = cache_bytes_ / 2 / (4 * std::max<std::int64_t>(words(h), 1));
     const std::int64_t rows = std::clamp(cached / tile_n() * tile_n(), 4 * tile_n(),
                                          std::max<std::int64_t>(1024, 4 * tile_n()));
     // As many slices for every group, none longer than 2048: sums stay short and cores balanced.
@@ -65,7 +76,7 @@ class CpuEngine final : public Engine {
     // second-level cache.
     // Few tokens multiply what they pack at once: 512 steps of 12 columns stay in the first level.
     const std::int64_t deepest = narrow_ ? 512 : 2048 + 256;
-    const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(h, deepest));
+    const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(words(h), deepest));
     return {std::min(rows, round_up(std::max<std::int64_t>(b, 1), tile_n())),
             round_up(ceil_div(std::max<std::int64_t>(h, 1), steps), 8), round_up(slice, 8)};
   }
@@ -106,6 +117,7 @@ class CpuEngine final : public Engine {
   std::int64_t h_step() const override { return 64; }
 
  private:
+  DotBf16 dot_;
   bool is_cpu_;
   std::int64_t compute_units_;
   std::int64_t cache_bytes_;
@@ -117,8 +129,9 @@ class CpuEngine final : public Engine {
 
 }  // namespace
 
-std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts, std::int64_t rows) {
-  return std::make_unique<CpuEngine>(facts, rows);
+std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts, std::int64_t rows,
+                                        DotBf16 dot) {
+  return std::make_unique<CpuEngine>(facts, rows, dot);
 }
 
 }  // namespace tessera::engines

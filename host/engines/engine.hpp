@@ -37,6 +37,13 @@ enum class Operand {
   interleaved,  ///< packed, the rows of a strip element by element
 };
 
+/// How products of two bf16 operands are formed; cl_kernels/engines/cpu/dot_bf16.cl.
+enum class DotBf16 {
+  none = 0,         ///< widened to f32, like any other 16-bit operand
+  instruction = 1,  ///< by pairs, with the processor's instruction
+  emulated = 2,     ///< by pairs, with its arithmetic in portable code: for tests
+};
+
 /// How a product of `rows` x `depth` by `depth` x columns is cut; see cl_kernels/engines/engine.cl.
 struct Steps {
   std::int64_t tile_m = 1;      ///< rows of A held at once
@@ -56,6 +63,11 @@ class Engine {
   virtual std::optional<std::string> why_unsupported() const = 0;
   /// -D options that select and shape the engine.
   virtual const std::string& options() const = 0;
+  /// Whether products of x and w are by pairs, which takes more options.
+  virtual bool multiplies_pairs() const { return false; }
+  virtual std::string pair_options() const { return {}; }
+  /// 32-bit words that hold `depth` elements of an operand in such products.
+  virtual std::int64_t words(std::int64_t depth) const { return depth; }
   virtual std::vector<NamedValue> knobs() const = 0;
   virtual BlockRule rule() const = 0;
   /// The memory model: blocks for these extents on this device.
@@ -65,13 +77,15 @@ class Engine {
   virtual std::int64_t tile_n() const = 0;
   virtual std::int64_t lanes() const = 0;
   virtual std::size_t group_size() const = 0;
-  /// `shared`: the groups divide these rows between them (else each group has rows of its own).
-  /// `thrift`: packed rows take this part of what the cache could hold, where scratch is short.
+  /// `depth` in words. `shared`: the groups divide these rows between them (else each group has
+  /// rows of its own). `thrift`: packed rows take this part of what the cache could hold, where
+  /// scratch is short.
   virtual Steps steps(std::int64_t rows, std::int64_t depth, bool shared, Operand operand,
                       std::int64_t thrift) const = 0;
   /// Steps of at most `tile_m` rows that the groups divide these rows into, all about equal.
   virtual std::int64_t step_count(std::int64_t rows, std::int64_t tile_m) const = 0;
-  /// Whether an A of this type that is contiguous along its depth is read in place.
+  /// Whether an A of this type that is contiguous along its depth is read in place, in products
+  /// with f32. (By pairs it always is.)
   virtual bool reads_in_place(DType type) const = 0;
   /// Rows beyond its own that a tile may write.
   virtual std::int64_t row_padding() const = 0;
@@ -85,12 +99,15 @@ class Engine {
   virtual std::int64_t h_step() const = 0;
 };
 
-/// `rows`: tokens that count; an engine may be shaped for few of them.
-std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts, std::int64_t rows);
+/// `rows`: tokens that count; an engine may be shaped for few of them. `dot`: for products of x and
+/// w.
+std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts, std::int64_t rows,
+                                        DotBf16 dot = DotBf16::none);
 std::unique_ptr<Engine> make_simt_engine(const opencl::DeviceFacts& facts);
 /// By name ("cpu"); nullptr for an unknown one.
 std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts,
-                                    std::int64_t rows = std::int64_t{1} << 31);
+                                    std::int64_t rows = std::int64_t{1} << 31,
+                                    DotBf16 dot = DotBf16::none);
 
 /// Why extents are beyond what kernels count with: rows, h and columns of one launch are 32-bit
 /// (offsets are 64-bit throughout). Nothing: they are not.

@@ -65,7 +65,9 @@ class SimtEngine final : public Engine {
     return std::max<std::int64_t>(1, ceil_div(rows, tile_m));
   }
   bool reads_in_place(DType) const override { return true; }
-  Steps steps(std::int64_t, std::int64_t, bool, Operand, std::int64_t) const override { return {tile, 0, 0}; }
+  Steps steps(std::int64_t, std::int64_t, bool, Operand, std::int64_t) const override {
+    return {tile, 0, 0};
+  }
   std::int64_t row_padding() const override { return 0; }
   bool group_walks_panels() const override { return false; }
   std::int64_t groups(std::int64_t steps) const override { return steps < 1 ? 1 : steps; }
@@ -86,8 +88,8 @@ std::unique_ptr<Engine> make_simt_engine(const opencl::DeviceFacts& facts) {
 }
 
 std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts,
-                                    std::int64_t rows) {
-  if (name == "cpu") return make_cpu_engine(facts, rows);
+                                    std::int64_t rows, DotBf16 dot) {
+  if (name == "cpu") return make_cpu_engine(facts, rows, dot);
   if (name == "simt") return make_simt_engine(facts);
   return nullptr;
 }

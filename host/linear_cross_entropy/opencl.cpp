@@ -17,8 +17,10 @@ std::optional<std::string> why_unsupported(ContextState& state, const Request& r
   return engines::beyond_32_bits({{"B", request.loss.b}, {"H", request.h}, {"V", request.loss.v}});
 }
 
-void describe(Dispatch& dispatch, const Request& request, const engines::Engine& engine,
-              const Schedule& schedule, const DeviceInfo& info) {
+void describe(Dispatch& dispatch, const Request& request, const Prepared& prepared,
+              const DeviceInfo& info) {
+  const auto& engine = *prepared.engine;
+  const auto& schedule = prepared.schedule;
   dispatch.implementation = "opencl." + engine.name();
   dispatch.schedule = schedule.name;
   dispatch.device = info.name;
@@ -34,6 +36,7 @@ void describe(Dispatch& dispatch, const Request& request, const engines::Engine&
     const double eps = static_cast<double>(request.execution.gradient_filter_eps);
     dispatch.knobs.push_back({"gradient_filter_eps_1e-9", std::llround(eps * 1e9)});
   }
+  dispatch.notes = prepared.notes;
   dispatch.workspace_bytes = schedule.scratch_words * 4;
 }
 
@@ -60,7 +63,7 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
       {request.execution.queue, request.execution.wait_for, request.execution.workspace}, attempt);
   Run(call, request, *prepared->engine, schedule, prepared->programs).enqueue();
   // Only now, while the device works.
-  describe(attempt.dispatch, request, *prepared->engine, schedule, runtime.info());
+  describe(attempt.dispatch, request, *prepared, runtime.info());
   return call.finish();
 }
 
@@ -68,7 +71,7 @@ Plan plan(ContextState& state, const Request& request, const std::string& family
   auto& runtime = *opencl::runtime_of(state);
   const auto prepared = prepare(request, family, runtime);
   Plan result;
-  describe(result.dispatch, request, *prepared.engine, prepared.schedule, runtime.info());
+  describe(result.dispatch, request, prepared, runtime.info());
   result.workspace_bytes = prepared.schedule.scratch_words * 4;
   result.minimum_workspace_bytes =
       minimum_workspace_bytes(request, *prepared.engine, runtime.facts(), runtime.info());

@@ -3,6 +3,8 @@
 
 #include <bit>
 
+#include "host/engines/dot_bf16.hpp"
+
 namespace tessera::linear_cross_entropy {
 namespace {
 
@@ -11,10 +13,17 @@ constexpr std::size_t most_calls = 32;
 
 }  // namespace
 
-Prepared prepare(const Request& request, const std::string& engine_name,
-                 const opencl::Runtime& runtime) {
+Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime) {
   Prepared made;
-  made.engine = engines::make_engine(engine_name, runtime.facts(), counted_rows(request.loss));
+  engines::DotBf16Gates::Verdict bf16;
+  // An f32 operand is never rounded.
+  if (engine_name == "cpu" && request.x.dtype() == DType::bf16 &&
+      request.w.dtype() == DType::bf16) {
+    bf16 = runtime.keep<engines::DotBf16Gates>().verdict(runtime);
+    if (!bf16.reason.empty()) made.notes.push_back("bf16 is widened to f32: " + bf16.reason);
+  }
+  made.engine =
+      engines::make_engine(engine_name, runtime.facts(), counted_rows(request.loss), bf16.dot);
   made.schedule = make_schedule(request, *made.engine, runtime.facts(), runtime.info());
   auto& p = made.programs;
   p = programs_of(request, *made.engine, made.schedule, engines::statistics_options(request.loss));
@@ -85,7 +94,7 @@ Memory::Words Memory::key_of(const Request& r) {
 
 std::shared_ptr<const Prepared> Memory::prepare(const Request& request,
                                                 const std::string& engine_name,
-                                                const opencl::Runtime& runtime) {
+                                                opencl::Runtime& runtime) {
   auto key = key_of(request);
   {
     std::lock_guard lock(mutex_);

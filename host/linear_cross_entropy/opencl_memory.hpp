@@ -17,11 +17,11 @@ struct Prepared {
   std::shared_ptr<const engines::Engine> engine;
   Schedule schedule;
   Programs programs;
+  std::vector<std::string> notes;  ///< of Dispatch
 };
 
 /// Engine, schedule and programs of a request.
-Prepared prepare(const Request& request, const std::string& engine_name,
-                 const opencl::Runtime& runtime);
+Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime);
 
 /// Remembers what calls on one device have in common, because a tiny call would spend longer on
 /// putting it together than on its kernels. Thread-safe.
@@ -35,7 +35,7 @@ class Memory {
   /// without their addresses, how many rows count, options, blocks and bounds. (The tuned tables do
   /// not change.)
   std::shared_ptr<const Prepared> prepare(const Request& request, const std::string& engine_name,
-                                          const opencl::Runtime& runtime);
+                                          opencl::Runtime& runtime);
 
  private:
   using Words = std::vector<std::int64_t>;

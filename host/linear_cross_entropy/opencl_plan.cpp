@@ -185,7 +185,7 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   const auto& g = r.gradients;
   const bool grads = r.loss.wants_gradients();
   Regions w;
-  w.packed_rows = s.chunk_rows * r.h;
+  w.packed_rows = s.chunk_rows * engine.words(r.h);
   if (r.loss.wants_values()) w.stats = s.slices * 8 * s.chunk_rows;
   std::int64_t groups = engine.groups(s.slices);
   if (grads && !s.stored_logits) {

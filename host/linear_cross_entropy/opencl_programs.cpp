@@ -16,6 +16,7 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
                      const std::string& statistics_options) {
   const auto& o = r.loss.options;
   const std::string& shape = engine.options();
+  const std::string pairs = engine.pair_options();  // of x and w, not of dz
   const std::string w =
       fmt::format(" {} -DW_LAYOUT={}", engines::type_option("W_TYPE", r.w.dtype()), layout_of(r.w));
   const bool classes = static_cast<bool>(r.loss.class_weight);
@@ -32,20 +33,21 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
   Programs p;
   const bool x_contiguous = r.x.strides()[r.x.rank() - 1] == 1;
   p.pack_x = {"linear_cross_entropy/pack_x.cl",
-              fmt::format("{} -DTILE_N={} -DH_STEP={} -DPANEL_STEP={} {} -DX_CONTIGUOUS={}",
+              fmt::format("{} -DTILE_N={} -DH_STEP={} -DPANEL_STEP={} {} -DX_CONTIGUOUS={}{}",
                           lanes_option(engine), engine.tile_n(), engine.h_step(), panel_step,
-                          engines::type_option("X_TYPE", r.x.dtype()), x_contiguous ? 1 : 0)};
+                          engines::type_option("X_TYPE", r.x.dtype()), x_contiguous ? 1 : 0,
+                          engine.multiplies_pairs() ? " -DX_PAIRS=1" : "")};
   const auto& g = r.gradients;
   const std::string stored =
       s.logits_in_grad_w ? fmt::format(" -DSTORED_COLUMNS={}", stored_columns(g.grad_w, engine))
                          : "";
   p.forward = {"linear_cross_entropy/forward.cl",
-               shape + w + columns + statistics_options +
+               shape + pairs + w + columns + statistics_options +
                    fmt::format(" -DSTORE_LOGITS={} -DSTATISTICS={}", s.stored_logits ? 1 : 0,
                                r.loss.wants_values() ? 1 : 0) +
                    stored};
   p.gradient = {"linear_cross_entropy/gradient.cl",
-                shape + w + columns +
+                shape + pairs + w + columns +
                     fmt::format(" -DCLASS_GRADIENT={}", o.label_smoothing != 0.0f ? 1 : 0) +
                     stored};
   const std::string filter =

@@ -10,6 +10,10 @@
 
 namespace tessera::opencl {
 
+/// Whether a device's own instruction for products of bf16 pairs is used. All but `detected` are
+/// for tests: its arithmetic in portable code, and its use without asking the processor.
+enum class Bf16Products { detected, emulated, assumed };
+
 /// What the engines and the memory model ask of a device, read once.
 struct DeviceFacts {
   bool is_cpu = false;
@@ -24,6 +28,7 @@ struct DeviceFacts {
   std::int64_t cache_bytes = 0;          ///< CL_DEVICE_GLOBAL_MEM_CACHE_SIZE
   std::int64_t native_float_vector = 1;  ///< CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT
   std::string extensions{};
+  Bf16Products bf16_products = Bf16Products::detected;
   friend bool operator==(const DeviceFacts&, const DeviceFacts&) = default;
 };
 

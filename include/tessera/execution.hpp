@@ -117,6 +117,8 @@ struct Dispatch {
   std::vector<std::string> warnings{};  ///< what this call warned about
   std::int64_t workspace_bytes = 0;     ///< scratch memory of the call
   std::int64_t staged_bytes = 0;        ///< copies of caller arrays made for the device
+  /// What the implementation did without, and why: an instruction that the processor lacks.
+  std::vector<std::string> notes{};
 };
 
 /// One line: implementation, device, schedule, blocks and their source.

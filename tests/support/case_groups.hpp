@@ -13,6 +13,7 @@ Case base(const std::string& name);  ///< what every case starts from
 std::vector<Case> data(bool softmax);
 std::vector<Case> views();
 std::vector<Case> blocks();
+std::vector<Case> pairs();
 std::vector<Case> saturated();
 std::vector<Case> filtered();
 std::vector<Case> streamed();

@@ -219,7 +219,7 @@ std::vector<Case> interpreted(bool softmax) {
     return cases;
   }
   for (const Case& c : kept(types(), [](const Case& c) {
-         return ends_with_any(c.name, {"f16_f16_vh", "f16_f16_hv", "f32_f32_hv"});
+         return ends_with_any(c.name, {"f16_f16_vh", "f16_f16_hv", "f32_f32_hv", "bf16_bf16_vh"});
        })) {
     cases.push_back(c);
   }
@@ -241,6 +241,11 @@ std::vector<Case> interpreted(bool softmax) {
   c.h = 18;
   c.v = 70;
   c.block_sizes = {64, 64, 64};
+  cases.push_back(c);
+  c.name = "two_slices_bf16";
+  c.h = 17;
+  c.x_type = c.w_type = DType::bf16;
+  c.block_sizes = {64, 8, 64};
   cases.push_back(c);
   // Tiles of the vocabulary without a label are left out of the gradients.
   for (const bool accumulate : {false, true}) {
@@ -273,7 +278,7 @@ std::vector<Case> named(const std::vector<Case>& cases, const std::string& name)
 
 std::vector<std::string> linear_groups() {
   if (tiny()) return names_of(interpreted(false));
-  return {"sizes", "types", "options", "data", "views", "blocks", "saturated", "filtered"};
+  return {"sizes", "types", "options", "data", "views", "blocks", "saturated", "filtered", "pairs"};
 }
 
 std::vector<Case> linear_group(const std::string& group) {
@@ -283,6 +288,7 @@ std::vector<Case> linear_group(const std::string& group) {
   if (group == "data") return data(false);
   if (group == "views") return views();
   if (group == "blocks") return blocks();
+  if (group == "pairs") return pairs();
   if (group == "saturated") return saturated();
   if (group == "filtered") return filtered();
   return named(interpreted(false), group);

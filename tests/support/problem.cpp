@@ -73,6 +73,11 @@ void shape_matrices(const Case& c, oracle::Problem& p) {
       add_to_columns(p, [](std::int64_t, std::int64_t) { return -1.0; });
       p.x[index(p.h - 1)] = infinity;
       return;
+    case Data::denormals:
+      // Multiples of the smallest of them, 2^-133.
+      for (std::size_t i = 0; i < p.x.size(); i += 3) p.x[i] = 0x1p-133 * double(i % 127 + 1);
+      for (std::size_t i = 0; i < p.w.size(); i += 5) p.w[i] = -0x1p-133 * double(i % 101 + 1);
+      return;
     case Data::nan_rows:
       if (p.b > 0) p.x[0] = std::nan("");
       if (p.b > 2) p.x[index(2 * p.h)] = infinity;

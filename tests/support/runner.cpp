@@ -11,6 +11,10 @@
 
 #include "tessera/softmax_cross_entropy.hpp"
 
+#ifdef TESSERA_OPENCL
+#include "host/opencl/runtime.hpp"
+#endif
+
 namespace tessera::test {
 namespace lce = linear_cross_entropy;
 namespace sce = softmax_cross_entropy;
@@ -185,11 +189,23 @@ const Expected& expected_of(const Case& c) {
 
 namespace {
 std::optional<Context> context_of_all;
+
+/// TESSERA_TEST_BF16_PAIRS=1: the device multiplies bf16 by pairs, with an emulated instruction.
+bool multiplies_pairs() {
+  const char* text = std::getenv("TESSERA_TEST_BF16_PAIRS");
+  return text != nullptr && std::string(text) == "1";
 }
+}  // namespace
 
 Context& shared_context() {
   if (!context_of_all) {
     context_of_all.emplace(ContextOptions{.warning_handler = [](const std::string&) {}});
+#ifdef TESSERA_OPENCL
+    auto* runtime = opencl::runtime_of(context_of_all->state());
+    if (runtime != nullptr && multiplies_pairs()) {
+      runtime->facts_for_test().bf16_products = opencl::Bf16Products::emulated;
+    }
+#endif
   }
   return *context_of_all;
 }
@@ -265,6 +281,12 @@ bool run_case(Context& context, const std::string& implementation, Pass pass, co
                   : run_linear(context, pass, c, e, arguments, results, c.options, execution);
     EXPECT_EQ(dispatch.implementation, implementation);
     EXPECT_TRUE(dispatch.refused.empty());
+    const bool by_pairs = multiplies_pairs() && implementation == "opencl.cpu" && !c.softmax &&
+                          c.x_type == DType::bf16 && c.w_type == DType::bf16;
+    if (by_pairs && &context == &shared_context() && c.h > 0) {
+      EXPECT_TRUE(std::any_of(dispatch.knobs.begin(), dispatch.knobs.end(),
+                              [](const NamedValue& knob) { return knob.name == "dot_bf16"; }));
+    }
   } catch (const Error& error) {
     // Blocks that are illegal for one implementation may be legal for another.
     const bool illegal_blocks = c.block_sizes && error.code() == ErrorCode::invalid_argument;

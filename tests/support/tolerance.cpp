@@ -15,6 +15,8 @@
 // Mary, SIAM J. Sci. Comput. 41(5), 2019, with lambda = 4 failing in about one of 1e3 sums of worst
 // sign). So  e_bv = 4 sqrt(H + 2) u (|x_b| |w_v| + |bias_v|) |slope| + 4 u |logit| + 2 u cap,
 // where slope = d logit / dz, and the last two terms pay for scale, tanh (5 ulp) and log2(e).
+// Denormals of bf16 may read as 0, and products and sums below 2^-126 become 0 where bf16 is
+// multiplied by pairs: 2^-126 (sqrt(H) (|x_b| + |w_v|) + 2 H) |slope| more.
 //
 // Sums over v. exp2 to 4 ulp and blocked partial sums: relative  s = (8 + sqrt(V)) u  plus the
 // rounding of the argument, 3 u (max - logit) in proportion to p. All this stays first order:
@@ -137,6 +139,8 @@ std::vector<double> logit_errors(const oracle::Problem& p, const oracle::Values&
       if (dot) {
         const double bias = p.bias.empty() ? 0.0 : std::abs(p.bias[index(j)]);
         z = lambda * root(p.h + 2) * u * (x[index(row)] * w[index(j)] + bias);
+        z +=
+            0x1p-126 * (root(p.h) * (x[index(row)] + w[index(j)]) + 2.0 * static_cast<double>(p.h));
       }
       errors[index(row * p.v + j)] = z * slope_of(p.options, logit) + 4.0 * u * std::abs(logit) +
                                      2.0 * u * p.options.logit_soft_cap;

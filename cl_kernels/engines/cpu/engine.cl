@@ -5,11 +5,24 @@
 // split. The numbers are the host's (host/engines/cpu.cpp).
 #include "common/lanes.cl"
 
+#if DOT_BF16
+#include "engines/cpu/dot_bf16.cl"
+#else
+#define WORD float  // what A and B are packed as
+#define WORD_ZERO 0.0f
+#define A_SOURCE float  // what A in place consists of
+#define LANE_WORD lane_f
+#define MULTIPLY_ADD(acc, broadcast, column) acc = fma(broadcast, column, acc);
+#define A_BROADCAST(m, u) (lane_f)(a[(m)*row_step + (u)*A_K_STEP])
+#define A_WHOLE(tile) tile.depth
+#define A_HALF(tile) 0
+#endif
+
 #define C_SPACE global
 #define TILE_N (NV * LANES)
 #define TILE_M tile_m  // a run-time argument: how many rows of A fit the cache depends on depth
 #define FOR_LANE_GROUPS(column) for (int column = 0; column < TILE_N; column += LANES)
-#define ENGINE_K_STEP(depth) h_block
+#define ENGINE_K_STEP(depth) WORDS(h_block)
 #define ENGINE_STRIP MICRO_M
 
 // Steps of k unrolled: addresses become constants, and the few integer instructions that are left fit
@@ -37,7 +50,7 @@
 
 // Two buffers: while one is multiplied the other is loaded, a part before each strip, so that waiting
 // for memory is spread over the multiplications.
-#define A_BUFFER(index) (pack + ((index)&1) * (pack_words / 2))
+#define A_BUFFER(index) ((global WORD*)pack + ((index)&1) * (pack_words / 2))
 #define ENGINE_TURN ++turn;
 #define ENGINE_LOAD_ALL                                                                       \
   if (next.rows > 0) ENGINE_LOAD(0, 1)
@@ -52,7 +65,7 @@
     const int k0 = PART_BEGIN(part, parts);                                                   \
     const int k1 = PART_BEGIN((part) + 1, parts);                                             \
     for (int k = k0; k < k1; ++k) {                                                           \
-      global float* a = A_BUFFER(turn + 1) + (long)k * MICRO_M;                               \
+      global WORD* a = A_BUFFER(turn + 1) + (long)k * MICRO_M;                                \
       int m0 = 0;                                                                             \
       for (; m0 < next.rows && m0 + A_VECTOR_REACH <= readable; m0 += MICRO_M) {              \
         for (int at = 0; at < MICRO_M; at += LANES) {                                         \
@@ -61,7 +74,9 @@
         a += A_STRIP_WORDS(next.depth);                                                       \
       }                                                                                       \
       for (; m0 < next.rows; m0 += MICRO_M) {                                                 \
-        for (int m = 0; m < MICRO_M; ++m) a[m] = m0 + m < next.rows ? A_AT(next, m0 + m, k) : 0.0f; \
+        for (int m = 0; m < MICRO_M; ++m) {                                                   \
+          a[m] = m0 + m < next.rows ? A_AT(next, m0 + m, k) : WORD_ZERO;                      \
+        }                                                                                     \
         a += A_STRIP_WORDS(next.depth);                                                       \
       }                                                                                       \
     }                                                                                         \
@@ -80,12 +95,12 @@
     const int packed = (next.rows - in_place + MICRO_M - 1) / MICRO_M * MICRO_M;              \
     const int m1 = (int)((long)packed * ((part) + 1) / (parts));                              \
     for (int m = (int)((long)packed * (part) / (parts)); m < m1; ++m) {                       \
-      global float* row = A_BUFFER(turn + 1) +                                                \
+      global WORD* row = A_BUFFER(turn + 1) +                                                 \
                           (long)(m / MICRO_M) * A_STRIP_WORDS(next.depth) +                   \
                           (long)(m % MICRO_M) * A_PACKED_ROW_STEP(next.depth);                \
       int k = 0;                                                                              \
       if (in_place + m >= next.rows) {                                                        \
-        for (; k < next.depth; ++k) row[k] = 0.0f;                                            \
+        for (; k < next.depth; ++k) row[k] = WORD_ZERO;                                       \
       } else {                                                                                \
         LOAD_ROW_VECTORS(row, in_place + m)                                                   \
         for (; k < next.depth; ++k) row[k] = A_AT(next, in_place + m, k);                     \
@@ -94,7 +109,7 @@
   }
 #if A_CONTIGUOUS_K
 #define LOAD_ROW_VECTORS(row, m)                                                              \
-  for (; k + LANES <= next.depth; k += LANES) LANE_STORE(A_VECTOR_K(next, m, k), (row) + k);
+  for (; k + LANES <= A_WHOLE(next); k += LANES) LANE_STORE(A_VECTOR_K(next, m, k), (row) + k);
 #else
 #define LOAD_ROW_VECTORS(row, m)
 #endif
@@ -115,7 +130,7 @@
 #define A_LINE (64 / (int)sizeof(ELEMENT(A_TYPE)))
 #define A_PREFETCH_M(k0, k1)                                                                  \
   const int k2 = k1 + (k1 - k0) < next.depth ? k1 + (k1 - k0) : next.depth;                   \
-  for (int k = k1; k < k2; ++k) {                                                             \
+  for (int k = ELEMENTS(k1); k < ELEMENTS(k2); ++k) {                                         \
     for (int m = 0; m < next.rows; m += A_LINE) PREFETCH(A_ADDRESS(next, m, k))               \
   }
 #else
@@ -131,25 +146,25 @@
 #define OUT_PREFETCH(strip, m_all)
 #endif
 
-#define MULTIPLY_STEP(u)                                                                      \
+#define MULTIPLY_STEP(u, A_WORD)                                                              \
   {                                                                                           \
-    lane_f column[NV];                                                                        \
+    LANE_WORD column[NV];                                                                        \
     _Pragma("unroll") for (int n = 0; n < NV; ++n) {                                          \
       column[n] = LANE_LOAD(b + (u)*TILE_N + n * LANES);                                      \
     }                                                                                         \
     _Pragma("unroll") for (int m = 0; m < MICRO_M; ++m) {                                     \
-      const lane_f broadcast = (lane_f)(a[m * row_step + (u)*A_K_STEP]);                      \
+      const LANE_WORD broadcast = A_WORD(m, u);                                               \
       _Pragma("unroll") for (int n = 0; n < NV; ++n) {                                        \
-        acc[(u) % PHASES][m][n] = fma(broadcast, column[n], acc[(u) % PHASES][m][n]);         \
+        MULTIPLY_ADD(acc[(u) % PHASES][m][n], broadcast, column[n])                           \
       }                                                                                       \
     }                                                                                         \
   }
 
-// One register tile over `depth` steps of k. A tile that is narrow has registers left: PHASES sums per
-// element keep the multipliers busy. What C holds is added at the end, so that no multiplication waits
-// for it.
-static inline void multiply_strip(global float* c, int ldc, global const float* a, long row_step,
-                                  global const float* b, int depth, int first) {
+// One register tile over `depth` steps of k, the last of them half a word where `half_word` is 1. A tile
+// that is narrow has registers left: PHASES sums per element keep the multipliers busy. What C holds is
+// added at the end, so that no multiplication waits for it.
+static inline void multiply_strip(global float* c, int ldc, global const A_SOURCE* a, long row_step,
+                                  global const WORD* b, int depth, int half_word, int first) {
   lane_f acc[PHASES][MICRO_M][NV];
 #pragma unroll
   for (int p = 0; p < PHASES; ++p) {
@@ -160,17 +175,23 @@ static inline void multiply_strip(global float* c, int ldc, global const float* 
     }
   }
   int k = 0;
+#if DOT_BF16
+  depth -= half_word;
+#endif
   for (; k + K_UNROLL <= depth; k += K_UNROLL) {
 #pragma unroll
-    for (int u = 0; u < K_UNROLL; ++u) MULTIPLY_STEP(u)
-    a += K_UNROLL * A_K_STEP;
+    for (int u = 0; u < K_UNROLL; ++u) MULTIPLY_STEP(u, A_BROADCAST)
+    a += ELEMENTS(K_UNROLL * A_K_STEP);
     b += K_UNROLL * TILE_N;
   }
   for (; k < depth; ++k) {
-    MULTIPLY_STEP(0)
-    a += A_K_STEP;
+    MULTIPLY_STEP(0, A_BROADCAST)
+    a += ELEMENTS(A_K_STEP);
     b += TILE_N;
   }
+#if DOT_BF16
+  if (half_word) MULTIPLY_STEP(0, A_BROADCAST_HALF)
+#endif
 #pragma unroll
   for (int m = 0; m < MICRO_M; ++m) {
 #pragma unroll
@@ -185,7 +206,7 @@ static inline void multiply_strip(global float* c, int ldc, global const float* 
 
 #ifdef K_KEPT
 // Run by run of the k that are kept; a C that none of them reaches is cleared.
-#define MULTIPLY_STRIP(c, ldc, a, row_step, b, depth, first)                                  \
+#define MULTIPLY_STRIP(c, ldc, a, row_step, b, depth, half_word, first)                       \
   {                                                                                           \
     int clear = first;                                                                        \
     for (int run = 0; run < (depth); run += K_KEPT_STEP) {                                    \
@@ -193,21 +214,24 @@ static inline void multiply_strip(global float* c, int ldc, global const float* 
       while (end < (depth) && K_KEPT(end)) end += K_KEPT_STEP;                                \
       if (end == run) continue;                                                               \
       multiply_strip(c, ldc, (a) + (long)run * A_K_STEP, row_step, (b) + (long)run * TILE_N,  \
-                     (end < (depth) ? end : (depth)) - run, clear);                           \
+                     (end < (depth) ? end : (depth)) - run, 0, clear);                        \
       clear = 0;                                                                              \
       run = end;                                                                              \
     }                                                                                         \
-    if (clear) multiply_strip(c, ldc, a, row_step, b, 0, 1);                                  \
+    if (clear) multiply_strip(c, ldc, a, row_step, b, 0, 0, 1);                               \
   }
 #else
-#define MULTIPLY_STRIP(c, ldc, a, row_step, b, depth, first)                                  \
-  multiply_strip(c, ldc, a, row_step, b, depth, first);
+#define MULTIPLY_STRIP(c, ldc, a, row_step, b, depth, half_word, first)                       \
+  multiply_strip(c, ldc, a, row_step, b, depth, half_word, first);
 #endif
+#define A_PACKED(strip, k_all) \
+  ((global const A_SOURCE*)(A_BUFFER(turn) + (strip)*A_STRIP_WORDS(k_all)))
 
 // c (+)= A * b for all strips of the A of this turn, with a part of the next A loaded before each.
 #if A_IN_PLACE
 #define MULTIPLY_IN_PLACE(c, ldc, b, strip, k_all, first)                                     \
-  MULTIPLY_STRIP(c, ldc, A_POINTER(now, (strip)*MICRO_M), A_ROW_STEP, b, k_all, first)
+  MULTIPLY_STRIP(c, ldc, A_POINTER(now, (strip)*MICRO_M), A_ROW_STEP, (global const WORD*)(b), k_all, \
+                 A_HALF(now), first)
 #else
 #define MULTIPLY_IN_PLACE(c, ldc, b, strip, k_all, first)
 #endif
@@ -222,8 +246,8 @@ static inline void multiply_strip(global float* c, int ldc, global const float* 
       if (strip < first_packed) {                                                             \
         MULTIPLY_IN_PLACE(to, ldc, b, strip, k_all, first)                                    \
       } else {                                                                                \
-        MULTIPLY_STRIP(to, ldc, A_BUFFER(turn) + (strip - first_packed) * A_STRIP_WORDS(k_all), \
-                       A_PACKED_ROW_STEP(k_all), b, k_all, first)                             \
+        MULTIPLY_STRIP(to, ldc, A_PACKED(strip - first_packed, k_all),                        \
+                       ELEMENTS(A_PACKED_ROW_STEP(k_all)), (global const WORD*)(b), k_all, 0, first) \
       }                                                                                       \
     }                                                                                         \
   }

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gates before bf16 is multiplied by pairs, on any machine: where one is closed the call is
+// served by the portable kernels, without a warning and with the reason in its notes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "host/engines/dot_bf16.hpp"
+#include "host/opencl/embedded_kernels.hpp"
+#include "tests/support/runner.hpp"
+
+namespace tessera::test {
+namespace {
+
+using engines::DotBf16;
+using opencl::Bf16Products;
+
+constexpr const char* kernel_file = "engines/cpu/dot_bf16.cl";
+
+class Bf16PairsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!context_.has_device() || !runtime().facts().is_cpu) GTEST_SKIP() << "no OpenCL CPU";
+  }
+  void TearDown() override { opencl::override_embedded_kernel(kernel_file, original_); }
+
+  opencl::Runtime& runtime() { return *opencl::runtime_of(context_.state()); }
+  engines::DotBf16Gates::Verdict verdict(Bf16Products products) {
+    runtime().facts_for_test().bf16_products = products;
+    return engines::DotBf16Gates().verdict(runtime());
+  }
+  /// The kernels' file with another text in place of one.
+  void plant(const std::string& old_text, const std::string& new_text) {
+    std::string text = original_;
+    const auto at = text.find(old_text);
+    ASSERT_NE(at, std::string::npos);
+    opencl::override_embedded_kernel(kernel_file, text.replace(at, old_text.size(), new_text));
+  }
+  /// A forward in bf16 agrees with the oracle; its dispatch.
+  void check_forward(const char* name) {
+    Case c;
+    c.name = std::string("bf16_pairs_gate_") + name;
+    c.b = 21;
+    c.h = 35;
+    c.v = 67;
+    c.x_type = c.w_type = DType::bf16;
+    EXPECT_TRUE(run_case(context_, "opencl.cpu", Pass::value_and_grad, c));
+  }
+  Dispatch planned(DType x, DType w) {
+    const auto shape = [](DType type, const Dims& extents) {
+      return View::host(nullptr, type, extents);
+    };
+    linear_cross_entropy::ExecutionOptions execution;
+    execution.implementation = "opencl.cpu";
+    return linear_cross_entropy::plan(context_, Pass::forward,
+                                      {.x = shape(x, {21, 35}),
+                                       .labels = shape(DType::i32, {21}),
+                                       .w = shape(w, {35, 67})},
+                                      {}, {}, {}, execution)
+        .dispatch;
+  }
+  static bool by_pairs(const Dispatch& dispatch) {
+    return std::any_of(dispatch.knobs.begin(), dispatch.knobs.end(),
+                       [](const NamedValue& knob) { return knob.name == "dot_bf16"; });
+  }
+
+  std::vector<std::string> warnings_;
+  Context context_{
+      {.warning_handler = [this](const std::string& text) { warnings_.push_back(text); }}};
+  const std::string original_ = [] {
+    for (const auto& kernel : opencl::embedded_kernels()) {
+      if (kernel.path == kernel_file) return std::string(kernel.text);
+    }
+    return std::string();
+  }();
+};
+
+TEST_F(Bf16PairsTest, ThisProcessorIsAsked) {
+  const auto found = verdict(Bf16Products::detected);
+  EXPECT_NE(found.dot, DotBf16::emulated);
+  EXPECT_EQ(found.dot == DotBf16::none, !found.reason.empty()) << found.reason;
+#if defined(__x86_64__)
+  if (!__builtin_cpu_supports("avx512bf16")) {
+    EXPECT_EQ(found.reason, "the processor has no bf16 dot product (avx512bf16)");
+  }
+#endif
+  check_forward("detected");
+}
+
+TEST_F(Bf16PairsTest, ADeviceElsewhereIsNotThisProcessor) {
+  runtime().facts_for_test().zero_copy = false;
+  EXPECT_EQ(verdict(Bf16Products::detected).reason, "the device is not the host's processor");
+}
+
+TEST_F(Bf16PairsTest, ACompilerWithoutTheInstructionClosesTheSecondGate) {
+  // Whatever the processor: the text that the instruction needs is taken away.
+  plant("__asm__(\"vdpbf16ps", "there_is_no_such(\"vdpbf16ps");
+  runtime().facts_for_test().native_float_vector = 16;
+  const auto found = verdict(Bf16Products::assumed);
+  EXPECT_EQ(found.dot, DotBf16::none);
+  EXPECT_TRUE(found.reason.starts_with("the driver does not take the instruction")) << found.reason;
+  EXPECT_EQ(found.reason.find('\n'), std::string::npos);
+  check_forward("refused");
+}
+
+TEST_F(Bf16PairsTest, ShortVectorsCloseTheSecondGate) {
+  runtime().facts_for_test().native_float_vector = 8;
+  EXPECT_EQ(verdict(Bf16Products::assumed).dot, DotBf16::none);
+}
+
+TEST_F(Bf16PairsTest, AWrongTileClosesTheThirdGate) {
+  plant("AS_LANE_F(b << 16)", "AS_LANE_F(b & high)");
+  const auto found = verdict(Bf16Products::emulated);
+  EXPECT_EQ(found.dot, DotBf16::none);
+  EXPECT_EQ(found.reason, "a tile that the device computed by pairs is wrong");
+  check_forward("wrong");
+  EXPECT_FALSE(by_pairs(planned(DType::bf16, DType::bf16)));
+}
+
+TEST_F(Bf16PairsTest, TheReasonIsInTheNotes) {
+  plant("#define WORD int", "#error \"a reason\"\n#define WORD int");
+  runtime().facts_for_test().bf16_products = Bf16Products::emulated;
+  const Dispatch dispatch = planned(DType::bf16, DType::bf16);
+  ASSERT_EQ(dispatch.notes.size(), 1u);
+  EXPECT_TRUE(dispatch.notes[0].starts_with("bf16 is widened to f32: ")) << dispatch.notes[0];
+  EXPECT_TRUE(dispatch.warnings.empty());
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(Bf16PairsTest, TwoOperandsInBf16AndNoOthers) {
+  ASSERT_EQ(verdict(Bf16Products::emulated).reason, "");
+  EXPECT_TRUE(by_pairs(planned(DType::bf16, DType::bf16)));
+  EXPECT_TRUE(planned(DType::bf16, DType::bf16).notes.empty());
+  // An f32 operand is never rounded.
+  for (const DType other : {DType::f32, DType::f16}) {
+    EXPECT_FALSE(by_pairs(planned(other, DType::bf16)));
+    EXPECT_FALSE(by_pairs(planned(DType::bf16, other)));
+    EXPECT_FALSE(by_pairs(planned(other, other)));
+    EXPECT_TRUE(planned(other, DType::bf16).notes.empty());
+  }
+  check_forward("emulated");
+}
+
+}  // namespace
+}  // namespace tessera::test
