@@ -26,8 +26,12 @@
 #define ENGINE_STRIP MICRO_M
 
 // Steps of k unrolled: addresses become constants, and the few integer instructions that are left fit
-// beside the multiplications.
+// beside the multiplications. (Emulated instructions are long: two are enough for steps and a rest.)
+#if DOT_BF16 == 2
+#define K_UNROLL 2
+#else
 #define K_UNROLL 8
+#endif
 
 // Rows of A come in strips of MICRO_M. Where A_IN_PLACE says so, whole strips are read where they
 // lie. What is not is packed: contiguous along k, a strip keeps its rows apart
