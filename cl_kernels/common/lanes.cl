@@ -96,6 +96,9 @@ static inline void lane_transpose(lane_f* rows) {
 }
 #endif
 
+// Elements of the whole vectors that hold so many.
+#define WHOLE_VECTORS(elements) (((elements) + LANES - 1) / LANES * LANES)
+
 #define LOG2E 1.44269504088896340736f
 
 // 2^f for |f| <= 1/2, relative error below 1e-7: minimax polynomial of degree 6, Horner with fma.

@@ -89,7 +89,7 @@ static inline void tile_advance(logit_tile* t, int groups, long v_count, long v_
   next.v = next.slice * v_block;                                                             \
   next.k = 0;                                                                                \
   tile_extents(&next, v_count, v_block, slices, TILE_M, H_WORDS, ENGINE_K_STEP(h_count));    \
-  ENGINE_LOAD_ALL
+  LOAD_FIRST_TILE
 #define NEXT_TILE                                                                            \
   ENGINE_TURN                                                                                \
   now = next;                                                                                \
@@ -102,8 +102,18 @@ static inline void tile_advance(logit_tile* t, int groups, long v_count, long v_
   (tile_c + (TILES_OF_GROUP > 1 ? (panel)-panel_begin : 0) * ENGINE_TILE_WORDS)
 #define TILE_COMPLETE (now.k + now.depth == H_WORDS)
 // One panel of tokens, of those up to `end`, meets this turn's A.
+#if ALONG_K
+#include "engines/cpu/along_k.cl"
+#define LOAD_FIRST_TILE
+#define MULTIPLY_PANEL(panel_c, panel, end)                                                   \
+  ENGINE_MULTIPLY_ALONG_K(                                                                    \
+      panel_c, x_base + x_offset + ((long)(panel)*WHOLE_VECTORS(h_count) + now.k) * TILE_N,   \
+      now.rows, now.depth, now.k == 0)
+#else
+#define LOAD_FIRST_TILE ENGINE_LOAD_ALL
 #define MULTIPLY_PANEL(panel_c, panel, end)                                                   \
   ENGINE_MULTIPLY(panel_c, TILE_N, x_base + x_offset + ((long)(panel)*H_WORDS + now.k) * TILE_N, \
                   now.rows, now.depth, now.k == 0, (panel)-panel_begin, (end)-panel_begin)
+#endif
 
 #endif

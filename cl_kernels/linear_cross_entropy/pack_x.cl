@@ -28,11 +28,29 @@ static inline long row_start(long i, long count, long x_offset, const row_geomet
 #if X_PAIRS
 #include "linear_cross_entropy/pack_pairs.cl"
 #else
-// For x w: [panel of TILE_N rows][h][TILE_N]. Work-item (h / H_STEP, panel).
+// For x w: [panel of TILE_N rows][h][TILE_N], or with ALONG_K [panel][h / LANES][TILE_N][LANES]. Work-item
+// (h / H_STEP, panel).
 kernel void pack_rows(X_ARGUMENTS, global float* out, long out_offset, long h_count) {
   const long h0 = (long)get_global_id(0) * H_STEP;
   const long h1 = h0 + H_STEP < h_count ? h0 + H_STEP : h_count;
   const long panel = get_global_id(1);
+#if ALONG_K
+  for (int n = 0; n < TILE_N; ++n) {
+    const long start = ROW_START(chunk_begin + panel * TILE_N + n);
+    if (start == ROW_ELSEWHERE) continue;
+    global float* to = out + out_offset + panel * WHOLE_VECTORS(h_count) * TILE_N + n * LANES;
+    long h = h0;
+#if LANES > 1 && X_CONTIGUOUS
+    for (; start >= 0 && h + LANES <= h1; h += LANES) {
+      LANE_STORE(LANE_LOAD_TYPE(X_TYPE, x + start + h), to + h * TILE_N);
+    }
+#endif
+    for (; h < h1; ++h) {
+      to[h / LANES * LANES * TILE_N + h % LANES] =
+          start < 0 ? 0.0f : LOAD(X_TYPE, x, start + h * x_h_stride);
+    }
+  }
+#else
   global float* to = out + out_offset + panel * h_count * TILE_N;
   for (int n0 = 0; n0 < TILE_N; n0 += LANES) {
     long start[LANES];
@@ -61,6 +79,7 @@ kernel void pack_rows(X_ARGUMENTS, global float* out, long out_offset, long h_co
       }
     }
   }
+#endif
 }
 #endif
 

@@ -28,6 +28,7 @@ class CpuEngine final : public Engine {
     vectors_ = lanes_ == 16 ? 4 : 2;
     std::int64_t phases = 1;
     narrow_ = rows <= lanes_;
+    while (few_ < std::min(rows, lanes_)) few_ *= 2;
     // Few tokens: one vector of them, and several sums per element, so that no lane multiplies
     // padding and w, which nobody reads twice, sets the pace. (More rows instead would be more rows
     // than the first-level cache has ways, where they lie a power of two apart.)
@@ -87,6 +88,9 @@ class CpuEngine final : public Engine {
     const std::int64_t parallel = groups(strips);
     return std::min(strips, round_up(std::max<std::int64_t>(1, ceil_div(rows, tile_m)), parallel));
   }
+  std::int64_t tokens_along_k(DType type) const override {
+    return narrow_ && type != DType::f32 && !multiplies_pairs() ? few_ : 0;
+  }
   bool reads_in_place(DType type) const override { return type == DType::f32; }
   std::int64_t tile_n() const override { return lanes_ * vectors_; }
   std::int64_t lanes() const override { return lanes_; }
@@ -124,6 +128,7 @@ class CpuEngine final : public Engine {
   std::int64_t lanes_ = 8;
   std::int64_t vectors_ = 2;
   bool narrow_ = false;
+  std::int64_t few_ = 1;  ///< tokens, up to a power of two, where they are few
   std::string options_;
 };
 

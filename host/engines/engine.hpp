@@ -84,6 +84,9 @@ class Engine {
                       std::int64_t thrift) const = 0;
   /// Steps of at most `tile_m` rows that the groups divide these rows into, all about equal.
   virtual std::int64_t step_count(std::int64_t rows, std::int64_t tile_m) const = 0;
+  /// For how many tokens products with a w of this type that is contiguous along H run along H, in
+  /// whole vectors (ALONG_K of cl_kernels/engines/cpu/along_k.cl); 0: they do not.
+  virtual std::int64_t tokens_along_k(DType) const { return 0; }
   /// Whether an A of this type that is contiguous along its depth is read in place, in products
   /// with f32. (By pairs it always is.)
   virtual bool reads_in_place(DType type) const = 0;

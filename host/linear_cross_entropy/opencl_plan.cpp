@@ -162,6 +162,10 @@ int layout_of(const View& w) {
   return layout_strided;
 }
 
+std::int64_t along_k(const Request& request, const engines::Engine& engine) {
+  return layout_of(request.w) == layout_vh ? engine.tokens_along_k(request.w.dtype()) : 0;
+}
+
 std::int64_t stored_columns(const MutableView& grad_w, const engines::Engine& engine) {
   if (!grad_w || layout_of(grad_w) != layout_hv) return 1;
   return engine.tile_n() * 4 / static_cast<std::int64_t>(size_of(grad_w.dtype()));
@@ -185,7 +189,8 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   const auto& g = r.gradients;
   const bool grads = r.loss.wants_gradients();
   Regions w;
-  w.packed_rows = s.chunk_rows * engine.words(r.h);
+  w.packed_rows = s.chunk_rows * (along_k(r, engine) > 0 ? round_up(r.h, engine.lanes())
+                                                         : engine.words(r.h));
   if (r.loss.wants_values()) w.stats = s.slices * 8 * s.chunk_rows;
   std::int64_t groups = engine.groups(s.slices);
   if (grads && !s.stored_logits) {

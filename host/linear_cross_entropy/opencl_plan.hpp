@@ -64,6 +64,9 @@ int layout_of(const View& w);
 /// [V, H], where every column has its own. STORED_COLUMNS of operands.cl.
 std::int64_t stored_columns(const MutableView& grad_w, const engines::Engine& engine);
 
+/// Engine::tokens_along_k of this request's w.
+std::int64_t along_k(const Request& request, const engines::Engine& engine);
+
 /// What a schedule may take.
 struct Limits {
   std::int64_t words;       ///< of all scratch

@@ -30,24 +30,26 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
 
   const std::string copy =
       fmt::format("-DTILE_N={} -DH_STEP={} ", engine.tile_n(), engine.h_step());
+  const std::int64_t tokens = along_k(r, engine);
+  const std::string along = tokens > 0 ? fmt::format(" -DALONG_K={}", tokens) : "";
   Programs p;
   const bool x_contiguous = r.x.strides()[r.x.rank() - 1] == 1;
   p.pack_x = {"linear_cross_entropy/pack_x.cl",
               fmt::format("{} -DTILE_N={} -DH_STEP={} -DPANEL_STEP={} {} -DX_CONTIGUOUS={}{}",
                           lanes_option(engine), engine.tile_n(), engine.h_step(), panel_step,
                           engines::type_option("X_TYPE", r.x.dtype()), x_contiguous ? 1 : 0,
-                          engine.multiplies_pairs() ? " -DX_PAIRS=1" : "")};
+                          engine.multiplies_pairs() ? " -DX_PAIRS=1" : along)};
   const auto& g = r.gradients;
   const std::string stored =
       s.logits_in_grad_w ? fmt::format(" -DSTORED_COLUMNS={}", stored_columns(g.grad_w, engine))
                          : "";
   p.forward = {"linear_cross_entropy/forward.cl",
-               shape + pairs + w + columns + statistics_options +
+               shape + pairs + along + w + columns + statistics_options +
                    fmt::format(" -DSTORE_LOGITS={} -DSTATISTICS={}", s.stored_logits ? 1 : 0,
                                r.loss.wants_values() ? 1 : 0) +
                    stored};
   p.gradient = {"linear_cross_entropy/gradient.cl",
-                shape + pairs + w + columns +
+                shape + pairs + along + w + columns +
                     fmt::format(" -DCLASS_GRADIENT={}", o.label_smoothing != 0.0f ? 1 : 0) +
                     stored};
   const std::string filter =

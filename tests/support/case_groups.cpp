@@ -250,6 +250,22 @@ std::vector<Case> blocks() {
     c.workspace_bytes = std::size_t{3} << 20;
     cases.push_back(c);
   }
+  // As few tokens as one vector has lanes, which 16-bit weights meet along H: a tail of H, a step of H
+  // in part, padding.
+  for (const DType type : {DType::bf16, DType::f16}) {
+    for (const std::int64_t b : {1, 2, 3, 8}) {
+      c.name = "blocks_few_tokens_" + std::to_string(b) + "_" + to_string(type);
+      c.b = b;
+      c.h = 1061;
+      c.v = 301;
+      c.x_type = b == 2 ? DType::f32 : type;
+      c.w_type = type;
+      c.labels = Labels::uniform;
+      c.workspace_bytes.reset();
+      cases.push_back(c);
+    }
+  }
+  c.labels = Labels::some_ignored;
   // As few tokens as grad_w has room to keep the logits of, all at once and in chunks of rows.
   for (const DType type : floats) {
     for (const char* size : {"", "_in_chunks"}) {

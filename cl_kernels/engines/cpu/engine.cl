@@ -22,7 +22,11 @@
 #define TILE_N (NV * LANES)
 #define TILE_M tile_m  // a run-time argument: how many rows of A fit the cache depends on depth
 #define FOR_LANE_GROUPS(column) for (int column = 0; column < TILE_N; column += LANES)
+#if ALONG_K
+#define ENGINE_K_STEP(depth) WHOLE_VECTORS(h_block)
+#else
 #define ENGINE_K_STEP(depth) WORDS(h_block)
+#endif
 #define ENGINE_STRIP MICRO_M
 
 // Steps of k unrolled: addresses become constants, and the few integer instructions that are left fit

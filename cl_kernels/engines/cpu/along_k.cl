@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// C (+)= A * B for few tokens and an A of 16 bits that is contiguous along k: each vector of A is
+// widened once, where it is used, and the lanes run along k instead of across tokens. Nothing is packed,
+// so what a core can widen and multiply keeps up with what it can read.
+//
+// B is [k / LANES][TILE_N][LANES] here, so that all addresses of a step are constants apart, and starts at
+// a multiple of LANES; its last step may be in part.
+#ifndef TESSERA_ALONG_K_CL
+#define TESSERA_ALONG_K_CL
+
+#include "common/lanes.cl"
+
+#define B_ALONG_K(b, n, k) (b)[((k) / LANES * TILE_N + (n)) * LANES + (k) % LANES]
+// Vectors of A in a line of 64 bytes.
+#define ALONG_K_LINE (64 / (LANES * (int)sizeof(ELEMENT(A_TYPE))))
+
+// ALONG_K tokens (a power of two, LANES at most; the rest of a panel is padding) have LANES sums between
+// them, so that no multiplication waits for the one before. The total of each token, in its lane.
+static inline lane_f token_sums(lane_f* sums) {
+#pragma unroll
+  for (int i = ALONG_K; i < LANES; ++i) {
+    sums[i % ALONG_K] += sums[i];
+    sums[i] = (lane_f)(0.0f);
+  }
+  lane_transpose(sums);
+  lane_f total = sums[0];
+#pragma unroll
+  for (int i = 1; i < LANES; ++i) total += sums[i];
+  return total;
+}
+
+#define A_WIDENED(at) LANE_LOAD_TYPE(A_TYPE, at)
+#define ADD_PRODUCTS(at)                                                                      \
+  {                                                                                           \
+    const lane_f a = A_WIDENED(row + (at));                                                   \
+    const int of_phase = (at) / LANES * ALONG_K % LANES;                                      \
+    _Pragma("unroll") for (int n = 0; n < ALONG_K; ++n) {                                     \
+      sum[of_phase + n] =                                                                     \
+          fma(a, LANE_LOAD(columns + (at)*TILE_N + n * LANES), sum[of_phase + n]);            \
+    }                                                                                         \
+  }
+
+// The same rows of the next turn are asked for meanwhile: pieces of k are too short for the hardware to
+// run ahead.
+#define ENGINE_MULTIPLY_ALONG_K(c, b, m_all, k_all, first)                                    \
+  for (int m = 0; m < (m_all); ++m) {                                                         \
+    global const ELEMENT(A_TYPE)* row = A_ADDRESS(now, m, 0);                                 \
+    global const ELEMENT(A_TYPE)* ahead = A_ADDRESS(next, m, 0);                              \
+    const int ahead_end = m < next.rows ? next.depth : 0;                                     \
+    global const float* columns = (b);                                                        \
+    lane_f sum[LANES];                                                                        \
+    _Pragma("unroll") for (int n = 0; n < LANES; ++n) sum[n] = (lane_f)(0.0f);                \
+    int k = 0;                                                                                \
+    for (; k + LANES * ALONG_K_LINE <= (k_all); k += LANES * ALONG_K_LINE) {                  \
+      if (k < ahead_end) PREFETCH(ahead + k)                                                  \
+      _Pragma("unroll") for (int i = 0; i < LANES * ALONG_K_LINE; i += LANES) ADD_PRODUCTS(i) \
+      row += LANES * ALONG_K_LINE;                                                            \
+      columns += LANES * ALONG_K_LINE * TILE_N;                                               \
+    }                                                                                         \
+    for (; k + LANES <= (k_all); k += LANES) {                                                \
+      ADD_PRODUCTS(0)                                                                         \
+      row += LANES;                                                                           \
+      columns += LANES * TILE_N;                                                              \
+    }                                                                                         \
+    lane_f total = token_sums(sum);                                                           \
+    for (; k < (k_all); ++k) {                                                                \
+      float column[LANES];                                                                    \
+      for (int n = 0; n < LANES; ++n) column[n] = B_ALONG_K(b, n, k);                         \
+      total = fma((lane_f)(A_AT(now, m, k)), LANE_LOAD(column), total);                       \
+    }                                                                                         \
+    global float* to = (c) + (long)m * TILE_N;                                                \
+    LANE_STORE((first) ? total : total + LANE_LOAD(to), to);                                  \
+  }
+
+#endif
