@@ -109,8 +109,8 @@ struct Probe {
 };
 
 /// One tile by the device, with the inner loop of `options`.
-std::vector<float> compute(opencl::Runtime& runtime, const std::string& options,
-                           const Probe& probe) {
+std::vector<float> compute(opencl::Runtime& runtime, const std::string& options, const Probe& probe,
+                           std::vector<cl::Buffer>& buffers) {
   auto kernel = runtime.programs().kernel({"engines/cpu/probe_bf16.cl", options}, "probe");
   const auto& context = runtime.context();
   const auto buffer = [&](const void* data, std::size_t bytes) {
@@ -127,6 +127,7 @@ std::vector<float> compute(opencl::Runtime& runtime, const std::string& options,
                             std::numeric_limits<float>::quiet_NaN());
   const std::size_t bytes = result.size() * sizeof(float);
   const cl::Buffer c = buffer(result.data(), bytes);
+  buffers = {a, b, c};
   const auto checked = [&](cl_int status, const char* function) {
     opencl::check(status, function, runtime.info().name, "probing bf16 products");
   };
@@ -150,7 +151,7 @@ std::vector<float> compute(opencl::Runtime& runtime, const std::string& options,
   return result;
 }
 
-DotBf16Gates::Verdict pass_gates(opencl::Runtime& runtime) {
+DotBf16Gates::Verdict pass_gates(opencl::Runtime& runtime, std::vector<cl::Buffer>& buffers) {
   const auto& facts = runtime.facts();
   using opencl::Bf16Products;
   const bool emulated = facts.bf16_products == Bf16Products::emulated;
@@ -168,7 +169,7 @@ DotBf16Gates::Verdict pass_gates(opencl::Runtime& runtime) {
     const auto engine = make_cpu_engine(facts, std::int64_t{1} << 31, dot);
     const Probe probe(static_cast<int>(engine->row_padding()), static_cast<int>(engine->tile_n()));
     const auto options = engine->options() + engine->pair_options();
-    if (!probe.agrees(compute(runtime, options, probe))) {
+    if (!probe.agrees(compute(runtime, options, probe, buffers))) {
       return {DotBf16::none, "a tile that the device computed by pairs is wrong"};
     }
   } catch (const Error& error) {
@@ -186,7 +187,7 @@ DotBf16Gates::Verdict DotBf16Gates::verdict(opencl::Runtime& runtime) {
   // Facts change in tests alone, which pretend to have another device.
   if (!known_ || facts_ != runtime.facts()) {
     facts_ = runtime.facts();
-    known_ = pass_gates(runtime);
+    known_ = pass_gates(runtime, buffers_);
   }
   return *known_;
 }

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "host/engines/engine.hpp"
 #include "host/opencl/runtime.hpp"
@@ -26,6 +27,8 @@ class DotBf16Gates {
   std::mutex mutex_;
   std::optional<Verdict> known_;
   opencl::DeviceFacts facts_;  ///< of the device that it is for
+  /// Of the tile, a few KiB. Oclgrind takes what it knows of a released buffer for the next one.
+  std::vector<cl::Buffer> buffers_;
 };
 
 }  // namespace tessera::engines
