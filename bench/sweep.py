@@ -160,6 +160,7 @@ def rows_of(data):
                     "v": int(p["v"]), **{k: row[k] for k in sweep_plots.FIGURES}}
             if data["sweep"] == "filter":  # of eps 0 nothing is compared
                 line.update({k: row.get(k, 0.0) for k in sweep_plots.FILTER_FIGURES})
+                line["filter_time"] = row.get("filter_time", 1.0)
             # What the machine could have multiplied in the time of a call: unlike the time, it can
             # be compared between runs of a machine whose speed drifts.
             line["peak_flops_of_call"] = row["flops"] / row["fraction_of_bracket"]

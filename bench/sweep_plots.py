@@ -31,7 +31,7 @@ TABLES = {
                   ("of peak at that moment", "fraction_of_bracket", ".1%"),
                   ("time / both", "time_of_first", ".2f")],
     "filter": [("median ms", "milliseconds", ".2f"), ("spread", "spread", ".1%"),
-               ("time / eps 0", "time_of_first", ".2f"),
+               ("time / eps 0 in turns", "filter_time", ".2f"),
                ("grad_x off, of its norm", "grad_x_filter_norm", ".1e"),
                ("at most", "grad_x_filter_max", ".1e"),
                ("grad_w off, of its norm", "grad_w_filter_norm", ".1e"),
@@ -122,7 +122,7 @@ def draw(data, rows, path):
         top.axhline(0.7, color="black", linestyle="--", linewidth=0.8, label="0.7 of both")
         top.set_ylabel("time / time of both gradients")
     elif sweep == "filter":
-        bars(top, rows, "time_of_first", "eps")
+        bars(top, rows, "filter_time", "eps")
         top.set_ylabel("time / time without a filter")
     elif sweep == "small":
         lines(top, rows, "fraction_of_read")
