@@ -37,16 +37,26 @@ typedef LANE_CAT(int) lane_i;
 #if LANES > 1
 #if LANES == 16
 #define LANE_LOAD_PAIRS(p) (int16)(as_int8(vload16(0, (p))), as_int8(vload16(1, (p))))
+#define LANE_STORE_PAIRS(v, p)          \
+  {                                     \
+    vstore16(as_ushort16((v).lo), 0, p); \
+    vstore16(as_ushort16((v).hi), 1, p); \
+  }
 #elif LANES == 8
 #define LANE_LOAD_PAIRS(p) as_int8(vload16(0, (p)))
+#define LANE_STORE_PAIRS(v, p) vstore16(as_ushort16(v), 0, p)
 #else
 #define LANE_LOAD_PAIRS(p) as_int4(vload8(0, (p)))
+#define LANE_STORE_PAIRS(v, p) vstore8(as_ushort8(v), 0, p)
 #endif
 static inline lane_i lane_join_pairs(global const ushort* low, global const ushort* high,
                                      int has_high) {
   const lane_i pairs = LANE_CAT(convert_int)(LANE_LOAD(low));
   return has_high ? pairs | LANE_CAT(convert_int)(LANE_LOAD(high)) << 16 : pairs;
 }
+#else
+#define LANE_LOAD_PAIRS(p) as_int(vload2(0, (p)))
+#define LANE_STORE_PAIRS(v, p) vstore2(as_ushort2(v), 0, p)
 #endif
 
 // STORE_<TYPE> of common/types.cl, lane by lane.

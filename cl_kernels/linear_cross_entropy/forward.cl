@@ -85,9 +85,9 @@ kernel __attribute__((reqd_work_group_size(GROUP_SIZE, 1, 1))) void forward(
 #if STORE_LOGITS
       // After both passes, so that whole lines are written at once.
       for (int m = 0; m < now.rows; ++m) {
-        global float* kept = STORED_AT((long)panel, now.v + m);
+        global ushort* kept = STORED_AT((long)panel, now.v + m);
         FOR_LANE_GROUPS(column) {
-          LANE_STORE(LANE_LOAD(panel_c + m * TILE_N + column), kept + column);
+          STORED_STORE(LANE_LOAD(panel_c + m * TILE_N + column), kept, column);
         }
       }
 #endif

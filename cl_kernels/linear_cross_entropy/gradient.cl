@@ -70,7 +70,7 @@ kernel void gradient_of_stored(COLUMN_ARGUMENTS, global const int* labels, long 
   const long counted = (long)info[info_offset + INFO_COUNT] - chunk_begin;
   for (long v = v_begin; v < v_end; ++v) {
     for (int panel = 0; panel < panels; ++panel) {
-      global const float* logits = STORED_AT((long)panel, v);
+      global const ushort* logits = STORED_AT((long)panel, v);
       global float* to = dz + dz_offset + ((long)panel * dz_columns + v) * TILE_N;
       for (int column = (int)get_global_id(0) * LANES; column < TILE_N; column += step) {
         const int row = panel * TILE_N + column;
@@ -81,7 +81,7 @@ kernel void gradient_of_stored(COLUMN_ARGUMENTS, global const int* labels, long 
         const lane_i label = LANE_LOAD(labels + labels_offset + chunk_begin + row);
         lane_row r;
         load_lane_row(&r, coefficients + coefficients_offset, ld, row);
-        const lane_f logit = LANE_LOAD(logits + column);
+        const lane_f logit = STORED_LOAD(logits, column);
         const lane_f g = lane_dlogit(logit, label == (lane_i)((int)(v_base + v)),
                                      (lane_f)(CLASS_AT(v_base + v)), &r);
         LANE_STORE(lane_dz(g, logit, scale, cap), to + column);

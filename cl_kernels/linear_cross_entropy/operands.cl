@@ -37,7 +37,8 @@
       global const ELEMENT(CLASS_TYPE) * class_weight, long class_offset, long class_stride
 
 // Logits that forward keeps for gradients: TILE_N tokens side by side, columns and panels of tokens any
-// strides apart (in f32). In bytes, since they may lie in memory of 16-bit elements. Where a row of that
+// strides apart, counted in 16 bits, because they may lie in memory of such elements, and begin where
+// any of them does (STORED_HALVES: they are then read and written as pairs of those). Where a row of that
 // memory is the vocabulary's, STORED_COLUMNS columns have rows of their own in it, each as wide as they
 // are together, and the columns after them lie beside them.
 #ifndef STORED_COLUMNS
@@ -45,12 +46,20 @@
 #endif
 #define STORED_ARGUMENTS \
   global uchar *stored, long stored_bytes, long stored_panel_stride, long stored_v_stride
-#define STORED_BASE(panel) ((global float*)(stored + stored_bytes) + (panel)*stored_panel_stride)
+#define STORED_BASE(panel) ((global ushort*)(stored + stored_bytes) + (panel)*stored_panel_stride)
 #if STORED_COLUMNS == 1
 #define STORED_AT(panel, v) (STORED_BASE(panel) + (v)*stored_v_stride)
 #else
 #define STORED_AT(panel, v)                                                              \
-  (STORED_BASE(panel) + (v) / STORED_COLUMNS * TILE_N + (v) % STORED_COLUMNS * stored_v_stride)
+  (STORED_BASE(panel) + (v) / STORED_COLUMNS * 2 * TILE_N + (v) % STORED_COLUMNS * stored_v_stride)
+#endif
+// The lanes from token `column` on, of what STORED_AT found.
+#if STORED_HALVES
+#define STORED_LOAD(at, column) AS_LANE_F(LANE_LOAD_PAIRS((at) + 2 * (column)))
+#define STORED_STORE(value, at, column) LANE_STORE_PAIRS(AS_LANE_I(value), (at) + 2 * (column))
+#else
+#define STORED_LOAD(at, column) LANE_LOAD((global const float*)(at) + (column))
+#define STORED_STORE(value, at, column) LANE_STORE(value, (global float*)(at) + (column))
 #endif
 
 // Rows that `steps` steps divide between them, in whole strips, none with more than one strip more than

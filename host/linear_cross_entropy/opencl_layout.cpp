@@ -99,15 +99,15 @@ Run::Stored Run::stored(const Chunk& chunk, const Piece& piece, std::int64_t beg
     const auto size = static_cast<std::int64_t>(size_of(piece.grad_w.dtype));
     const std::int64_t columns = stored_columns(request_.gradients.grad_w, engine_);
     result.memory = piece.grad_w;
-    result.v_stride = piece.grad_w.strides[columns > 1 ? 0 : 1] * size / 4;
-    result.panel_stride = columns > 1 ? columns * result.v_stride : tile_n_;
+    result.v_stride = piece.grad_w.strides[columns > 1 ? 0 : 1] * size / 2;
+    result.panel_stride = columns > 1 ? columns * result.v_stride : 2 * tile_n_;
     result.memory.offset = (piece.grad_w.offset + begin * piece.grad_w.strides[1]) * size +
-                           chunk.begin / tile_n_ * result.panel_stride * 4;
+                           chunk.begin / tile_n_ * result.panel_stride * 2;
     return result;
   }
   result.memory = dz_;
-  result.v_stride = tile_n_;
-  result.panel_stride = piece.count * tile_n_;
+  result.v_stride = 2 * tile_n_;
+  result.panel_stride = 2 * piece.count * tile_n_;
   result.memory.offset =
       (dz_.offset + chunk.rows * piece.begin + (begin - piece.begin) * tile_n_) * 4;
   return result;

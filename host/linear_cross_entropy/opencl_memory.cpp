@@ -80,7 +80,7 @@ Memory::Words Memory::key_of(const Request& r) {
   const auto& options = l.options;
   const auto& e = r.execution;
   add(l.pass, l.b, l.v, l.v_total, l.is_shard, r.h, g.accumulate, options.reduction,
-      options.vocab_offset, options.vocab_size_total, counted_rows(l), serves_as_f32(g.grad_w));
+      options.vocab_offset, options.vocab_size_total, counted_rows(l), kernels_can_read(g.grad_w));
   if (e.block_sizes) {
     add(e.block_sizes->b_block_size, e.block_sizes->h_block_size, e.block_sizes->v_block_size);
   }

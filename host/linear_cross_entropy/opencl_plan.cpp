@@ -66,8 +66,7 @@ void check_blocks(const BlockSizes& blocks, const engines::Engine& engine) {
 /// Tokens whose logits fit where grad_w will be: H elements a column, f32 logits of every token.
 /// Such memory costs nothing, is as large as the logits of H tokens, and is written over only when
 /// they have been used. 0 where it cannot serve: its columns (or rows, as [H, V], in whole blocks
-/// of columns) must lie apart and aligned to f32, be readable, and hold nothing that the call still
-/// needs.
+/// of columns) must lie apart, be readable, and hold nothing that the call still needs.
 std::int64_t tokens_in_grad_w(const Request& r, const engines::Engine& engine,
                               const opencl::DeviceFacts& facts, std::int64_t v_piece) {
   const auto& out = r.gradients.grad_w;
@@ -77,8 +76,8 @@ std::int64_t tokens_in_grad_w(const Request& r, const engines::Engine& engine,
   if (layout == layout_strided || r.h < 2) return 0;
   const bool by_columns = layout == layout_vh;
   const std::int64_t apart = out.strides()[by_columns ? 1 : 0];
-  if (apart < (by_columns ? r.h : r.loss.v) || apart * size % 4 != 0) return 0;
-  if (r.loss.v % stored_columns(out, engine) != 0 || !serves_as_f32(out)) return 0;
+  if (apart < (by_columns ? r.h : r.loss.v) || !kernels_can_read(out)) return 0;
+  if (r.loss.v % stored_columns(out, engine) != 0) return 0;
   return r.h * size / 4 / engine.tile_n() * engine.tile_n();
 }
 
@@ -146,14 +145,14 @@ bool filters_gradients(const Request& r) {
   return r.execution.gradient_filter_eps > 0.0f && (r.gradients.grad_x || r.gradients.grad_w);
 }
 
-bool serves_as_f32(const MutableView& view) {
+bool kernels_can_read(const MutableView& view) {
   if (!view) return false;
-  if (!view.is_device()) return reinterpret_cast<std::uintptr_t>(view.host_data()) % 4 == 0;
+  if (!view.is_device()) return true;
   cl_mem_flags flags = 0;
   opencl::check(
       clGetMemObjectInfo(view.device_memory(), CL_MEM_FLAGS, sizeof(flags), &flags, nullptr),
       "clGetMemObjectInfo", "the device of grad_w");
-  return view.byte_offset() % 4 == 0 && (flags & CL_MEM_WRITE_ONLY) == 0;
+  return (flags & CL_MEM_WRITE_ONLY) == 0;
 }
 
 int layout_of(const View& w) {

@@ -52,8 +52,8 @@ struct Schedule {
 /// Rows that count: known where the labels are in host memory, else all.
 std::int64_t counted_rows(const loss::LossRequest& request);
 
-/// Whether kernels can keep f32 in the memory of an output, until they write it: aligned, readable.
-bool serves_as_f32(const MutableView& view);
+/// Whether an output is memory that kernels may also read.
+bool kernels_can_read(const MutableView& view);
 
 /// W_VH, W_HV and W_STRIDED of cl_kernels/linear_cross_entropy/operands.cl: which index of w [H, V]
 /// is contiguous. An axis of extent 1 may have any stride.

@@ -41,7 +41,9 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
                           engine.multiplies_pairs() ? " -DX_PAIRS=1" : along)};
   const auto& g = r.gradients;
   const std::string stored =
-      s.logits_in_grad_w ? fmt::format(" -DSTORED_COLUMNS={}", stored_columns(g.grad_w, engine))
+      s.logits_in_grad_w ? fmt::format(" -DSTORED_COLUMNS={} -DSTORED_HALVES={}",
+                                       stored_columns(g.grad_w, engine),
+                                       size_of(g.grad_w.dtype()) == 2 ? 1 : 0)
                          : "";
   p.forward = {"linear_cross_entropy/forward.cl",
                shape + pairs + along + w + columns + statistics_options +

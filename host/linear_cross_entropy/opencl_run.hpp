@@ -52,7 +52,7 @@ class Run {
   /// Logits that forward keeps, from some panel and column on: STORED_ARGUMENTS of operands.cl.
   struct Stored {
     opencl::Binding memory{};  ///< offset in bytes
-    std::int64_t panel_stride = 0, v_stride = 0;  ///< in words
+    std::int64_t panel_stride = 0, v_stride = 0;  ///< in 16 bits
   };
   Stored stored(const Chunk& chunk, const Piece& piece, std::int64_t begin) const;
 
