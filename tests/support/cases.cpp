@@ -245,7 +245,7 @@ std::vector<Case> interpreted(bool softmax) {
   c.name = "two_slices_bf16";
   c.h = 17;
   c.x_type = c.w_type = DType::bf16;
-  c.block_sizes = {64, 8, 64};
+  c.block_sizes = {64, 16, 64};
   cases.push_back(c);
   // Tiles of the vocabulary without a label are left out of the gradients.
   for (const bool accumulate : {false, true}) {
