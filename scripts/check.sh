@@ -43,7 +43,7 @@ install_intel_runtime() {
   local folder="$root/build/tools/intel"
   if [ ! -e "$folder/vendors/intel.icd" ]; then
     rm -rf "$folder"
-    python3 -m venv "$folder/venv"
+    "$python" -m venv "$folder/venv"
     quietly "$folder/venv/bin/pip" install --quiet intel-opencl-rt intel-cmplr-lib-rt tbb || return 1
     # The wheel brings an ICD loader of its own, which would stand before Debian's.
     rm -f "$folder"/venv/lib/libOpenCL.so*
@@ -74,7 +74,7 @@ section_oclgrind() {
 # Planted bugs: each must be found by a test.
 section_mutations() {
   configure_and_build release
-  python3 scripts/mutate.py build/release
+  "$python" scripts/mutate.py build/release
 }
 
 scripts/setup.sh check

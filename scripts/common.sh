@@ -65,6 +65,9 @@ install_packages() {
   fail "could not install: $missing"
 }
 
+# Debian's own, which Debian's Python packages belong to: another python3 may come first in PATH.
+python=/usr/bin/python3
+
 # The packages, by what needs them.
 packages_build=(g++ cmake ninja-build git pkg-config libeigen3-dev libfmt-dev
   ocl-icd-opencl-dev opencl-clhpp-headers pocl-opencl-icd libcli11-dev nlohmann-json3-dev

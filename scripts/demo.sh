@@ -26,13 +26,13 @@ done
 
 say "training for two minutes on ${#text[@]} files"
 build/release/bin/train_text --text "${text[@]}" --seconds 120 --out "$out" "$@"
-python3 examples/train_text/plot.py "$out/curve.csv" "$out/curve.png"
+"$python" examples/train_text/plot.py "$out/curve.csv" "$out/curve.png"
 say "the curve: $out/curve.csv, $out/curve.png"
 
 say "one minute of tessera-bench"
 timeout 120 build/release/bin/tessera-bench --passes forward,value_and_grad \
   --implementations opencl,eigen --dtypes f32 --w-layout vh --shapes 512x1024x16384 \
   --benchmark_out="$out/bench.json"
-python3 bench/report.py "$out/bench.json" --table "$out/bench.md" --plot "$out/bench.png"
+"$python" bench/report.py "$out/bench.json" --table "$out/bench.md" --plot "$out/bench.png"
 say "the bench: $out/bench.md, $out/bench.png"
 say "all done in $(seconds_of $((SECONDS - start)))"

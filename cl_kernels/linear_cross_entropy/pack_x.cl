@@ -25,11 +25,28 @@ static inline long row_start(long i, long count, long x_offset, const row_geomet
   row_start(i, info[info_offset + INFO_COUNT], x_offset, &geometry, rows + rows_offset,        \
             segment_begin, segment_end)
 
+// What a row is packed as: an f32 for each element, or with X_PAIRS, for engines that multiply bf16 by
+// pairs, a word of the bits of two, the second 0 where H is odd.
 #if X_PAIRS
-#include "linear_cross_entropy/pack_pairs.cl"
+#if X_TYPE != TYPE_BF16 || H_STEP % 2 != 0
+#error "pairs are of bf16, and a pair is packed by one work-item"
+#endif
+#define WORD_ELEMENTS 2
+#define WORD_VECTOR(at) AS_LANE_F(LANE_LOAD_PAIRS(x + (at)))
+#define WORD_AT(start, h) x_pair(x + (start), h, h_count, x_h_stride)
+static inline float x_pair(global const ushort* row, long h, long h_count, long h_stride) {
+  uint pair = row[h * h_stride];
+  if (h + 1 < h_count) pair |= (uint)row[(h + 1) * h_stride] << 16;
+  return as_float(pair);
+}
 #else
-// For x w: [panel of TILE_N rows][h][TILE_N], or with ALONG_K [panel][h / LANES][TILE_N][LANES]. Work-item
-// (h / H_STEP, panel).
+#define WORD_ELEMENTS 1
+#define WORD_VECTOR(at) LANE_LOAD_TYPE(X_TYPE, x + (at))
+#define WORD_AT(start, h) LOAD(X_TYPE, x, (start) + (h)*x_h_stride)
+#endif
+
+// For x w: [panel of TILE_N rows][word of h][TILE_N], or with ALONG_K [panel][h / LANES][TILE_N][LANES].
+// Work-item (h / H_STEP, panel).
 kernel void pack_rows(X_ARGUMENTS, global float* out, long out_offset, long h_count) {
   const long h0 = (long)get_global_id(0) * H_STEP;
   const long h1 = h0 + H_STEP < h_count ? h0 + H_STEP : h_count;
@@ -42,16 +59,17 @@ kernel void pack_rows(X_ARGUMENTS, global float* out, long out_offset, long h_co
     long h = h0;
 #if LANES > 1 && X_CONTIGUOUS
     for (; start >= 0 && h + LANES <= h1; h += LANES) {
-      LANE_STORE(LANE_LOAD_TYPE(X_TYPE, x + start + h), to + h * TILE_N);
+      LANE_STORE(WORD_VECTOR(start + h), to + h * TILE_N);
     }
 #endif
     for (; h < h1; ++h) {
       to[h / LANES * LANES * TILE_N + h % LANES] =
-          start < 0 ? 0.0f : LOAD(X_TYPE, x, start + h * x_h_stride);
+          start < 0 ? 0.0f : WORD_AT(start, h);
     }
   }
 #else
-  global float* to = out + out_offset + panel * h_count * TILE_N;
+  const long words = (h_count + WORD_ELEMENTS - 1) / WORD_ELEMENTS;
+  global float* to = out + out_offset + panel * words * TILE_N;
   for (int n0 = 0; n0 < TILE_N; n0 += LANES) {
     long start[LANES];
     int whole = 0;
@@ -61,27 +79,28 @@ kernel void pack_rows(X_ARGUMENTS, global float* out, long out_offset, long h_co
     }
     long h = h0;
 #if LANES > 1 && X_CONTIGUOUS
-    // Blocks of LANES x LANES, turned over in registers.
-    for (; whole == LANES && h + LANES <= h1; h += LANES) {
+    // Blocks of LANES x LANES words, turned over in registers.
+    for (; whole == LANES && h + LANES * WORD_ELEMENTS <= h1; h += LANES * WORD_ELEMENTS) {
       lane_f block[LANES];
 #pragma unroll
-      for (int n = 0; n < LANES; ++n) block[n] = LANE_LOAD_TYPE(X_TYPE, x + start[n] + h);
+      for (int n = 0; n < LANES; ++n) block[n] = WORD_VECTOR(start[n] + h);
       lane_transpose(block);
 #pragma unroll
-      for (int i = 0; i < LANES; ++i) LANE_STORE(block[i], to + (h + i) * TILE_N + n0);
+      for (int i = 0; i < LANES; ++i) {
+        LANE_STORE(block[i], to + (h / WORD_ELEMENTS + i) * TILE_N + n0);
+      }
     }
 #endif
     for (int n = 0; n < LANES; ++n) {
       if (start[n] == ROW_ELSEWHERE) continue;
-      for (long k = h; k < h1; ++k) {
-        to[k * TILE_N + n0 + n] =
-            start[n] == ROW_PADDING ? 0.0f : LOAD(X_TYPE, x, start[n] + k * x_h_stride);
+      for (long k = h; k < h1; k += WORD_ELEMENTS) {
+        to[k / WORD_ELEMENTS * TILE_N + n0 + n] =
+            start[n] == ROW_PADDING ? 0.0f : WORD_AT(start[n], k);
       }
     }
   }
 #endif
 }
-#endif
 
 // For x^T dz: [panel of TILE_N columns of x][row][TILE_N]. Work-item (row, group of PANEL_STEP panels).
 kernel void pack_columns(X_ARGUMENTS, global float* out, long out_offset, long h_count,

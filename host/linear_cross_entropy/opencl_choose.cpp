@@ -13,6 +13,11 @@ using engines::round_up;
 
 namespace {
 
+/// Of all rows that count, in whole tiles of tokens.
+std::int64_t all_rows(const engines::Engine& engine, const Schedule& s) {
+  return round_up(std::max<std::int64_t>(s.rows, 1), engine.tile_n());
+}
+
 /// Of which a range of the vocabulary is a multiple.
 std::int64_t range_unit(const Request& request, const engines::Engine& engine, const Schedule& s) {
   const std::int64_t block =
@@ -30,9 +35,7 @@ std::int64_t cached_range(std::int64_t unit, std::int64_t rows) {
 void complete(const Request& request, const engines::Engine& engine, Schedule& s) {
   s.chunks = std::max<std::int64_t>(1, ceil_div(s.rows, s.chunk_rows));
   s.gradient_rows = s.chunk_rows;
-  if (s.logits_in_grad_w && !s.v_outer) {
-    s.gradient_rows = round_up(std::max<std::int64_t>(s.rows, 1), engine.tile_n());
-  }
+  if (s.logits_in_grad_w && !s.v_outer) s.gradient_rows = all_rows(engine, s);
   if (s.stored_logits) {
     s.v_range = std::min(s.v_range, cached_range(range_unit(request, engine, s), s.gradient_rows));
   }
@@ -123,7 +126,7 @@ constexpr std::int64_t fewest_columns = 256;
 std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine& engine, Schedule s,
                                         const Limits& limits) {
   const std::int64_t tile = engine.tile_n();
-  const std::int64_t all = round_up(std::max<std::int64_t>(s.rows, 1), tile);
+  const std::int64_t all = all_rows(engine, s);
   if (all > s.tokens_in_grad_w) return std::nullopt;
   s.stored_logits = s.logits_in_grad_w = true;
   const auto size = static_cast<std::int64_t>(size_of(r.gradients.grad_w.dtype()));
@@ -132,10 +135,10 @@ std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine&
   const std::int64_t columns = std::min(std::max<std::int64_t>(s.v_piece, 1), cached);
   for (std::int64_t parts = 1; parts == 1 || ceil_div(r.h, parts) >= occupied; parts *= 2) {
     s.h_range = parts == 1 ? r.h : std::min(r.h, round_up(ceil_div(r.h, parts), tile));
+    s.name = parts == 1 ? "one_chunk_in_grad_w" : "h_outer_in_grad_w";
     // Forward takes rows in chunks, which need as much memory as gradients of a part, or more.
     for (std::int64_t chunks = 1; chunks <= parts; chunks *= 2) {
       s.chunk_rows = round_up(ceil_div(all, chunks), tile);
-      s.name = parts == 1 ? "one_chunk_in_grad_w" : "h_outer_in_grad_w";
       Schedule trial = s;
       if (fit_range(r, engine, trial, limits, columns) &&
           trial.v_range >= std::min(columns, fewest_columns)) {
@@ -150,7 +153,7 @@ std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine&
 std::optional<Schedule> store_in_grad_w_by_range(const Request& r, const engines::Engine& engine,
                                                  Schedule s, const Limits& limits) {
   const std::int64_t tile = engine.tile_n();
-  const std::int64_t all = round_up(std::max<std::int64_t>(s.rows, 1), tile);
+  const std::int64_t all = all_rows(engine, s);
   if (r.loss.pass != Pass::value_and_grad || all > s.tokens_in_grad_w) return std::nullopt;
   s.stored_logits = s.logits_in_grad_w = s.v_outer = true;
   s.grad_w = Schedule::GradW::range;
@@ -170,7 +173,7 @@ std::optional<Schedule> store_in_grad_w_by_range(const Request& r, const engines
 std::optional<Schedule> choose_other(const Request& r, const engines::Engine& engine,
                                      const Schedule& base, const Limits& limits) {
   const std::int64_t block = std::max(base.blocks.b_block_size, engine.tile_n());
-  const std::int64_t all = round_up(std::max<std::int64_t>(base.rows, 1), engine.tile_n());
+  const std::int64_t all = all_rows(engine, base);
   const std::int64_t v = std::max<std::int64_t>(base.v_piece, 1);
   const bool sum_in_place = !r.gradients.grad_w || r.gradients.grad_w.dtype() == DType::f32;
   Schedule s = base;

@@ -35,6 +35,8 @@ void Run::enqueue() {
   call_.keep_staging();  // pieces of w and grad_w come and go, all this stays
   if (schedule_.v_outer) {
     vocabulary_outer();
+  } else if (schedule_.logits_in_grad_w) {
+    depth_outer();
   } else {
     rows_outer();
   }
@@ -270,13 +272,11 @@ void Run::write_bias() {
 }
 
 void Run::rows_outer() {
-  const bool grads = request_.loss.wants_gradients();
-  const bool values = request_.loss.wants_values();
   auto parts = pieces();
   for (const auto& chunk : chunks()) {
     pack(chunk, false);
-    if (values || schedule_.logits_in_grad_w) forward(chunk);
-    if (!grads || schedule_.logits_in_grad_w) continue;
+    if (request_.loss.wants_values()) forward(chunk);
+    if (!request_.loss.wants_gradients()) continue;
     coefficients(chunk);
     if (request_.gradients.grad_w) pack(chunk, true);
     for (auto& piece : parts) {
@@ -286,7 +286,6 @@ void Run::rows_outer() {
     }
     if (request_.gradients.grad_x) write_x(chunk);
   }
-  if (schedule_.logits_in_grad_w) gradients_from_grad_w(parts.front());
   if (schedule_.grad_w != Schedule::GradW::full) return;
   for (auto& piece : parts) {
     if (parts.size() > 1) piece.w = piece.grad_w = {};
@@ -297,9 +296,15 @@ void Run::rows_outer() {
   }
 }
 
-/// All rows at once, one part of H after the other. The part that the logits lie in comes last.
-void Run::gradients_from_grad_w(Piece& piece) {
+/// Logits of chunks of rows, then gradients of all rows at once, one part of H after the other. The
+/// part that the logits lie in comes last.
+void Run::depth_outer() {
+  for (const auto& chunk : chunks()) {
+    pack(chunk, false);
+    forward(chunk);
+  }
   const Chunk all{0, 0, schedule_.gradient_rows, schedule_.gradient_rows / tile_n_};
+  Piece piece = pieces().front();  // grad_w keeps logits only where one binding reaches all of it
   bind_piece(piece, true);
   coefficients(all);
   const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(request_.h, schedule_.h_range));

@@ -74,13 +74,13 @@ class Run {
   void accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
                     const Dz& dz, bool first);
   void gradients_of(const Chunk& chunk, Piece& piece, bool first_piece);
-  void gradients_from_grad_w(Piece& piece);
   void write_x(const Chunk& chunk);
   void write_w(const Piece& piece, std::int64_t begin, std::int64_t count,
                const opencl::Scratch& sums);
   void write_bias();
   void rows_outer();
   void vocabulary_outer();
+  void depth_outer();
   /// Calls `launch` with the last arguments of a kernel that filters; without filtering, with none.
   template <class Launch>
   void with_kept(std::int64_t count, Launch launch) const {

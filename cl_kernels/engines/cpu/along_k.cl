@@ -29,10 +29,9 @@ static inline lane_f token_sums(lane_f* sums) {
   return total;
 }
 
-#define A_WIDENED(at) LANE_LOAD_TYPE(A_TYPE, at)
 #define ADD_PRODUCTS(at)                                                                      \
   {                                                                                           \
-    const lane_f a = A_WIDENED(row + (at));                                                   \
+    const lane_f a = LANE_LOAD_TYPE(A_TYPE, row + (at));                                      \
     const int of_phase = (at) / LANES * ALONG_K % LANES;                                      \
     _Pragma("unroll") for (int n = 0; n < ALONG_K; ++n) {                                     \
       sum[of_phase + n] =                                                                     \
