@@ -255,5 +255,38 @@ TEST_F(FaultTest, ADriverWhoseBuildsFailIsAReportedFallback) {
   }
 }
 
+// Whichever kernel it is that a driver cannot build.
+TEST_F(FaultTest, ABuildThatFailsComesBeforeTheFirstWrite) {
+  if (!has_host_default()) GTEST_SKIP() << "eigen is not compiled in";
+  for (const auto& one : host_fault_cases(data_)) {
+    if (!one.name.ends_with("value_and_grad")) continue;
+    Context undisturbed(counting_warnings());
+    one.run(undisturbed, {});
+    const auto expected = one.values();
+    for (const char* kind : {"build_program", "create_kernel"}) {
+      layer_.reset();
+      {
+        Context context(counting_warnings());
+        one.run(context, "opencl");
+      }
+      const long calls = layer_.calls(kind);
+      EXPECT_GT(calls, 0);
+      for (long k = 1; k <= calls; ++k) {
+        SCOPED_TRACE(one.name + ": " + kind + " " + std::to_string(k));
+        Context context(counting_warnings());
+        layer_.reset();
+        layer_.fail(kind, k, CL_OUT_OF_HOST_MEMORY);
+        Dispatch dispatch;
+        EXPECT_NO_THROW(dispatch = one.run(context, {}));
+        EXPECT_EQ(layer_.failed(), 1);
+        EXPECT_FALSE(dispatch.refused.empty());
+        const auto values = one.values();
+        ASSERT_EQ(values.size(), expected.size());
+        for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-5);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::test

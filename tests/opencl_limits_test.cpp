@@ -119,6 +119,13 @@ TEST_P(LimitsTest, LogitsWaitWhereGradWWillBe) {
       c.name += "_half";
       *c.workspace_bytes = std::size_t{4} << 20;
       shrink_until("v_outer_in_grad_w", c.b - 1);
+      c.h /= 2;  // room for less than all tokens
+      c.v *= 3;
+      c.name += "_partly";
+      *c.workspace_bytes = std::size_t{4} << 20;
+      shrink_until("one_chunk_partly_in_grad_w", c.b + 64);
+      c.h *= 2;
+      c.v /= 3;
       // What must be kept, or has no room, is not written over.
       c.workspace_bytes.reset();
       c.accumulate = true;

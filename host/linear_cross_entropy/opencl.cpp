@@ -75,12 +75,7 @@ Plan plan(ContextState& state, const Request& request, const std::string& family
   result.workspace_bytes = prepared.schedule.scratch_words * 4;
   result.minimum_workspace_bytes =
       minimum_workspace_bytes(request, *prepared.engine, runtime.facts(), runtime.info());
-  for (const auto& [program, entry] : kernels_of(request, prepared.schedule, prepared.programs)) {
-    runtime.programs().kernel(program, entry);
-  }
-  for (const auto& [program, entry] : engines::loss_kernels_of(request.loss)) {
-    runtime.programs().kernel(program, entry);
-  }
+  build_kernels(request, prepared, runtime);
   return result;
 }
 

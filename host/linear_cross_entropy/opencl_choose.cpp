@@ -122,20 +122,24 @@ constexpr std::int64_t fewest_columns = 256;
 
 /// Logits stored in grad_w, gradients of all rows together, for parts of H one after the other:
 /// from the end, so that those come last that lie where the logits are. What is repeated for each
-/// part is dz alone.
-std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine& engine, Schedule s,
-                                        const Limits& limits) {
+/// part is dz alone. Rows that grad_w has no room for have their logits in scratch.
+std::optional<Schedule> store_partly_in_grad_w(const Request& r, const engines::Engine& engine,
+                                               Schedule s, const Limits& limits) {
+  if (s.tokens_in_grad_w == 0) return std::nullopt;
   const std::int64_t tile = engine.tile_n();
   const std::int64_t all = all_rows(engine, s);
-  if (all > s.tokens_in_grad_w) return std::nullopt;
+  const std::int64_t within = std::min(all, s.tokens_in_grad_w);
+  s.rows_beyond = all - within;
   s.stored_logits = s.logits_in_grad_w = true;
   const auto size = static_cast<std::int64_t>(size_of(r.gradients.grad_w.dtype()));
-  const std::int64_t occupied = all * 4 / size;  // of the H elements of a column
+  const std::int64_t occupied = within * 4 / size;  // of the H elements of a column
   const std::int64_t cached = cached_range(range_unit(r, engine, s), all);
   const std::int64_t columns = std::min(std::max<std::int64_t>(s.v_piece, 1), cached);
   for (std::int64_t parts = 1; parts == 1 || ceil_div(r.h, parts) >= occupied; parts *= 2) {
     s.h_range = parts == 1 ? r.h : std::min(r.h, round_up(ceil_div(r.h, parts), tile));
-    s.name = parts == 1 ? "one_chunk_in_grad_w" : "h_outer_in_grad_w";
+    s.name = within < all ? "one_chunk_partly_in_grad_w"  // which leaves no part of H without logits
+             : parts == 1 ? "one_chunk_in_grad_w"
+                          : "h_outer_in_grad_w";
     // Forward takes rows in chunks, which need as much memory as gradients of a part, or more.
     for (std::int64_t chunks = 1; chunks <= parts; chunks *= 2) {
       s.chunk_rows = round_up(ceil_div(all, chunks), tile);
@@ -149,9 +153,16 @@ std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine&
   return std::nullopt;
 }
 
+std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine& engine,
+                                        const Schedule& s, const Limits& limits) {
+  if (all_rows(engine, s) > s.tokens_in_grad_w) return std::nullopt;
+  return store_partly_in_grad_w(r, engine, s, limits);
+}
+
 /// The same of value_and_grad with ranges of the vocabulary outside, chunks of rows inside.
 std::optional<Schedule> store_in_grad_w_by_range(const Request& r, const engines::Engine& engine,
-                                                 Schedule s, const Limits& limits) {
+                                                 const Schedule& base, const Limits& limits) {
+  Schedule s = base;
   const std::int64_t tile = engine.tile_n();
   const std::int64_t all = all_rows(engine, s);
   if (r.loss.pass != Pass::value_and_grad || all > s.tokens_in_grad_w) return std::nullopt;
@@ -170,12 +181,27 @@ std::optional<Schedule> store_in_grad_w_by_range(const Request& r, const engines
   return std::nullopt;
 }
 
+bool sums_in_place(const MutableView& grad_w) { return !grad_w || grad_w.dtype() == DType::f32; }
+
+/// The logits of value_and_grad in scratch, all of them or those that grad_w has no room for.
+std::optional<Schedule> store_in_scratch(const Request& r, const engines::Engine& engine,
+                                         const Schedule& base, const Limits& limits) {
+  if (r.loss.pass != Pass::value_and_grad) return std::nullopt;
+  Schedule s = base;
+  s.stored_logits = true;
+  s.v_range = std::max<std::int64_t>(base.v_piece, 1);
+  s.name = "one_chunk";
+  s.chunk_rows = all_rows(engine, base);
+  if (fits(r, engine, s, limits)) return s;
+  return store_partly_in_grad_w(r, engine, base, limits);
+}
+
 std::optional<Schedule> choose_other(const Request& r, const engines::Engine& engine,
                                      const Schedule& base, const Limits& limits) {
   const std::int64_t block = std::max(base.blocks.b_block_size, engine.tile_n());
   const std::int64_t all = all_rows(engine, base);
   const std::int64_t v = std::max<std::int64_t>(base.v_piece, 1);
-  const bool sum_in_place = !r.gradients.grad_w || r.gradients.grad_w.dtype() == DType::f32;
+  const bool sum_in_place = sums_in_place(r.gradients.grad_w);
   Schedule s = base;
   if (!r.loss.wants_gradients()) {
     s.name = "streamed";
@@ -185,12 +211,10 @@ std::optional<Schedule> choose_other(const Request& r, const engines::Engine& en
   }
   // Fewer rows than this a chunk, and reading all of w twice for each costs more than recomputing.
   const std::int64_t worthwhile = std::min<std::int64_t>(all, round_up(64, engine.tile_n()));
+  if (auto found = store_in_scratch(r, engine, base, limits)) return found;
   if (r.loss.pass == Pass::value_and_grad) {
     s.stored_logits = true;
     s.v_range = v;
-    s.name = "one_chunk";
-    s.chunk_rows = all;
-    if (fits(r, engine, s, limits)) return s;
     s.name = sum_in_place ? "chunked" : "chunked_f32_grad_w";
     s.grad_w = sum_in_place ? Schedule::GradW::direct : Schedule::GradW::full;
     if (fit_chunk(r, engine, s, limits, all) && s.chunk_rows >= worthwhile) return s;
@@ -235,7 +259,9 @@ std::optional<Schedule> choose(const Request& r, const engines::Engine& engine,
   constexpr std::int64_t thrifts[] = {1, 4, 16, 64, 256};
   Schedule s = base;
   if (r.loss.wants_gradients()) {
-    for (const auto store : {store_in_grad_w, store_in_grad_w_by_range}) {
+    for (const auto store : {store_in_grad_w, store_in_grad_w_by_range, store_in_scratch}) {
+      // Chunks of rows cost little more, where their gradients of w can be summed.
+      if (store == store_in_scratch && sums_in_place(r.gradients.grad_w)) continue;
       for (const std::int64_t thrift : thrifts) {
         s.thrift = thrift;
         if (auto found = store(r, engine, s, limits)) return found;

@@ -42,6 +42,7 @@ void Run::bind() {
   pack_ = take(regions.pack, "packed operand");
   tile_ = take(regions.tile, "tiles");
   kept_ = take(regions.kept, "tiles of dz that count");
+  beyond_ = take(regions.beyond, "logits that grad_w has no room for");
 
   x_segments_ =
       engines::bind_segments(call_, request_.x, request_.loss.b, "x", engines::Access::read);
@@ -85,9 +86,17 @@ std::vector<Run::Chunk> Run::chunks() const {
   std::vector<Chunk> list;
   for (std::int64_t i = 0; i < schedule_.chunks; ++i) {
     list.push_back(
-        {i, i * schedule_.chunk_rows, schedule_.chunk_rows, schedule_.chunk_rows / tile_n_});
+        {i * schedule_.chunk_rows, schedule_.chunk_rows, schedule_.chunk_rows / tile_n_});
   }
   return list;
+}
+
+/// A chunk, or two, of which the logits of one lie in grad_w and of the other beyond.
+std::vector<Run::Chunk> Run::stored_parts(const Chunk& chunk) const {
+  const std::int64_t within = schedule_.gradient_rows - schedule_.rows_beyond - chunk.begin;
+  if (schedule_.rows_beyond == 0 || within <= 0 || within >= chunk.rows) return {chunk};
+  const std::int64_t rest = chunk.rows - within;
+  return {{chunk.begin, within, within / tile_n_}, {chunk.begin + within, rest, rest / tile_n_}};
 }
 
 Run::Stored Run::stored(const Chunk& chunk, const Piece& piece, std::int64_t begin) const {
@@ -103,6 +112,15 @@ Run::Stored Run::stored(const Chunk& chunk, const Piece& piece, std::int64_t beg
     result.panel_stride = columns > 1 ? columns * result.v_stride : 2 * tile_n_;
     result.memory.offset = (piece.grad_w.offset + begin * piece.grad_w.strides[1]) * size +
                            chunk.begin / tile_n_ * result.panel_stride * 2;
+    const std::int64_t within = schedule_.gradient_rows - schedule_.rows_beyond;
+    if (schedule_.rows_beyond == 0 || chunk.begin < within) return result;
+    // What it has no room for lies in the same order, densely.
+    const std::int64_t v = request_.loss.v;
+    result.memory = beyond_;
+    result.v_stride = columns > 1 ? v * size / 2 : 2 * tile_n_;
+    result.panel_stride = 2 * tile_n_ * v;
+    result.memory.offset = beyond_.offset * 4 + begin * (columns > 1 ? size : 4 * tile_n_) +
+                           (chunk.begin - within) / tile_n_ * result.panel_stride * 2;
     return result;
   }
   result.memory = dz_;

@@ -34,6 +34,12 @@ Prepared prepare(const Request& request, const std::string& engine_name, opencl:
   return made;
 }
 
+void build_kernels(const Request& request, const Prepared& prepared, opencl::Runtime& runtime) {
+  auto kernels = kernels_of(request, prepared.schedule, prepared.programs);
+  for (auto& kernel : engines::loss_kernels_of(request.loss)) kernels.push_back(std::move(kernel));
+  for (const auto& [program, entry] : kernels) runtime.programs().kernel(program, entry);
+}
+
 /// Facts change in tests alone, which pretend to have another device.
 void Memory::check_facts(const opencl::Runtime& runtime) {
   if (facts_ == runtime.facts()) return;
@@ -105,6 +111,7 @@ std::shared_ptr<const Prepared> Memory::prepare(const Request& request,
   }
   const auto made =
       std::make_shared<Prepared>(linear_cross_entropy::prepare(request, engine_name, runtime));
+  build_kernels(request, *made, runtime);
   KnownCall entry{engine_name, std::move(key), made};
   std::lock_guard lock(mutex_);
   if (calls_.size() < most_calls) {

@@ -23,6 +23,10 @@ struct Prepared {
 /// Engine, schedule and programs of a request.
 Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime);
 
+/// Compiles all that a call launches, before any output is touched: a driver that refuses one kernel
+/// of them leaves the call to another implementation.
+void build_kernels(const Request& request, const Prepared& prepared, opencl::Runtime& runtime);
+
 /// Remembers what calls on one device have in common, because a tiny call would spend longer on
 /// putting it together than on its kernels. Thread-safe.
 class Memory {
@@ -31,7 +35,7 @@ class Memory {
   std::optional<std::string> why_unsupported(const std::string& engine_name,
                                              const opencl::Runtime& runtime);
 
-  /// `prepare` above, remembered by all that they look at: views
+  /// `prepare` above with its kernels built, remembered by all that they look at: views
   /// without their addresses, how many rows count, options, blocks and bounds. (The tuned tables do
   /// not change.)
   std::shared_ptr<const Prepared> prepare(const Request& request, const std::string& engine_name,

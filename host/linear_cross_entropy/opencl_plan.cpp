@@ -173,7 +173,7 @@ std::int64_t stored_columns(const MutableView& grad_w, const engines::Engine& en
 std::int64_t Regions::total() const {
   std::int64_t sum = 0;
   for (auto words : {packed_rows, packed_columns, stats, coefficients, dz, sums_x, sums_w,
-                     sums_bias, pack, tile, kept}) {
+                     sums_bias, pack, tile, kept, beyond}) {
     if (words > 0) sum += engines::region_words(words);
   }
   return sum;
@@ -181,7 +181,7 @@ std::int64_t Regions::total() const {
 
 std::int64_t Regions::largest() const {
   return std::max({packed_rows, packed_columns, stats, coefficients, dz, sums_x, sums_w, sums_bias,
-                   pack, tile, kept});
+                   pack, tile, kept, beyond});
 }
 
 Regions regions_of(const Request& r, const engines::Engine& engine, const Schedule& s) {
@@ -202,6 +202,7 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   w.tile = groups * s.forward_steps.tile_words * (in_steps ? std::max<std::int64_t>(panels, 1) : 1);
   if (!grads) return w;
   w.coefficients = 5 * s.gradient_rows;
+  w.beyond = s.rows_beyond * r.loss.v;
   w.dz = s.gradient_rows * (s.stored_logits && !s.logits_in_grad_w ? r.loss.v : s.v_range);
   if (g.grad_w) {
     const std::int64_t columns = s.gradient_rows * round_up(s.h_range, engine.tile_n());

@@ -18,7 +18,8 @@ bool filters_gradients(const Request& request);
 /// How one call is cut into launches, decided before anything runs.
 struct Schedule {
   /// "streamed" (forward), "one_chunk", "chunked", "chunked_f32_grad_w", "v_outer", and
-  /// "one_chunk_in_grad_w", "h_outer_in_grad_w", "v_outer_in_grad_w" with logits_in_grad_w.
+  /// "one_chunk_in_grad_w", "h_outer_in_grad_w", "v_outer_in_grad_w" with logits_in_grad_w, or
+  /// "one_chunk_partly_in_grad_w" of more tokens than it has room for.
   std::string name{};
   BlockSizes blocks{};
   BlockSource source = BlockSource::fallback;
@@ -33,6 +34,7 @@ struct Schedule {
   std::int64_t tokens_in_grad_w = 0;  ///< whose logits grad_w's memory can keep
   bool stored_logits = false;         ///< kept for gradients: no range forms them again
   bool logits_in_grad_w = false;      ///< in the memory of the caller's grad_w, until it is written
+  std::int64_t rows_beyond = 0;       ///< of these not: the last ones, whose logits lie in scratch
   bool v_outer = false;               ///< ranges of the vocabulary outside, chunks of rows inside
 
   enum class GradW {
@@ -90,7 +92,7 @@ std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engi
 struct Regions {
   std::int64_t packed_rows = 0, packed_columns = 0, stats = 0, coefficients = 0, dz = 0;
   std::int64_t sums_x = 0, sums_w = 0, sums_bias = 0, pack = 0, tile = 0;
-  std::int64_t kept = 0;
+  std::int64_t kept = 0, beyond = 0;
   std::int64_t total() const;
   std::int64_t largest() const;
 };

@@ -58,9 +58,9 @@ Range Run::tiles(std::int64_t steps, std::int64_t panels) const {
 
 void Run::pack(const Chunk& chunk, bool columns) {
   auto& packed = columns ? packed_columns_of_ : packed_rows_of_;
-  if (packed == chunk.index) return;
+  if (packed == chunk.begin) return;
   if (schedule_.stored_logits) packed_rows_of_ = packed_columns_of_ = -1;  // one region for both
-  packed = chunk.index;
+  packed = chunk.begin;
   for (const auto& segment : x_segments_) {
     if (columns) {
       Binding x = segment.bound;
@@ -86,8 +86,8 @@ void Run::pack(const Chunk& chunk, bool columns) {
 }
 
 void Run::coefficients(const Chunk& chunk) {
-  if (coefficients_of_ == chunk.index) return;
-  coefficients_of_ = chunk.index;
+  if (coefficients_of_ == chunk.begin) return;
+  coefficients_of_ = chunk.begin;
   rows_.coefficients(coefficients_, chunk.rows, chunk.begin);
 }
 
@@ -117,16 +117,24 @@ void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, s
                    const Dz& dz) {
   const auto& o = request_.loss.options;
   if (schedule_.stored_logits) {
-    const Stored logits = stored(chunk, piece, begin);
     // Where a work-item is a lane, a group has the lanes of a panel; else it takes all of them.
     const std::int64_t step = engine_.lanes() == 1 ? 16 : 32;
     const auto lanes = static_cast<std::size_t>(engine_.lanes() == 1 ? tile_n_ : 1);
-    call_.launch(programs_.gradient, "gradient_of_stored",
-                 Range{{lanes, static_cast<std::size_t>(ceil_div(count, step)), 1}, {lanes, 1, 1}},
-                 bias_, bias_stride_, rows_.class_weight(), rows_.class_stride(),
-                 rows_.compact_labels(), rows_.info(), chunk.begin, narrow(chunk.panels), begin,
-                 count, step, logits.memory, logits.panel_stride, logits.v_stride, coefficients_,
-                 narrow(chunk.rows), dz.memory, dz.columns, o.logit_scale, o.logit_soft_cap);
+    for (const Chunk& part : stored_parts(chunk)) {
+      const Stored logits = stored(part, piece, begin);
+      const std::int64_t first = part.begin - chunk.begin;
+      Scratch coefficients = coefficients_;
+      coefficients.offset += first;
+      Scratch out = dz.memory;
+      out.offset += first * dz.columns;
+      call_.launch(
+          programs_.gradient, "gradient_of_stored",
+          Range{{lanes, static_cast<std::size_t>(ceil_div(count, step)), 1}, {lanes, 1, 1}}, bias_,
+          bias_stride_, rows_.class_weight(), rows_.class_stride(), rows_.compact_labels(),
+          rows_.info(), part.begin, narrow(part.panels), begin, count, step, logits.memory,
+          logits.panel_stride, logits.v_stride, coefficients, narrow(chunk.rows), out, dz.columns,
+          o.logit_scale, o.logit_soft_cap);
+    }
     return;
   }
   Binding w = piece.w;
@@ -168,7 +176,7 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
   Binding out = piece.grad_w;
   std::int64_t h_stride = 1;
   std::int64_t v_stride = request_.h;
-  bool add = chunk.index > 0;
+  bool add = chunk.begin > 0;
   if (schedule_.grad_w == Schedule::GradW::direct) {
     h_stride = out.strides[0];
     v_stride = out.strides[1];
@@ -223,7 +231,7 @@ void Run::sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, c
   Scratch sums = sums_bias_;
   sums.offset += begin;
   call_.launch(programs_.gradient, "sum_bias", engines::per_element(count), dz.memory, dz.columns,
-               narrow(chunk.panels), count, sums, std::int32_t{chunk.index == 0});
+               narrow(chunk.panels), count, sums, std::int32_t{chunk.begin == 0});
 }
 
 void Run::write_x(const Chunk& chunk) {
@@ -243,7 +251,7 @@ void Run::write_x(const Chunk& chunk) {
                  sums_x(chunk), narrow(schedule_.h_padded), h_count_, chunk.rows, rows_.info(),
                  rows_.rows(), chunk.begin, out, segment.geometry, segment.stride, segment.begin,
                  segment.end, std::int32_t{g.accumulate});
-    if (chunk.index > 0 || segment.end == segment.begin || every_row_counts) continue;
+    if (chunk.begin > 0 || segment.end == segment.begin || every_row_counts) continue;
     call_.launch(
         programs_.write_x, "write_excluded",
         Range{{first, static_cast<std::size_t>(segment.end - segment.begin), 1}, {group, 1, 1}},
@@ -300,10 +308,12 @@ void Run::rows_outer() {
 /// part that the logits lie in comes last.
 void Run::depth_outer() {
   for (const auto& chunk : chunks()) {
-    pack(chunk, false);
-    forward(chunk);
+    for (const auto& part : stored_parts(chunk)) {
+      pack(part, false);
+      forward(part);
+    }
   }
-  const Chunk all{0, 0, schedule_.gradient_rows, schedule_.gradient_rows / tile_n_};
+  const Chunk all{0, schedule_.gradient_rows, schedule_.gradient_rows / tile_n_};
   Piece piece = pieces().front();  // grad_w keeps logits only where one binding reaches all of it
   bind_piece(piece, true);
   coefficients(all);

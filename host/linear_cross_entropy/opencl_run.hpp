@@ -40,7 +40,7 @@ class Run {
     opencl::Binding w{}, grad_w{};
   };
   struct Chunk {
-    std::int64_t index = 0, begin = 0, rows = 0, panels = 0;
+    std::int64_t begin = 0, rows = 0, panels = 0;
   };
 
   /// dz of a range of the vocabulary: [panel][columns][tile_n], of which the range's are used.
@@ -60,6 +60,7 @@ class Run {
   std::vector<Piece> pieces() const;
   void bind_piece(Piece& piece, bool needs_grad_w);
   std::vector<Chunk> chunks() const;
+  std::vector<Chunk> stored_parts(const Chunk& chunk) const;
 
   void pack(const Chunk& chunk, bool columns);
   void coefficients(const Chunk& chunk);
@@ -98,14 +99,14 @@ class Run {
   engines::LossRows rows_;
   const Programs& programs_;
   std::int64_t tile_n_;
-  /// Chunks whose data is in place now; -1: none.
+  /// Where the chunks begin whose data is in place now; -1: none.
   std::int64_t packed_rows_of_ = -1, packed_columns_of_ = -1, coefficients_of_ = -1;
   std::int64_t h_begin_ = 0, h_count_;  ///< the part of H whose gradients are being formed
   std::vector<engines::Segment> x_segments_, grad_x_segments_;
   opencl::Binding bias_{}, grad_bias_{};
   std::int64_t bias_stride_ = 1;
   opencl::Scratch packed_rows_{}, packed_columns_{}, stats_{}, coefficients_{}, dz_{};
-  opencl::Scratch sums_x_{}, sums_w_{}, sums_bias_{}, pack_{}, tile_{}, kept_{};
+  opencl::Scratch sums_x_{}, sums_w_{}, sums_bias_{}, pack_{}, tile_{}, kept_{}, beyond_{};
 };
 
 }  // namespace tessera::linear_cross_entropy

@@ -138,12 +138,28 @@ Programs programs_of(const Request& r, const engines::Engine& engine,
   return p;
 }
 
+/// Compiles all that a call launches, before any output is touched: a driver that refuses one kernel
+/// of them leaves the call to another implementation.
+void build_kernels(const Request& r, const Schedule& s, const Programs& programs,
+                   opencl::ProgramCache& cache) {
+  for (const auto& [program, entry] : engines::loss_kernels_of(r.loss)) {
+    cache.kernel(program, entry);
+  }
+  if (s.fused) {
+    cache.kernel(programs.fused, "value_and_grad");
+  } else {
+    if (r.loss.wants_values()) cache.kernel(programs.forward, "forward");
+    if (r.gradients.grad_logits) cache.kernel(programs.gradient, "gradient");
+  }
+  if (!r.gradients.grad_logits) return;
+  cache.kernel(s.fused ? programs.fused : programs.gradient, "gradient_excluded");
+}
+
 /// One call: statistics and values of each chunk of rows, then its gradient.
 void enqueue(opencl::Call& call, const Request& r, const engines::Engine& engine,
-             const opencl::DeviceFacts& facts, const Schedule& s) {
+             const Schedule& s, const Programs& programs) {
   const auto& o = r.loss.options;
   const auto& g = r.gradients;
-  const auto programs = programs_of(r, engine, facts);
   engines::LossRows rows(call, r.loss, engine.tile_n());
   rows.prepare();
   const auto logits =
@@ -250,10 +266,12 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
   const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
   describe(attempt.dispatch, *engine, schedule, runtime.info());
   engines::check_lent_workspace(request.execution.workspace, schedule.scratch_words);
+  const auto programs = programs_of(request, *engine, runtime.facts());
+  build_kernels(request, schedule, programs, runtime.programs());
   opencl::Call call(
       state, runtime,
       {request.execution.queue, request.execution.wait_for, request.execution.workspace}, attempt);
-  enqueue(call, request, *engine, runtime.facts(), schedule);
+  enqueue(call, request, *engine, schedule, programs);
   return call.finish();
 }
 
@@ -265,18 +283,8 @@ Plan plan(ContextState& state, const Request& request, const std::string& family
   describe(result.dispatch, *engine, schedule, runtime.info());
   result.workspace_bytes = schedule.scratch_words * 4;
   result.minimum_workspace_bytes = scratch_of(request, *engine, 1, schedule.slices) * 4;
-  auto kernels = engines::loss_kernels_of(request.loss);
-  const auto programs = programs_of(request, *engine, runtime.facts());
-  if (schedule.fused) {
-    kernels.emplace_back(programs.fused, "value_and_grad");
-  } else {
-    if (request.loss.wants_values()) kernels.emplace_back(programs.forward, "forward");
-    if (request.gradients.grad_logits) kernels.emplace_back(programs.gradient, "gradient");
-  }
-  if (request.gradients.grad_logits) {
-    kernels.emplace_back(schedule.fused ? programs.fused : programs.gradient, "gradient_excluded");
-  }
-  for (const auto& [program, entry] : kernels) runtime.programs().kernel(program, entry);
+  build_kernels(request, schedule, programs_of(request, *engine, runtime.facts()),
+                runtime.programs());
   return result;
 }
 

@@ -277,6 +277,21 @@ std::vector<Case> blocks() {
       c.workspace_bytes.reset();
       if (*size != '\0') c.workspace_bytes = std::size_t{2} << 20;
       cases.push_back(c);
+      // More tokens than it has room for.
+      if (*size != '\0') {
+        Case partly = c;
+        partly.name = std::string("blocks_partly_in_grad_w_") + to_string(type);
+        partly.b = 256;
+        partly.v = 3001;
+        partly.h = type == DType::f32 ? 160 : 320;
+        partly.labels = Labels::uniform;
+        partly.workspace_bytes = 2'950'000;  // less than all logits, more than the last 128 rows'
+        cases.push_back(partly);
+        partly.name += "_hv";
+        partly.w_layout = WLayout::hv_padded;
+        partly.v = 3072;  // whole blocks of columns
+        cases.push_back(partly);
+      }
       // As [H, V], where whole blocks of columns have rows of their own.
       c.name += "_hv";
       c.w_layout = WLayout::hv_padded;
