@@ -22,6 +22,7 @@ BELOW = {
     "host/opencl": {"include", "host/dispatch", "host/loss"},
     "host/context": {"include", "host/dispatch", "host/opencl"},
     "host/engines": {"include", "host/dispatch", "host/loss", "host/opencl", "tuning/lookup"},
+    "host/tile": {"include"},  # needs neither OpenCL nor the dispatch side
     "reference/oracle": {"include"},
     "reference/streaming": {"include"},
     "bench/peaks": {"include"},
@@ -29,7 +30,7 @@ BELOW = {
     "examples": {"include"},
 }
 _OPERATOR = {"include", "host/dispatch", "host/loss", "host/opencl", "host/engines",
-             "tuning/lookup", "reference/oracle", "reference/streaming"}
+             "tuning/lookup", "host/tile", "reference/oracle", "reference/streaming"}
 for _name in OPERATORS:
     BELOW[f"host/{_name}"] = _OPERATOR
 _ALL = set(BELOW)
@@ -178,6 +179,7 @@ def check_rules():
         ("reference/oracle/oracle.cpp", "host/loss/rows.hpp", True),
         ("reference/oracle/oracle.cpp", "tessera/linear_cross_entropy.hpp", True),
         ("reference/streaming/forward.cpp", "reference/oracle/oracle.hpp", True),
+        ("host/tile/grid.cpp", "host/dispatch/thread_pool.hpp", True),
         ("programs/tessera_score.cpp", "host/loss/rows.hpp", True),
         ("examples/train_text/model.cpp", "host/loss/rows.hpp", True),
         ("bench/bench.cpp", "tests/support/golden.hpp", True),
