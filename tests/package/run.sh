@@ -64,7 +64,7 @@ done < <(find "$prefix/include" -name '*.hpp' | sort)
 
 if [ "${library##*.}" = so ]; then
   step "exported symbols are tessera's public ones"
-  nm -DC --defined-only "$library" | cut -d' ' -f3- |
+  nm -DC --defined-only "$library" "$libdir/libtessera_tile.so" | grep ' ' | cut -d' ' -f3- |
     grep -vE '^(vtable for |typeinfo for |typeinfo name for |VTT for )?tessera::' >"$work/alien" || true
   nm -DC --defined-only "$library" | cut -d' ' -f3- |
     grep -E 'tessera::(opencl|dispatch|loss|engines|oracle|streaming|tuning)::' >>"$work/alien" || true
@@ -80,6 +80,10 @@ for compiler in "${compilers[@]}"; do
     -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$prefix" -DEXAMPLE="$example"
   quietly cmake --build "$work/find_package-$compiler"
   runs "$work/find_package-$compiler/example"
+  runs "$work/find_package-$compiler/tile"
+  if ldd "$work/find_package-$compiler/tile" | grep -iE 'opencl|libtessera\.'; then
+    fail "a program over tessera::tile alone links more"
+  fi
 
   step "pkg-config with $compiler"
   quietly make -B -C "$work" -f "$here/pkg_config/Makefile" CXX="$compiler" EXAMPLE="$example" \
@@ -105,6 +109,7 @@ quietly cmake -S "$here/find_package" -B "$work/find_package-static" \
   -DCMAKE_PREFIX_PATH="$work/static-prefix" -DEXAMPLE="$example"
 quietly cmake --build "$work/find_package-static"
 runs "$work/find_package-static/example"
+runs "$work/find_package-static/tile"
 PKG_CONFIG_PATH="$(dirname "$(find "$work/static-prefix" -name tessera.pc)")"
 export PKG_CONFIG_PATH
 quietly make -B -C "$work" -f "$here/pkg_config/Makefile" STATIC=--static EXAMPLE="$example"
