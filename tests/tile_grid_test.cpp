@@ -9,7 +9,8 @@ namespace {
 constexpr Semantics P = Semantics::parallel;
 constexpr Semantics A = Semantics::arbitrary;
 
-// The grids of JAX's test_can_partition_grid, and what its _partition_grid makes of them.
+// Grids of JAX's test_can_partition_grid and a few more, shared out by hand as its _partition_grid
+// is written.
 TEST(TileGrid, PartitionAsInJax) {
   const struct {
     Shape grid;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sources, unless a line says otherwise: JAX 0.10.2, jax/_src/pallas/mosaic/tpu_info.py (0.11.1 has
-// the same figures in jax/_src/tpu_info.py). "Book" is the JAX scaling book, "Cloud" the vendor's
-// TPU pages. Where sources conflict, one figure is used and the other stands beside it; none is
-// averaged.
+// Sources, unless a line says otherwise: JAX 0.10.2, jax/_src/pallas/mosaic/tpu_info.py. "Book" is
+// the JAX scaling book, "Cloud" the vendor's TPU pages. Where sources conflict, one figure is used
+// and the other stands beside it; none is averaged.
 #include <cctype>
 
 #include "tessera/tile/chip.hpp"
