@@ -12,6 +12,13 @@ namespace {
 /// less than half of the second-level cache of current server cores; panels of B stream through the
 /// rest. OpenCL 1.2 reports one cache size only, and on CPUs it is that of the last level.
 constexpr std::int64_t cached_bytes = 400 * 1024;
+/// Depth at a time of an A whose rows lie side by side, against `tokens` columns. Not all of it: then
+/// many rows are packed, and what is read of each k is a kilobyte, not 200 bytes of a page that must
+/// be looked up for them. Deeper for more tokens, so that their tiles of C, which are as many rows
+/// high, stay in the cache too.
+std::int64_t interleaved_depth(std::int64_t tokens) {
+  return std::clamp<std::int64_t>(round_up(tokens / 2, 8), 128, 512);
+}
 constexpr std::int64_t micro_m = 6;  ///< MICRO_M of cl_kernels/engines/cpu
 constexpr std::int64_t spare = 16;   ///< spare words a packed row has there
 
@@ -64,7 +71,7 @@ class CpuEngine final : public Engine {
   }
   BlockRule rule() const override { return {lanes_ == 16 ? 64 : 2 * lanes_, 8, 8}; }
 
-  Blocks heuristic(std::int64_t b, std::int64_t h, std::int64_t v) const override {
+  Blocks heuristic(std::int64_t b, std::int64_t h, std::int64_t v, Operand w) const override {
     // The packed rows of x stay in half of the last-level cache while w streams past them.
     const std::int64_t cached = cache_bytes_ / 2 / (4 * std::max<std::int64_t>(words(h), 1));
     const std::int64_t rows = std::clamp(cached / tile_n() * tile_n(), 4 * tile_n(),
@@ -76,7 +83,9 @@ class CpuEngine final : public Engine {
     // All of H in one step, or in even steps, so that 48 columns of w and a panel of x stay in the
     // second-level cache.
     // Few tokens multiply what they pack at once: 512 steps of 12 columns stay in the first level.
-    const std::int64_t deepest = narrow_ ? 512 : 2048 + 256;
+    const std::int64_t deepest = w == Operand::interleaved ? interleaved_depth(std::min(rows, b))
+                                 : narrow_                ? 512
+                                                          : 2048 + 256;
     const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(words(h), deepest));
     return {std::min(rows, round_up(std::max<std::int64_t>(b, 1), tile_n())),
             round_up(ceil_div(std::max<std::int64_t>(h, 1), steps), 8), round_up(slice, 8)};
@@ -115,8 +124,9 @@ class CpuEngine final : public Engine {
     // (per group) stays small.
     return std::clamp<std::int64_t>(steps, 1, 2 * compute_units_);
   }
-  std::int64_t v_panel(std::int64_t v) const override {
-    return std::clamp<std::int64_t>(v, 1, 512);
+  std::int64_t v_panel(std::int64_t v, std::int64_t tokens, Operand w) const override {
+    return std::clamp<std::int64_t>(
+        v, 1, w == Operand::interleaved ? interleaved_depth(tokens) : 1024);
   }
   std::int64_t h_step() const override { return 64; }
 

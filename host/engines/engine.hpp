@@ -70,8 +70,9 @@ class Engine {
   virtual std::int64_t words(std::int64_t depth) const { return depth; }
   virtual std::vector<NamedValue> knobs() const = 0;
   virtual BlockRule rule() const = 0;
-  /// The memory model: blocks for these extents on this device.
-  virtual Blocks heuristic(std::int64_t b, std::int64_t h, std::int64_t v) const = 0;
+  /// The memory model: blocks for these extents on this device, where w comes like this to the
+  /// logits.
+  virtual Blocks heuristic(std::int64_t b, std::int64_t h, std::int64_t v, Operand w) const = 0;
 
   /// Columns of a tile: rows of x or of dz are padded to a multiple of it.
   virtual std::int64_t tile_n() const = 0;
@@ -96,8 +97,8 @@ class Engine {
   virtual bool group_walks_panels() const = 0;
   /// Work-groups worth launching for `steps` independent steps.
   virtual std::int64_t groups(std::int64_t steps) const = 0;
-  /// Depth of a panel of the vocabulary in grad_x.
-  virtual std::int64_t v_panel(std::int64_t v) const = 0;
+  /// Depth of a panel of the vocabulary in grad_x of so many tokens, to which w comes like this.
+  virtual std::int64_t v_panel(std::int64_t v, std::int64_t tokens, Operand w) const = 0;
   /// Elements of h that one work-item of the copying kernels takes.
   virtual std::int64_t h_step() const = 0;
 };

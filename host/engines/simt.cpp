@@ -48,7 +48,7 @@ class SimtEngine final : public Engine {
   }
   BlockRule rule() const override { return {tile, depth_step, tile}; }
 
-  Blocks heuristic(std::int64_t b, std::int64_t, std::int64_t v) const override {
+  Blocks heuristic(std::int64_t b, std::int64_t, std::int64_t v, Operand) const override {
     // Panels of tokens times slices of the vocabulary are the work-groups: about eight for each
     // compute unit hide its latencies, and slices no shorter than a tile keep statistics few.
     const std::int64_t rows = std::clamp<std::int64_t>(round_up(b, tile), tile, 1024);
@@ -71,7 +71,7 @@ class SimtEngine final : public Engine {
   std::int64_t row_padding() const override { return 0; }
   bool group_walks_panels() const override { return false; }
   std::int64_t groups(std::int64_t steps) const override { return steps < 1 ? 1 : steps; }
-  std::int64_t v_panel(std::int64_t v) const override { return v < 1 ? 1 : v; }
+  std::int64_t v_panel(std::int64_t v, std::int64_t, Operand) const override { return v < 1 ? 1 : v; }
   std::int64_t h_step() const override { return 1; }
 
  private:

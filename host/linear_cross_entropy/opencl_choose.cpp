@@ -45,25 +45,19 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
       std::max<std::int64_t>(1, ceil_div(s.v_piece, s.blocks.v_block_size)) *
       ceil_div(std::max<std::int64_t>(request.loss.v, 1), std::max<std::int64_t>(s.v_piece, 1));
   s.h_padded = s.h_range + engine.row_padding();
-  using engines::Operand;
-  const int layout = layout_of(request.w);
-  // Along the depth of the logits (h) or of grad_x (v), along the other index, or along neither.
-  const bool with_f32 = engine.reads_in_place(request.w.dtype());
-  const auto operand = [&](int along_depth, int along_rows, bool readable) {
-    if (layout == along_rows) return Operand::interleaved;
-    return layout == along_depth && readable ? Operand::in_place : Operand::rows_apart;
-  };
   s.forward_steps = engine.steps(
       s.blocks.v_block_size, engine.words(std::min(s.blocks.h_block_size, request.h)), false,
-      operand(layout_vh, layout_hv, with_f32 || engine.multiplies_pairs()), s.thrift);
-  s.grad_w_steps = engine.steps(s.v_range, s.gradient_rows, true, Operand::rows_apart, s.thrift);
+      operand_of_w(request, engine, true), s.thrift);
+  s.grad_w_steps =
+      engine.steps(s.v_range, s.gradient_rows, true, engines::Operand::rows_apart, s.thrift);
   if (filters_gradients(request)) {
     // Few rows of dz at a time: all of them are multiplied where one of them counts.
     constexpr std::int64_t most = 96;
     s.grad_w_steps.tile_m = std::min(s.grad_w_steps.tile_m, most);
   }
-  s.grad_x_steps = engine.steps(s.h_range, engine.v_panel(s.v_range), true,
-                                operand(layout_hv, layout_vh, with_f32), s.thrift);
+  const auto w = operand_of_w(request, engine, false);
+  s.v_panel = engine.v_panel(s.v_range, s.gradient_rows, w);
+  s.grad_x_steps = engine.steps(s.h_range, s.v_panel, true, w, s.thrift);
   s.scratch_words = engines::loss_rows_words(request.loss, engine.tile_n()) +
                     regions_of(request, engine, s).total();
 }

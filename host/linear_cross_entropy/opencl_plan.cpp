@@ -120,7 +120,7 @@ Schedule base_schedule(const Request& r, const engines::Engine& engine,
                           round_up(b.v_block_size, rule.v_multiple)};
       },
       [&]() -> std::optional<BlockSizes> {
-        const auto blocks = engine.heuristic(r.loss.b, r.h, r.loss.v);
+        const auto blocks = engine.heuristic(r.loss.b, r.h, r.loss.v, operand_of_w(r, engine, true));
         return BlockSizes{blocks.b, blocks.h, blocks.v};
       });
   s.blocks = clamp_to_problem(decision.block_sizes, r, engine);
@@ -159,6 +159,15 @@ int layout_of(const View& w) {
   if (w.strides()[0] == 1 || w.extents()[0] == 1) return layout_vh;
   if (w.strides()[1] == 1 || w.extents()[1] == 1) return layout_hv;
   return layout_strided;
+}
+
+engines::Operand operand_of_w(const Request& r, const engines::Engine& engine, bool for_logits) {
+  const int layout = layout_of(r.w);
+  if (layout == (for_logits ? layout_hv : layout_vh)) return engines::Operand::interleaved;
+  const bool readable =
+      engine.reads_in_place(r.w.dtype()) || (for_logits && engine.multiplies_pairs());
+  return layout != layout_strided && readable ? engines::Operand::in_place
+                                              : engines::Operand::rows_apart;
 }
 
 std::int64_t along_k(const Request& request, const engines::Engine& engine) {

@@ -30,6 +30,7 @@ struct Schedule {
   std::int64_t chunks = 0;
   std::int64_t v_piece = 0;           ///< columns of w (and grad_w) that one binding may reach
   std::int64_t v_range = 0;           ///< columns whose dz is held at a time
+  std::int64_t v_panel = 0;           ///< of these, as many as grad_x takes up at a time
   std::int64_t h_range = 0;           ///< of H, whose gradients are formed at a time
   std::int64_t tokens_in_grad_w = 0;  ///< whose logits grad_w's memory can keep
   bool stored_logits = false;         ///< kept for gradients: no range forms them again
@@ -61,6 +62,10 @@ bool kernels_can_read(const MutableView& view);
 /// is contiguous. An axis of extent 1 may have any stride.
 constexpr int layout_vh = 0, layout_hv = 1, layout_strided = 2;
 int layout_of(const View& w);
+
+/// How w comes to the products that form logits (x w), or to those that form grad_x (dz w^T).
+engines::Operand operand_of_w(const Request& request, const engines::Engine& engine,
+                              bool for_logits);
 
 /// Columns that share a row of logits kept in grad_w as [H, V]: where TILE_N f32 logits fit. 1 for
 /// [V, H], where every column has its own. STORED_COLUMNS of operands.cl.

@@ -204,7 +204,7 @@ void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begi
   with_kept(count, [&](auto... kept) {
     call_.launch(programs_.grad_x, "grad_x", tiles(step_count, chunk.panels), w, w.strides[0],
                  w.strides[1], dz.memory, dz.columns, count,
-                 narrow(engine_.v_panel(schedule_.v_range)), narrow(h_count_),
+                 narrow(schedule_.v_panel), narrow(h_count_),
                  narrow(schedule_.h_padded), narrow(chunk.panels), panels_per_group(chunk.panels),
                  rows_.info(), chunk.begin, sums_x(chunk), std::int32_t{first}, narrow(step_count),
                  pack_, steps.pack_words, tile_, narrow(steps.tile_m),
