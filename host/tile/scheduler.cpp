@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/tile/scheduler.hpp"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "tessera/tile/error.hpp"
+
+namespace tessera::tile {
+namespace {
+
+/// Unwinds an agent whose run has ended elsewhere; never leaves this file.
+struct Ended {};
+
+}  // namespace
+
+struct Scheduler::Impl {
+  struct State {
+    const Agent* agent = nullptr;
+    bool finished = false;
+    /// What it waits for; empty while it could go on.
+    const std::function<bool()>* ready = nullptr;
+    const std::function<std::string()>* waits_for = nullptr;
+  };
+
+  std::uint64_t seed = 0;
+  std::mt19937_64 random;
+  std::vector<State> states;
+  int running = 0;
+  std::exception_ptr failure;
+
+  // Agents hand the turn to each other; nothing else is shared while they run.
+  std::mutex mutex;
+  std::condition_variable turned;
+
+  bool can_run(std::size_t i) const {
+    const State& state = states[i];
+    return !state.finished && (state.ready == nullptr || (*state.ready)());
+  }
+
+  /// The next to run, or -1: nobody can. The running one comes last unless a seed chooses.
+  int choose() {
+    std::vector<int> candidates;
+    const auto count = states.size();
+    for (std::size_t step = 1; step <= count; ++step) {
+      const auto i = (static_cast<std::size_t>(running) + step) % count;
+      if (can_run(i)) candidates.push_back(static_cast<int>(i));
+    }
+    if (candidates.empty()) return -1;
+    return seed == 0 ? candidates.front() : candidates[random() % candidates.size()];
+  }
+
+  bool all_finished() const {
+    for (const State& state : states) {
+      if (!state.finished) return false;
+    }
+    return true;
+  }
+
+  void fail_with_deadlock() {
+    std::string text = "deadlock: nobody can go on;";
+    for (const State& state : states) {
+      if (state.finished) continue;
+      text += fmt::format(" {} waits for {};", state.agent->name,
+                          state.waits_for != nullptr ? (*state.waits_for)() : "its turn");
+    }
+    text.back() = '.';
+    failure = std::make_exception_ptr(TileError(ErrorKind::deadlock, text));
+  }
+
+  /// Gives the turn away; the caller has stopped running or waits. Under `mutex`.
+  void pass_on() {
+    const int next = failure == nullptr ? choose() : -1;
+    if (next >= 0) {
+      running = next;
+    } else if (failure == nullptr && !all_finished()) {
+      fail_with_deadlock();
+    }
+    turned.notify_all();
+  }
+
+  void await_turn(std::unique_lock<std::mutex>& lock, int self) {
+    turned.wait(lock, [&] { return running == self || failure != nullptr; });
+    if (failure != nullptr) throw Ended{};
+  }
+
+  void take_part(int self) {
+    State& state = states[static_cast<std::size_t>(self)];
+    std::exception_ptr thrown;
+    try {
+      {
+        std::unique_lock lock(mutex);
+        await_turn(lock, self);
+      }
+      state.agent->body();
+    } catch (const Ended&) {
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    std::unique_lock lock(mutex);
+    state.finished = true;
+    if (thrown != nullptr && failure == nullptr) failure = thrown;
+    pass_on();
+  }
+};
+
+Scheduler::Scheduler(std::uint64_t seed) : impl_(std::make_unique<Impl>()) {
+  impl_->seed = seed;
+  impl_->random.seed(seed);
+}
+
+Scheduler::~Scheduler() = default;
+
+int Scheduler::running() const noexcept { return impl_->running; }
+
+void Scheduler::run(const std::vector<Agent>& agents) {
+  Impl& impl = *impl_;
+  impl.states.assign(agents.size(), {});
+  for (std::size_t i = 0; i < agents.size(); ++i) impl.states[i].agent = &agents[i];
+  impl.running = 0;
+  impl.failure = nullptr;
+  if (agents.size() == 1) {
+    agents.front().body();
+    return;
+  }
+  if (impl.seed != 0 && !agents.empty()) {
+    impl.running = static_cast<int>(impl.random() % agents.size());
+  }
+  std::vector<std::thread> threads;
+  threads.reserve(agents.size());
+  for (std::size_t i = 0; i < agents.size(); ++i) {
+    threads.emplace_back([&impl, i] { impl.take_part(static_cast<int>(i)); });
+  }
+  for (auto& thread : threads) thread.join();
+  impl.running = 0;
+  impl.states.clear();
+  if (impl.failure != nullptr) std::rethrow_exception(std::exchange(impl.failure, nullptr));
+}
+
+void Scheduler::wait_until(const std::function<bool()>& ready,
+                           const std::function<std::string()>& waits_for) {
+  if (ready()) return;
+  Impl& impl = *impl_;
+  if (impl.states.size() <= 1) {
+    impl.states.resize(1);
+    throw TileError(ErrorKind::deadlock,
+                    fmt::format("deadlock: nobody can go on; {} waits for {}.",
+                                impl.states.front().agent != nullptr
+                                    ? impl.states.front().agent->name
+                                    : std::string("the only core"),
+                                waits_for()));
+  }
+  const int self = impl.running;
+  auto& state = impl.states[static_cast<std::size_t>(self)];
+  std::unique_lock lock(impl.mutex);
+  state.ready = &ready;
+  state.waits_for = &waits_for;
+  impl.pass_on();
+  impl.await_turn(lock, self);
+  state.ready = nullptr;
+  state.waits_for = nullptr;
+}
+
+void Scheduler::yield() {
+  Impl& impl = *impl_;
+  if (impl.seed == 0 || impl.states.size() <= 1) return;
+  const int self = impl.running;
+  std::unique_lock lock(impl.mutex);
+  impl.pass_on();
+  impl.await_turn(lock, self);
+}
+
+}  // namespace tessera::tile

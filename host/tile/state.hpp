@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/tile/races.hpp"
+#include "host/tile/scheduler.hpp"
+#include "tessera/tile/kernel.hpp"
+
+// What the machine consists of. Everything here belongs to one machine, and one core runs at a time.
+namespace tessera::tile::detail {
+
+struct LaunchState;
+
+struct Buffer {
+  MachineState* machine = nullptr;
+  std::string name{};
+  MemorySpace space = MemorySpace::hbm;
+  ElementType type = ElementType::f32;
+  Shape shape{};
+  Shape strides{};  ///< in elements
+  int device = 0;
+  int core = -1;    ///< of scratch
+  std::byte* data = nullptr;  ///< null in a dry run
+  std::vector<std::byte> owned{};
+  bool writable = true;
+  bool frozen = false;
+  std::int64_t padded_bytes = 0;  ///< what it takes on chip
+  std::size_t report = 0;         ///< of Report::buffers
+  AccessLog log{};
+  int in_flight = 0;  ///< copies from or to it that were started and have not moved
+  /// The same scratch or argument of every core, by agent, while a kernel runs that others know it
+  /// in.
+  const std::vector<Buffer*>* siblings = nullptr;
+
+  std::size_t element_bytes() const { return static_cast<std::size_t>(bits_of(type)) / 8; }
+};
+
+/// Fills with what uninitialised memory holds.
+void poison(Buffer& buffer, Uninitialized how);
+
+struct Arrival {
+  std::int64_t amount = 0;
+  Clock clock{};
+};
+
+struct SemaphoreState {
+  std::string name{};
+  SemaphoreKind kind = SemaphoreKind::regular;
+  int agent = 0;
+  std::int64_t count = 0;
+  std::deque<Arrival> arrivals{};
+  /// Copies that were started and will signal it, oldest first.
+  std::vector<std::shared_ptr<Transfer>> in_flight{};
+  const std::vector<SemaphoreState*>* siblings = nullptr;
+};
+
+/// One DMA.
+struct Transfer {
+  Region from{}, to{};
+  SemaphoreState* send = nullptr;     ///< of a remote copy: counts what has left
+  SemaphoreState* receive = nullptr;  ///< counts what has come
+  SemaphoreState* own_receive = nullptr;  ///< remote: the issuer's, on which wait_recv waits
+  CopyOptions options{};
+  std::int64_t bytes = 0;    ///< of the elements: what semaphores count
+  std::int64_t counted = 0;  ///< what the memory system moves: whole tiles
+  bool started = false;
+  bool moved = false;
+  Stamp stamp{};
+  Clock clock{};  ///< what its issuer knew, and its own event
+  std::shared_ptr<const Place> place{};
+};
+
+/// One core while a kernel runs.
+struct CoreState {
+  MachineState* machine = nullptr;
+  LaunchState* launch = nullptr;
+  int agent = 0;
+  int device = 0;
+  int core = 0;
+  Clock clock{};
+  std::shared_ptr<const Place> place{};
+  std::vector<const Buffer*> held{};  ///< on-chip memory in use
+
+  /// Before an event of its own: the event's stamp, which it knows.
+  Stamp tick();
+  /// Throws TileError (vmem, smem) with all that is held when `buffer` is more than there is.
+  void hold(const Buffer& buffer);
+  void release(const Buffer& buffer);
+};
+
+/// A kernel while it runs.
+struct LaunchState {
+  MachineState* machine = nullptr;
+  std::string name{};
+  int cores = 1;
+  std::vector<CoreState> agents{};
+  ClockSlots slots{1};
+  int at_barrier = 0;
+  std::int64_t barriers = 0;  ///< completed
+  Clock at_barrier_clock{};    ///< of those who have come to the next
+  Clock last_barrier_clock{};  ///< of all who came to the last completed
+};
+
+struct MachineState {
+  MachineOptions options{};
+  Report report{};
+  std::unique_ptr<Scheduler> scheduler{};
+  std::vector<std::unique_ptr<Buffer>> arrays{};
+  LaunchState* running = nullptr;
+
+  std::size_t add_to_report(const std::string& name, MemorySpace space);
+};
+
+/// The core that runs on this thread. Throws TileError (usage) outside of a kernel.
+CoreState& current_core(const char* what);
+/// Makes `core` the one that runs on this thread.
+class Running {
+ public:
+  explicit Running(CoreState& core);
+  ~Running();
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+};
+
+/// "'x' of kernel 'add', core 0 at grid point (1, 2)"
+std::string located(const CoreState& core, const std::string& buffer);
+
+/// Where an element of the region's first corner lies, and the extents and strides of what is left.
+Elements elements_of(const Region& region);
+/// Throws TileError (race) where `log` has something that `known` does not order.
+void record_access(Buffer& buffer, const std::vector<Slice>& where, bool writes, bool copy,
+                   const Stamp& stamp, const Clock& known,
+                   const std::shared_ptr<const Place>& place);
+
+std::shared_ptr<Transfer> make_transfer(const Region& from, const Region& to,
+                                        const CopyOptions& options);
+/// Starts a transfer of the running core. Throws TileError (usage) when it was started before.
+void begin(const std::shared_ptr<Transfer>& transfer);
+/// Moves a transfer's data and signals its semaphores.
+void move_data(const std::shared_ptr<Transfer>& transfer);
+/// Until the semaphore holds `amount`, which is taken. Moves what is in flight to it, as the DMA
+/// mode says.
+void take(SemaphoreState& semaphore, std::int64_t amount);
+void give(SemaphoreState& semaphore, std::int64_t amount, const Clock& clock);
+/// Throws for semaphores that are not zero and copies that nobody waited for.
+void check_at_exit(const SemaphoreState& semaphore, const CoreState& core);
+
+}  // namespace tessera::tile::detail

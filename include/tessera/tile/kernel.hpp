@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tessera/tile/copies.hpp"
+#include "tessera/tile/machine.hpp"
+
+namespace tessera::tile {
+
+/// The cores that run a kernel, on every device of the machine.
+struct Mesh {
+  int cores = 1;
+};
+/// `cores` TensorCores of each device; 0: all that share a device (2 with Megacore, else 1).
+TESSERA_API Mesh tensorcore_mesh(const Machine& machine, int cores = 0);
+
+/// Scratch of every core that runs a kernel; each core's starts uninitialised and ends with it.
+template <class T>
+struct Vmem {
+  Shape extents{};
+  std::string name = "vmem scratch";
+};
+template <class T>
+struct Smem {
+  Shape extents{};
+  std::string name = "smem scratch";
+};
+struct DmaSem {
+  std::string name = "dma semaphore";
+};
+struct RegularSem {
+  std::string name = "semaphore";
+};
+
+/// Of the running core: its index in the mesh, how many there are, and the same of devices.
+TESSERA_API int core_index();
+TESSERA_API int num_cores();
+TESSERA_API int device_index();
+TESSERA_API int num_devices();
+
+namespace detail {
+
+enum class SemaphoreKind { regular, dma };
+
+/// One kernel on all of its cores.
+class TESSERA_API Launch {
+ public:
+  Launch(Machine& machine, std::string name, Mesh mesh);
+  ~Launch();
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+
+  /// Scratch on every core; an index for `region` and `semaphore` below. Throws TileError (vmem,
+  /// smem) with the list of who holds what.
+  int add_memory(MemorySpace space, ElementType type, const Shape& extents,
+                 const std::string& name);
+  int add_semaphore(SemaphoreKind kind, const std::string& name);
+  Region region(int agent, int index) const;
+  SemaphoreState* semaphore(int agent, int index) const;
+
+  int device_of(int agent) const;
+  /// An array for the core `agent`. Throws TileError (usage) where it is on another device or has
+  /// been frozen.
+  Region argument(const Region& array, int agent) const;
+  /// Of one array per device, which remote copies reach by the name that any device has for its own.
+  Region argument(const std::vector<Region>& arrays, int agent) const;
+  /// Runs `body(agent)` on every core, and the checks at the end.
+  void run(const std::function<void(int)>& body);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Scratch of the running core for as long as it lives.
+class TESSERA_API Scope {
+ public:
+  Scope();
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  Region memory(MemorySpace space, ElementType type, const Shape& extents,
+                const std::string& name);
+  SemaphoreState* semaphore(SemaphoreKind kind, const std::string& name);
+  /// Throws for copies that are still in flight and semaphores that are not zero; before it ends.
+  void check() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+template <class T>
+struct ScratchTraits;
+template <class T>
+struct ScratchTraits<Vmem<T>> {
+  static int add(Launch& launch, const Vmem<T>& spec) {
+    return launch.add_memory(MemorySpace::vmem, element_of<T>::value, spec.extents, spec.name);
+  }
+  static Ref<T> get(const Launch& launch, int agent, int index) {
+    return Ref<T>(launch.region(agent, index));
+  }
+  static Ref<T> make(Scope& scope, const Vmem<T>& spec) {
+    return Ref<T>(
+        scope.memory(MemorySpace::vmem, element_of<T>::value, spec.extents, spec.name));
+  }
+};
+template <class T>
+struct ScratchTraits<Smem<T>> {
+  static int add(Launch& launch, const Smem<T>& spec) {
+    return launch.add_memory(MemorySpace::smem, element_of<T>::value, spec.extents, spec.name);
+  }
+  static Ref<T> get(const Launch& launch, int agent, int index) {
+    return Ref<T>(launch.region(agent, index));
+  }
+  static Ref<T> make(Scope& scope, const Smem<T>& spec) {
+    return Ref<T>(
+        scope.memory(MemorySpace::smem, element_of<T>::value, spec.extents, spec.name));
+  }
+};
+template <>
+struct ScratchTraits<DmaSem> {
+  static int add(Launch& launch, const DmaSem& spec) {
+    return launch.add_semaphore(SemaphoreKind::dma, spec.name);
+  }
+  static DmaSemaphore get(const Launch& launch, int agent, int index) {
+    return DmaSemaphore(launch.semaphore(agent, index));
+  }
+  static DmaSemaphore make(Scope& scope, const DmaSem& spec) {
+    return DmaSemaphore(scope.semaphore(SemaphoreKind::dma, spec.name));
+  }
+};
+template <>
+struct ScratchTraits<RegularSem> {
+  static int add(Launch& launch, const RegularSem& spec) {
+    return launch.add_semaphore(SemaphoreKind::regular, spec.name);
+  }
+  static Semaphore get(const Launch& launch, int agent, int index) {
+    return Semaphore(launch.semaphore(agent, index));
+  }
+  static Semaphore make(Scope& scope, const RegularSem& spec) {
+    return Semaphore(scope.semaphore(SemaphoreKind::regular, spec.name));
+  }
+};
+
+template <class T>
+Ref<T> argument_of(const Launch& launch, const Array<T>& array, int agent) {
+  return Ref<T>(launch.argument(array.region(), agent));
+}
+/// One array per device.
+template <class T>
+Ref<T> argument_of(const Launch& launch, const std::vector<Array<T>>& arrays, int agent) {
+  std::vector<Region> regions;
+  for (const auto& array : arrays) regions.push_back(array.region());
+  return Ref<T>(launch.argument(regions, agent));
+}
+
+}  // namespace detail
+
+/// A body that runs once on every core of a mesh, with refs of arrays in HBM: Pallas' pl.kernel.
+/// `kernel(machine, "copy", mesh, body, Vmem<float>{{8, 128}}, DmaSem{})(x, y)` calls
+/// `body(x_ref, y_ref, vmem_ref, dma_semaphore)` on each. The call returns when all have ended.
+template <class Body, class... Scratch>
+class Kernel {
+ public:
+  Kernel(Machine& machine, std::string name, Mesh mesh, Body body, Scratch... scratch)
+      : machine_(&machine),
+        name_(std::move(name)),
+        mesh_(mesh),
+        body_(std::move(body)),
+        scratch_(std::move(scratch)...) {}
+
+  template <class... Arrays>
+  void operator()(const Arrays&... arrays) {
+    detail::Launch launch(*machine_, name_, mesh_);
+    const auto indices = std::apply(
+        [&](const Scratch&... spec) {
+          return std::array<int, sizeof...(Scratch)>{
+              detail::ScratchTraits<Scratch>::add(launch, spec)...};
+        },
+        scratch_);
+    launch.run([&](int agent) {
+      call(launch, agent, indices, std::index_sequence_for<Scratch...>{}, arrays...);
+    });
+  }
+
+ private:
+  template <std::size_t... I, class... Arrays>
+  void call(const detail::Launch& launch, int agent,
+            const std::array<int, sizeof...(Scratch)>& indices, std::index_sequence<I...>,
+            const Arrays&... arrays) {
+    body_(detail::argument_of(launch, arrays, agent)...,
+          detail::ScratchTraits<Scratch>::get(launch, agent, indices[I])...);
+  }
+
+  Machine* machine_;
+  std::string name_;
+  Mesh mesh_;
+  Body body_;
+  std::tuple<Scratch...> scratch_;
+};
+
+template <class Body, class... Scratch>
+Kernel<Body, Scratch...> kernel(Machine& machine, std::string name, Mesh mesh, Body body,
+                                Scratch... scratch) {
+  return {machine, std::move(name), mesh, std::move(body), std::move(scratch)...};
+}
+
+/// Scratch of the running core for the length of `body(refs and semaphores...)`.
+template <class Body, class... Scratch>
+void run_scoped(Body body, const Scratch&... scratch) {
+  detail::Scope scope;
+  // Braces: scratch is made in the order in which it is named.
+  std::tuple made{detail::ScratchTraits<Scratch>::make(scope, scratch)...};
+  std::apply(std::move(body), std::move(made));
+  scope.check();
+}
+
+}  // namespace tessera::tile

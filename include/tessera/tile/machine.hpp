@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/tile/ref.hpp"
+#include "tessera/view.hpp"
+
+namespace tessera::tile {
+
+/// When a copy that was started moves its data. A program that waits for what it uses cannot tell.
+enum class DmaMode {
+  eager,    ///< at once
+  on_wait,  ///< when somebody waits for it, the latest first
+};
+
+/// What memory holds before anything is written: NaN (integers: their largest value), or zeros.
+enum class Uninitialized { nan, zero };
+
+struct MachineOptions {
+  Chip chip = find_chip("v5p");
+  int devices = 1;
+  DmaMode dma = DmaMode::on_wait;
+  Uninitialized uninitialized = Uninitialized::nan;
+  bool detect_races = true;
+  /// Rule R6 for copies that a kernel starts itself.
+  bool check_layout = true;
+  /// Which core goes first where several could; 0: each goes on until it waits.
+  std::uint64_t seed = 0;
+  /// The schedule, its checks and its counts without data: no array has values.
+  bool dry_run = false;
+};
+
+/// Traffic of one array or scratch buffer, all kernels and devices together.
+struct BufferReport {
+  std::string name{};
+  MemorySpace space = MemorySpace::hbm;
+  std::int64_t bytes_read = 0;     ///< by copies out of it
+  std::int64_t bytes_written = 0;  ///< by copies into it
+  std::int64_t copies = 0;
+};
+
+/// What happened since the machine was made, or since reset_report.
+struct Report {
+  std::int64_t kernels = 0;
+  std::int64_t copies = 0;          ///< DMAs, remote ones among them
+  std::int64_t bytes_copied = 0;
+  std::int64_t bytes_remote = 0;
+  std::int64_t hbm_allocations = 0;  ///< arrays made, inside and outside of kernels
+  std::int64_t vmem_high_water_bytes = 0;  ///< of the core that held most at a time
+  std::int64_t smem_high_water_bytes = 0;
+  std::vector<BufferReport> buffers{};  ///< in the order in which they were made
+};
+
+namespace detail {
+struct MachineState;
+}
+
+/// A handle of an array in a device's HBM; copies of it name the same array.
+template <class T>
+class Array {
+ public:
+  explicit Array(detail::Region region) : region_(std::move(region)) {}
+  Shape extents() const { return detail::extents_of(region_); }
+  const std::string& name() const { return detail::name_of(region_); }
+  const detail::Region& region() const noexcept { return region_; }
+
+ private:
+  detail::Region region_;
+};
+
+/// One or several TPU devices of a chip, with their memories. Not for several threads at a time.
+class TESSERA_API Machine {
+ public:
+  explicit Machine(MachineOptions options = {});
+  ~Machine();
+  Machine(Machine&&) noexcept;
+  Machine& operator=(Machine&&) noexcept;
+
+  const MachineOptions& options() const noexcept;
+  const Report& report() const;
+  void reset_report();
+
+  /// An array that is the caller's memory, row-major, for as long as the machine lives: nothing is
+  /// copied. Throws TileError (usage) for device memory, another type than T or other strides.
+  template <class T>
+  Array<T> array(std::string name, const View& view, int device = 0) {
+    return Array<T>(borrow(std::move(name), element_of<T>::value, view, false, device));
+  }
+  template <class T>
+  Array<T> array(std::string name, const MutableView& view, int device = 0) {
+    return Array<T>(borrow(std::move(name), element_of<T>::value, view, true, device));
+  }
+  /// An array of the machine's own, uninitialised (Pallas' empty_ref).
+  template <class T>
+  Array<T> empty(std::string name, const Shape& extents, int device = 0) {
+    return Array<T>(allocate(std::move(name), element_of<T>::value, extents, device));
+  }
+  /// Ends the array's use (Pallas' freeze): a kernel that names it afterwards is refused. Its values
+  /// stay where they are: in the caller's view, or in `values`.
+  template <class T>
+  std::span<const T> freeze(const Array<T>& array) {
+    const auto elements = freeze(array.region());
+    return {static_cast<const T*>(elements.data), count_of(elements)};
+  }
+  /// The values of an array of the machine's own; empty in a dry run.
+  template <class T>
+  std::span<const T> values(const Array<T>& array) const {
+    const auto elements = contents(array.region());
+    return {static_cast<const T*>(elements.data), count_of(elements)};
+  }
+
+  detail::MachineState& state() noexcept { return *state_; }
+
+ private:
+  detail::Region borrow(std::string name, ElementType type, const View& view, bool writable,
+                        int device);
+  detail::Region allocate(std::string name, ElementType type, const Shape& extents, int device);
+  detail::Elements freeze(const detail::Region& region);
+  detail::Elements contents(const detail::Region& region) const;
+  static std::size_t count_of(const detail::Elements& elements) {
+    std::size_t count = elements.data != nullptr ? 1 : 0;
+    for (const auto extent : elements.extents) count *= static_cast<std::size_t>(extent);
+    return count;
+  }
+
+  std::unique_ptr<detail::MachineState> state_;
+};
+
+}  // namespace tessera::tile

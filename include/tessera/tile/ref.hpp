@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <concepts>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "tessera/tile/block_spec.hpp"
+
+namespace tessera::tile {
+
+/// The element type of a C++ type that refs hold.
+template <class T>
+struct element_of;
+template <>
+struct element_of<float> {
+  static constexpr ElementType value = ElementType::f32;
+};
+template <>
+struct element_of<bf16> {
+  static constexpr ElementType value = ElementType::bf16;
+};
+template <>
+struct element_of<f16> {
+  static constexpr ElementType value = ElementType::f16;
+};
+template <>
+struct element_of<std::int32_t> {
+  static constexpr ElementType value = ElementType::i32;
+};
+template <>
+struct element_of<std::uint32_t> {
+  static constexpr ElementType value = ElementType::u32;
+};
+template <>
+struct element_of<std::int8_t> {
+  static constexpr ElementType value = ElementType::i8;
+};
+template <>
+struct element_of<std::uint8_t> {
+  static constexpr ElementType value = ElementType::u8;
+};
+
+/// A whole dimension, in Ref::at.
+struct All {};
+inline constexpr All all{};
+
+/// `size` elements from `start` on, in Ref::at (Pallas' pl.ds).
+constexpr Slice ds(std::int64_t start, std::int64_t size) { return {start, size}; }
+
+/// What Ref::at takes of one dimension.
+class Index {
+ public:
+  Index(All) : kind_(Kind::all) {}
+  Index(Slice part) : kind_(Kind::slice), part_(part) {}
+  /// One element: the dimension is gone from the ref.
+  Index(std::integral auto element) : kind_(Kind::one), part_{static_cast<std::int64_t>(element), 1} {}
+
+  bool is_all() const noexcept { return kind_ == Kind::all; }
+  bool is_one() const noexcept { return kind_ == Kind::one; }
+  Slice part() const noexcept { return part_; }
+
+ private:
+  enum class Kind { all, slice, one };
+  Kind kind_;
+  Slice part_{};
+};
+
+namespace detail {
+
+struct Buffer;  // host/tile/buffer.hpp
+
+/// Part of a buffer, whatever its type. Valid while the buffer is: for arrays the machine's life, for
+/// scratch the kernel's.
+struct Region {
+  Buffer* buffer = nullptr;
+  std::vector<Slice> slices{};     ///< of every dimension of the buffer
+  std::vector<bool> squeezed{};    ///< dimensions that the ref does not have
+};
+
+TESSERA_API Shape extents_of(const Region& region);
+/// Throws TileError (bounds) that names buffer, dimension, wanted and allowed range, grid point and
+/// core.
+TESSERA_API Region slice_of(const Region& region, std::span<const Index> indices);
+TESSERA_API const std::string& name_of(const Region& region);
+
+enum class AccessKind { read, write, update };
+
+/// Elements of a region in the host's memory; `data` is null in a dry run.
+struct Elements {
+  void* data = nullptr;
+  Shape extents{};
+  Shape strides{};  ///< in elements
+};
+
+/// For an operation of the running core. Throws TileError (space) where the memory space allows no
+/// access, (race) where nothing orders it after what another did, (usage) for a frozen array.
+TESSERA_API Elements access(const Region& region, AccessKind kind);
+
+}  // namespace detail
+
+/// Elements of a memory of the machine that a kernel may name: HBM (copies only), VMEM and SMEM.
+/// Copies of a ref name the same elements.
+template <class T>
+class Ref {
+ public:
+  using value_type = T;
+
+  Ref() = default;
+  explicit Ref(detail::Region region) : region_(std::move(region)) {}
+
+  Shape extents() const { return detail::extents_of(region_); }
+  std::int64_t extent(int dimension) const {
+    return extents().at(static_cast<std::size_t>(dimension));
+  }
+  const std::string& name() const { return detail::name_of(region_); }
+
+  /// `ref.at(ds(8, 16), all)`, `ref.at(i)`: dimensions that are not named are taken whole.
+  template <class... Indices>
+  Ref at(const Indices&... indices) const {
+    const std::initializer_list<Index> list = {Index(indices)...};
+    return Ref(detail::slice_of(region_, std::span<const Index>(list.begin(), list.size())));
+  }
+
+  /// One element of SMEM, or of VMEM (where a TPU reads vectors and this is slow). A dry run has no
+  /// values and gives T{}.
+  template <class... Indices>
+  T load(const Indices&... indices) const {
+    const auto elements = detail::access(at(indices...).region_, detail::AccessKind::read);
+    return elements.data != nullptr ? *static_cast<const T*>(elements.data) : T{};
+  }
+  template <class... Indices>
+  void store(T value, const Indices&... indices) const {
+    const auto elements = detail::access(at(indices...).region_, detail::AccessKind::write);
+    if (elements.data != nullptr) *static_cast<T*>(elements.data) = value;
+  }
+
+  const detail::Region& region() const noexcept { return region_; }
+
+ private:
+  detail::Region region_;
+};
+
+}  // namespace tessera::tile
