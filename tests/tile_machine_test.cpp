@@ -42,7 +42,8 @@ TEST(TileMachine, CopiesInAndOut) {
       AddOne::add(tile);
       sync_copy(tile, out);
     });
-    for (std::size_t i = 0; i < problem.out.size(); ++i) EXPECT_EQ(problem.out[i], problem.x[i] + 1);
+    for (std::size_t i = 0; i < problem.out.size(); ++i)
+      EXPECT_EQ(problem.out[i], problem.x[i] + 1);
     const Report& report = machine.report();
     EXPECT_EQ(report.copies, 2);
     EXPECT_EQ(report.bytes_copied, 2 * 8 * 128 * 4);
@@ -72,9 +73,8 @@ TEST(TileMachine, ScratchStartsUninitialised) {
 TEST(TileMachine, WhatOnlyCopiesReach) {
   Machine machine;
   AddOne problem;
-  expect_error(ErrorKind::space, {"'x'", "'add_one'", "core 0", "hbm"}, [&] {
-    problem.run(machine, [](auto x, auto, auto, auto) { x.load(0, 0); });
-  });
+  expect_error(ErrorKind::space, {"'x'", "'add_one'", "core 0", "hbm"},
+               [&] { problem.run(machine, [](auto x, auto, auto, auto) { x.load(0, 0); }); });
   expect_error(ErrorKind::usage, {"'x'", "constant"}, [&] {
     problem.run(machine, [](auto x, auto, auto tile, auto) { sync_copy(tile, x); });
   });
@@ -94,8 +94,7 @@ TEST(TileMachine, Bounds) {
                slicing([](auto x) { x.at(all, ds(64, 128)); }));
   expect_error(ErrorKind::bounds, {"dimension 0", "element 8"}, slicing([](auto x) { x.at(8); }));
   // Counted in the slice, not in the array.
-  expect_error(ErrorKind::bounds, {"0 to 3"},
-               slicing([](auto x) { x.at(ds(4, 4)).at(ds(2, 4)); }));
+  expect_error(ErrorKind::bounds, {"0 to 3"}, slicing([](auto x) { x.at(ds(4, 4)).at(ds(2, 4)); }));
   expect_error(ErrorKind::bounds, {"3 indices"}, slicing([](auto x) { x.at(0, 0, 0); }));
 }
 
@@ -108,7 +107,8 @@ TEST(TileMachine, PartsOfTilesAreNotCopied) {
         machine, "part", tensorcore_mesh(machine, 1),
         [&](auto from, auto tile) {
           sync_copy(from.at(rows, columns), tile.at(ds(0, rows.size), ds(0, columns.size)));
-          EXPECT_EQ(tile.load(0, 0), data[static_cast<std::size_t>(rows.start * 256 + columns.start)]);
+          EXPECT_EQ(tile.load(0, 0),
+                    data[static_cast<std::size_t>(rows.start * 256 + columns.start)]);
         },
         Vmem<float>{{16, 256}})(x);
   };
@@ -148,9 +148,8 @@ TEST(TileMachine, CopiesThatNobodyWaitsFor) {
     Machine machine({.dma = dma});
     AddOne problem;
     expect_error(ErrorKind::unfinished_dma, {"nobody waits"}, [&] {
-      problem.run(machine, [](auto x, auto, auto tile, auto arrived) {
-        async_copy(x, tile, arrived);
-      });
+      problem.run(machine,
+                  [](auto x, auto, auto tile, auto arrived) { async_copy(x, tile, arrived); });
     });
     // What is not there yet is read.
     expect_error(ErrorKind::race, {"'tile'", "copy", "core 0"}, [&] {
@@ -187,7 +186,8 @@ TEST(TileMachine, CopiesThatNobodyWaitsFor) {
     // A scope that ends before its copy.
     expect_error(ErrorKind::unfinished_dma, {"'short'"}, [&] {
       problem.run(machine, [](auto x, auto, auto, auto arrived) {
-        run_scoped([&](auto tile) { async_copy(x, tile, arrived); }, Vmem<float>{{8, 128}, "short"});
+        run_scoped([&](auto tile) { async_copy(x, tile, arrived); },
+                   Vmem<float>{{8, 128}, "short"});
       });
     });
   }

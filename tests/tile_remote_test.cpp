@@ -12,6 +12,10 @@ namespace {
 using test::expect_error;
 using test::for_each_order;
 
+std::string numbered(const char* name, int device) {
+  return std::string(name).append(std::to_string(device));
+}
+
 MachineOptions devices(MachineOptions options, int count) {
   options.devices = count;
   return options;
@@ -28,13 +32,13 @@ TEST(TileRemote, RingAllGather) {
     for (int d = 0; d < count; ++d) {
       auto& shard = shards[static_cast<std::size_t>(d)];
       std::iota(shard.begin(), shard.end(), 1000.0f * static_cast<float>(d));
-      x.push_back(machine.array<float>("x" + std::to_string(d),
+      x.push_back(machine.array<float>(numbered("x", static_cast<int>(d)),
                                        View::host(shard.data(), DType::f32, {8, 128}), d));
-      out.push_back(machine.array<float>(
-          "out" + std::to_string(d),
-          MutableView::host(gathered[static_cast<std::size_t>(d)].data(), DType::f32,
-                            {count * 8, 128}),
-          d));
+      out.push_back(
+          machine.array<float>(numbered("out", static_cast<int>(d)),
+                               MutableView::host(gathered[static_cast<std::size_t>(d)].data(),
+                                                 DType::f32, {count * 8, 128}),
+                               d));
     }
     const auto run = [&](bool waits) {
       kernel(
@@ -46,8 +50,8 @@ TEST(TileRemote, RingAllGather) {
             barrier();
             for (int step = 0; step < count - 1; ++step) {
               const int shard = (device_index() - step + count) % count;
-              auto copy = make_async_remote_copy(rows(shard), rows(shard), send, receive,
-                                                 Target{right, 0});
+              auto copy =
+                  make_async_remote_copy(rows(shard), rows(shard), send, receive, Target{right, 0});
               copy.start();
               copy.wait_send();
               // What comes is the shard that goes on in the next step.
@@ -55,7 +59,8 @@ TEST(TileRemote, RingAllGather) {
             }
             if (!waits) {
               for (int step = 1; step < count - 1; ++step) {
-                make_async_remote_copy(rows(0), rows(0), send, receive, Target{right, 0}).wait_recv();
+                make_async_remote_copy(rows(0), rows(0), send, receive, Target{right, 0})
+                    .wait_recv();
               }
             }
           },
@@ -90,12 +95,12 @@ TEST(TileRemote, RaggedAllToAll) {
     for (std::size_t d = 0; d < 2; ++d) {
       // A row of the example is a tile here.
       for (std::size_t i = 0; i < in[d].size(); ++i) in[d][i] = operand[d][i / 1024];
-      x.push_back(machine.array<std::int32_t>(
-          "operand" + std::to_string(d), View::host(in[d].data(), DType::i32, {24, 128}),
-          static_cast<int>(d)));
+      x.push_back(machine.array<std::int32_t>(numbered("operand", static_cast<int>(d)),
+                                              View::host(in[d].data(), DType::i32, {24, 128}),
+                                              static_cast<int>(d)));
       out.push_back(machine.array<std::int32_t>(
-          "output" + std::to_string(d), MutableView::host(got[d].data(), DType::i32, {32, 128}),
-          static_cast<int>(d)));
+          numbered("output", static_cast<int>(d)),
+          MutableView::host(got[d].data(), DType::i32, {32, 128}), static_cast<int>(d)));
     }
     kernel(
         machine, "ragged_all_to_all", tensorcore_mesh(machine, 1),
@@ -103,16 +108,18 @@ TEST(TileRemote, RaggedAllToAll) {
           const int me = device_index();
           for (int peer = 0; peer < 2; ++peer) {
             for (int row = 0; row < send_sizes[me][peer]; ++row) {
-              auto copy = make_async_remote_copy(from.at(ds(8 * (input_offsets[me][peer] + row), 8)),
-                                                 to.at(ds(8 * (output_offsets[me][peer] + row), 8)),
-                                                 send, receive, Target{peer, 0});
+              auto copy =
+                  make_async_remote_copy(from.at(ds(8 * (input_offsets[me][peer] + row), 8)),
+                                         to.at(ds(8 * (output_offsets[me][peer] + row), 8)), send,
+                                         receive, Target{peer, 0});
               copy.start();
               copy.wait_send();
             }
           }
           for (int peer = 0; peer < 2; ++peer) {
             for (int row = 0; row < receive_sizes[me][peer]; ++row) {
-              make_async_remote_copy(from.at(ds(0, 8)), to.at(ds(0, 8)), send, receive, Target{me, 0})
+              make_async_remote_copy(from.at(ds(0, 8)), to.at(ds(0, 8)), send, receive,
+                                     Target{me, 0})
                   .wait_recv();
             }
           }
@@ -169,9 +176,8 @@ TEST(TileRemote, TargetsThatAreNone) {
   expect_error(ErrorKind::usage, {"'own'"}, [&] { send({1, 0}, true); });
   expect_error(ErrorKind::unfinished_dma, {"'tile'"}, [&] { send({1, 0}, false); });
   // An array of one device is no argument on two.
-  expect_error(ErrorKind::usage, {"'here'", "device 1"}, [&] {
-    kernel(machine, "look", tensorcore_mesh(machine, 1), [](auto) {})(here);
-  });
+  expect_error(ErrorKind::usage, {"'here'", "device 1"},
+               [&] { kernel(machine, "look", tensorcore_mesh(machine, 1), [](auto) {})(here); });
 }
 
 }  // namespace

@@ -23,9 +23,9 @@ std::string rules(const std::vector<Violation>& violations) {
   return text;
 }
 
-// Every verdict of JAX 0.10.2's TPU lowering (tests/goldens/tile/make_block_legality.py).
+// Every verdict of JAX 0.10.2's TPU lowering (tests/tile_goldens/make_block_legality.py).
 TEST(TileRules, AgreeWithJaxLowering) {
-  std::ifstream stream(TESSERA_GOLDENS "/tile/block_legality.json");
+  std::ifstream stream(TESSERA_GOLDENS "/block_legality.json");
   const auto golden = nlohmann::json::parse(stream);
   int compared = 0;
   int refused = 0;

@@ -123,8 +123,10 @@ void check_copy(const CoreState& core, const Transfer& transfer) {
     const Buffer& buffer = *side->buffer;
     // Scalars lie in SMEM word by word, without tiles.
     if (buffer.space == MemorySpace::smem) continue;
-    require(check_dma_slice(core.machine->options.chip, located(core, "'" + buffer.name + "'"),
-                            buffer.shape, buffer.type, side->slices));
+    auto violations = check_dma_slice(core.machine->options.chip, buffer.name, buffer.shape,
+                                      buffer.type, side->slices);
+    for (auto& violation : violations) violation.message += " (" + where + ")";
+    require(violations);
   }
 }
 
@@ -210,26 +212,29 @@ void move_data(const std::shared_ptr<Transfer>& transfer) {
   record_access(*transfer->to.buffer, transfer->to.slices, true, true, transfer->stamp,
                 transfer->clock, transfer->place);
   move_elements(*transfer);
-  --transfer->from.buffer->in_flight;
-  --transfer->to.buffer->in_flight;
   for (SemaphoreState* semaphore : {transfer->send, transfer->receive}) {
     if (semaphore == nullptr) continue;
     std::erase(semaphore->in_flight, transfer);
-    give(*semaphore, transfer->bytes, transfer->clock);
+    // The sender of a remote copy waits for its own side, the receiver for the other.
+    const bool remote = transfer->send != nullptr;
+    const bool arrives = semaphore == transfer->receive;
+    give(*semaphore,
+         {transfer->bytes, transfer->clock, remote && arrives ? nullptr : transfer->from.buffer,
+          arrives ? transfer->to.buffer : nullptr});
   }
 }
 
-void give(SemaphoreState& semaphore, std::int64_t amount, const Clock& clock) {
-  semaphore.count += amount;
-  semaphore.arrivals.push_back({amount, clock});
+void give(SemaphoreState& semaphore, Arrival arrival) {
+  semaphore.count += arrival.amount;
+  semaphore.arrivals.push_back(std::move(arrival));
 }
 
 void take(SemaphoreState& semaphore, std::int64_t amount) {
   CoreState& core = current_core("a wait");
   if (amount < 0) {
-    throw TileError(ErrorKind::usage, fmt::format("{}: waiting for {} is waiting for nothing",
-                                                  located(core, "'" + semaphore.name + "'"),
-                                                  amount));
+    throw TileError(ErrorKind::usage,
+                    fmt::format("{}: waiting for {} is waiting for nothing",
+                                located(core, "'" + semaphore.name + "'"), amount));
   }
   const auto move_in_flight = [&] {
     while (semaphore.count < amount && !semaphore.in_flight.empty()) {
@@ -243,8 +248,7 @@ void take(SemaphoreState& semaphore, std::int64_t amount) {
         [&] {
           return fmt::format("{} of {}semaphore '{}' of core {} in kernel '{}', which holds {}{}",
                              amount, semaphore.kind == SemaphoreKind::dma ? "DMA " : "",
-                             semaphore.name, core.place->text(), core.launch->name,
-                             semaphore.count,
+                             semaphore.name, core.place->text(), core.launch->name, semaphore.count,
                              semaphore.kind == SemaphoreKind::dma ? " bytes" : "");
         });
   }
@@ -256,7 +260,11 @@ void take(SemaphoreState& semaphore, std::int64_t amount) {
     const std::int64_t part = std::min(amount, first.amount);
     first.amount -= part;
     amount -= part;
-    if (first.amount == 0) semaphore.arrivals.pop_front();
+    if (first.amount > 0) continue;
+    for (Buffer* buffer : {first.from, first.to}) {
+      if (buffer != nullptr) --buffer->in_flight;
+    }
+    semaphore.arrivals.pop_front();
   }
   core.tick();
 }
@@ -264,12 +272,12 @@ void take(SemaphoreState& semaphore, std::int64_t amount) {
 void check_at_exit(const SemaphoreState& semaphore, const CoreState& core) {
   if (!semaphore.in_flight.empty()) {
     const Transfer& transfer = *semaphore.in_flight.front();
-    throw TileError(ErrorKind::unfinished_dma,
-                    fmt::format("{} of kernel '{}', started by {}: nobody waits for it; wait for "
-                                "semaphore '{}'",
-                                title(transfer), core.launch->name, transfer.place->text(),
-                                semaphore.name),
-                    {}, transfer.to.buffer->name);
+    throw TileError(
+        ErrorKind::unfinished_dma,
+        fmt::format("{} of kernel '{}', started by {}: nobody waits for it; wait for "
+                    "semaphore '{}'",
+                    title(transfer), core.launch->name, transfer.place->text(), semaphore.name),
+        {}, transfer.to.buffer->name);
   }
   if (semaphore.count == 0) return;
   const bool dma = semaphore.kind == SemaphoreKind::dma;
@@ -308,8 +316,7 @@ Copy make_remote_copy(const Region& from, const Region& to, const DmaSemaphore& 
                     located(core, "'" + to.buffer->name + "'") +
                         " exists on this device alone; pass an array per device, or scratch");
   }
-  const auto agent =
-      static_cast<std::size_t>(target.device * core.launch->cores + target.core);
+  const auto agent = static_cast<std::size_t>(target.device * core.launch->cores + target.core);
   transfer->to.buffer = (*to.buffer->siblings)[agent];
   return Copy(std::move(transfer));
 }
@@ -346,7 +353,7 @@ void semaphore_signal(const Semaphore& semaphore, std::int64_t amount,
   detail::CoreState& core = detail::current_core("semaphore_signal");
   detail::require_kind(core, semaphore, detail::SemaphoreKind::regular, "semaphore_signal");
   auto* state = target ? detail::sibling(*semaphore.state(), core, *target) : semaphore.state();
-  detail::give(*state, amount, core.clock);
+  detail::give(*state, {.amount = amount, .clock = core.clock});
   core.tick();
   core.machine->scheduler->yield();
 }

@@ -29,8 +29,8 @@ std::unique_ptr<Buffer> make_scratch(MachineState& machine, const CoreState& cor
   std::int64_t elements = 1;
   for (std::size_t i = extents.size(); i-- > 0;) {
     if (extents[i] < 1) {
-      throw TileError(ErrorKind::usage, fmt::format("'{}' {}: every extent is at least 1", name,
-                                                    to_text(extents)));
+      throw TileError(ErrorKind::usage,
+                      fmt::format("'{}' {}: every extent is at least 1", name, to_text(extents)));
     }
     buffer->strides[i] = elements;
     elements *= extents[i];
@@ -82,9 +82,9 @@ void CoreState::hold(const Buffer& buffer) {
   if (use.declared > use.limit) {
     held.pop_back();
     if (vmem) require(check_vmem(use));
-    std::string text = fmt::format("SMEM of {}: {} bytes are held, the core has {};",
-                                   located(*this, "'" + buffer.name + "'"), use.declared,
-                                   use.limit);
+    std::string text =
+        fmt::format("SMEM of {}: {} bytes are held, the core has {};",
+                    located(*this, "'" + buffer.name + "'"), use.declared, use.limit);
     for (const auto& entry : use.entries) text += fmt::format(" {} {}", entry.buffer, entry.bytes);
     throw TileError(ErrorKind::smem, text, {}, buffer.name);
   }
@@ -131,7 +131,8 @@ Launch::Launch(Machine& machine, std::string name, Mesh mesh) : impl_(std::make_
     core.agent = agent;
     core.device = agent / mesh.cores;
     core.core = agent % mesh.cores;
-    core.place = std::make_shared<Place>(Place{core_name(*state.machine, core.device, core.core), {}});
+    core.place =
+        std::make_shared<Place>(Place{core_name(*state.machine, core.device, core.core), {}});
     state.agents.push_back(std::move(core));
   }
 }
@@ -191,9 +192,8 @@ int Launch::device_of(int agent) const {
 Region Launch::argument(const Region& array, int agent) const {
   const Buffer& buffer = *array.buffer;
   if (buffer.frozen) {
-    throw TileError(ErrorKind::usage,
-                    fmt::format("'{}' of kernel '{}' has been frozen", buffer.name,
-                                impl_->state.name));
+    throw TileError(ErrorKind::usage, fmt::format("'{}' of kernel '{}' has been frozen",
+                                                  buffer.name, impl_->state.name));
   }
   if (buffer.device != device_of(agent)) {
     throw TileError(ErrorKind::usage,

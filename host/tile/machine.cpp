@@ -98,9 +98,9 @@ Region slice_of(const Region& region, std::span<const Index> indices) {
     const Slice part = index.part();
     const Slice whole = region.slices[i];
     if (part.start < 0 || part.size < 0 || part.start + part.size > whole.size) {
-      const std::string where =
-          running_core != nullptr ? located(*running_core, "'" + buffer.name + "'")
-                                  : "'" + buffer.name + "'";
+      const std::string where = running_core != nullptr
+                                    ? located(*running_core, "'" + buffer.name + "'")
+                                    : "'" + buffer.name + "'";
       throw TileError(
           ErrorKind::bounds,
           fmt::format("{}: dimension {} of the ref has elements 0 to {}, {} is outside", where,
@@ -136,12 +136,12 @@ void record_access(Buffer& buffer, const std::vector<Slice>& where, bool writes,
     return fmt::format("{} [{}] by {}{}", access.writes ? "write of" : "read of", part,
                        access.copy ? "a copy that was started by " : "", access.place->text());
   };
-  throw TileError(ErrorKind::race,
-                  fmt::format("race on '{}': {} and {}: nothing orders them; wait for the copy, or "
-                              "for a signal that comes after the first",
-                              buffer.name, describe(*collision),
-                              describe({stamp, where, writes, copy, place})),
-                  {}, buffer.name);
+  throw TileError(
+      ErrorKind::race,
+      fmt::format("race on '{}': {} and {}: nothing orders them; wait for the copy, or "
+                  "for a signal that comes after the first",
+                  buffer.name, describe(*collision), describe({stamp, where, writes, copy, place})),
+      {}, buffer.name);
 }
 
 Elements access(const Region& region, AccessKind kind) {
@@ -185,8 +185,7 @@ std::size_t MachineState::add_to_report(const std::string& name, MemorySpace spa
 
 Machine::Machine(MachineOptions options) : state_(std::make_unique<detail::MachineState>()) {
   if (options.devices < 1) {
-    throw TileError(ErrorKind::usage,
-                    fmt::format("devices: {} is less than 1", options.devices));
+    throw TileError(ErrorKind::usage, fmt::format("devices: {} is less than 1", options.devices));
   }
   state_->scheduler = std::make_unique<Scheduler>(options.seed);
   state_->options = std::move(options);
@@ -206,36 +205,47 @@ void Machine::reset_report() {
   state_->report.buffers = std::move(buffers);
 }
 
-detail::Region Machine::allocate(std::string name, ElementType type, const Shape& extents,
-                                 int device) {
-  if (device < 0 || device >= state_->options.devices) {
+namespace {
+
+/// An array without memory.
+detail::Region make_array(detail::MachineState& machine, std::string name, ElementType type,
+                          const Shape& extents, int device) {
+  if (device < 0 || device >= machine.options.devices) {
     throw TileError(ErrorKind::usage, fmt::format("'{}': device {} is none of {}", name, device,
-                                                  state_->options.devices));
+                                                  machine.options.devices));
   }
   for (const auto extent : extents) {
     if (extent < 1) {
-      throw TileError(ErrorKind::usage, fmt::format("'{}' {}: every extent is at least 1", name,
-                                                    to_text(extents)));
+      throw TileError(ErrorKind::usage,
+                      fmt::format("'{}' {}: every extent is at least 1", name, to_text(extents)));
     }
   }
   auto buffer = std::make_unique<detail::Buffer>();
-  buffer->machine = state_.get();
+  buffer->machine = &machine;
   buffer->name = std::move(name);
   buffer->type = type;
   buffer->shape = extents;
   buffer->strides = detail::row_major(extents);
   buffer->device = device;
-  buffer->report = state_->add_to_report(buffer->name, MemorySpace::hbm);
-  if (!state_->options.dry_run) {
-    buffer->owned.resize(static_cast<std::size_t>(detail::elements_in(extents)) *
-                         buffer->element_bytes());
-    buffer->data = buffer->owned.data();
-    detail::poison(*buffer, state_->options.uninitialized);
-  }
-  ++state_->report.hbm_allocations;
+  buffer->report = machine.add_to_report(buffer->name, MemorySpace::hbm);
+  ++machine.report.hbm_allocations;
   detail::Region region{buffer.get(), {}, std::vector<bool>(extents.size(), false)};
   for (const auto extent : extents) region.slices.push_back({0, extent});
-  state_->arrays.push_back(std::move(buffer));
+  machine.arrays.push_back(std::move(buffer));
+  return region;
+}
+
+}  // namespace
+
+detail::Region Machine::allocate(std::string name, ElementType type, const Shape& extents,
+                                 int device) {
+  const auto region = make_array(*state_, std::move(name), type, extents, device);
+  if (state_->options.dry_run) return region;
+  auto& buffer = *region.buffer;
+  buffer.owned.resize(static_cast<std::size_t>(detail::elements_in(extents)) *
+                      buffer.element_bytes());
+  buffer.data = buffer.owned.data();
+  detail::poison(buffer, state_->options.uninitialized);
   return region;
 }
 
@@ -260,11 +270,10 @@ detail::Region Machine::borrow(std::string name, ElementType type, const View& v
                                   name, to_text(extents), to_text(strides)));
     }
   }
-  const bool dry = std::exchange(state_->options.dry_run, true);  // no memory of its own
-  auto region = allocate(std::move(name), type, extents, device);
-  state_->options.dry_run = dry;
+  const auto region = make_array(*state_, std::move(name), type, extents, device);
   region.buffer->writable = writable;
-  if (!dry) region.buffer->data = static_cast<std::byte*>(const_cast<void*>(view.host_data()));
+  if (!state_->options.dry_run)
+    region.buffer->data = static_cast<std::byte*>(const_cast<void*>(view.host_data()));
   return region;
 }
 

@@ -30,6 +30,11 @@ void join(Clock& clock, const Clock& other) {
   for (std::size_t i = 0; i < other.size(); ++i) clock[i] = std::max(clock[i], other[i]);
 }
 
+bool knows(const Clock& clock, const Stamp& stamp) {
+  const auto slot = static_cast<std::size_t>(stamp.slot);
+  return slot < clock.size() && clock[slot] >= stamp.tick;
+}
+
 Stamp ClockSlots::tick(int core) { return {core, ++ticks_[static_cast<std::size_t>(core)]}; }
 
 Stamp ClockSlots::start_copy(const Clock& known) {

@@ -22,10 +22,8 @@ struct Stamp {
   int slot = 0;
   std::uint32_t tick = 0;
 };
-inline bool knows(const Clock& clock, const Stamp& stamp) {
-  const auto slot = static_cast<std::size_t>(stamp.slot);
-  return slot < clock.size() && clock[slot] >= stamp.tick;
-}
+/// Whether who has this clock comes after the event.
+bool knows(const Clock& clock, const Stamp& stamp);
 
 /// Slots of clocks. A copy takes one of its own while it is in flight, so that nothing is ordered
 /// after it but by waiting for it; the slot serves another copy only when its issuer knows that the

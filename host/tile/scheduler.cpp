@@ -147,12 +147,11 @@ void Scheduler::wait_until(const std::function<bool()>& ready,
   Impl& impl = *impl_;
   if (impl.states.size() <= 1) {
     impl.states.resize(1);
-    throw TileError(ErrorKind::deadlock,
-                    fmt::format("deadlock: nobody can go on; {} waits for {}.",
-                                impl.states.front().agent != nullptr
-                                    ? impl.states.front().agent->name
-                                    : std::string("the only core"),
-                                waits_for()));
+    throw TileError(ErrorKind::deadlock, fmt::format("deadlock: nobody can go on; {} waits for {}.",
+                                                     impl.states.front().agent != nullptr
+                                                         ? impl.states.front().agent->name
+                                                         : std::string("the only core"),
+                                                     waits_for()));
   }
   const int self = impl.running;
   auto& state = impl.states[static_cast<std::size_t>(self)];

@@ -11,8 +11,8 @@
 namespace tessera::tile {
 
 /// Takes several agents (one per core of each device) through their bodies, one at a time: the
-/// machine's state needs no locks, an order of events is one of a seed and can be repeated, and when
-/// nobody can go on that is known at once.
+/// machine's state needs no locks, an order of events is one of a seed and can be repeated, and
+/// when nobody can go on that is known at once.
 ///
 /// A body runs until it waits for what is not there yet (`wait_until`), or comes to a point where
 /// another may go first (`yield`).
@@ -34,8 +34,9 @@ class Scheduler {
   /// is thrown here. One agent alone runs on the caller's thread.
   void run(const std::vector<Agent>& agents);
 
-  /// For the running agent: returns when `ready` is true. `ready` is asked often and changes nothing;
-  /// `waits_for` ends the sentence "core 1 waits for" where nobody can go on (Error of a deadlock).
+  /// For the running agent: returns when `ready` is true. `ready` is asked often and changes
+  /// nothing; `waits_for` ends the sentence "core 1 waits for" where nobody can go on (Error of a
+  /// deadlock).
   void wait_until(const std::function<bool()>& ready,
                   const std::function<std::string()>& waits_for);
 

@@ -11,7 +11,8 @@
 #include "host/tile/scheduler.hpp"
 #include "tessera/tile/kernel.hpp"
 
-// What the machine consists of. Everything here belongs to one machine, and one core runs at a time.
+// What the machine consists of. Everything here belongs to one machine, and one core runs at a
+// time.
 namespace tessera::tile::detail {
 
 struct LaunchState;
@@ -24,7 +25,7 @@ struct Buffer {
   Shape shape{};
   Shape strides{};  ///< in elements
   int device = 0;
-  int core = -1;    ///< of scratch
+  int core = -1;              ///< of scratch
   std::byte* data = nullptr;  ///< null in a dry run
   std::vector<std::byte> owned{};
   bool writable = true;
@@ -32,7 +33,7 @@ struct Buffer {
   std::int64_t padded_bytes = 0;  ///< what it takes on chip
   std::size_t report = 0;         ///< of Report::buffers
   AccessLog log{};
-  int in_flight = 0;  ///< copies from or to it that were started and have not moved
+  int in_flight = 0;  ///< copies from or to it that were started and not waited for
   /// The same scratch or argument of every core, by agent, while a kernel runs that others know it
   /// in.
   const std::vector<Buffer*>* siblings = nullptr;
@@ -43,9 +44,12 @@ struct Buffer {
 /// Fills with what uninitialised memory holds.
 void poison(Buffer& buffer, Uninitialized how);
 
+/// What a semaphore was given, until it is taken.
 struct Arrival {
   std::int64_t amount = 0;
   Clock clock{};
+  Buffer* from = nullptr;  ///< of a copy: what it is no longer in flight of then
+  Buffer* to = nullptr;
 };
 
 struct SemaphoreState {
@@ -62,8 +66,8 @@ struct SemaphoreState {
 /// One DMA.
 struct Transfer {
   Region from{}, to{};
-  SemaphoreState* send = nullptr;     ///< of a remote copy: counts what has left
-  SemaphoreState* receive = nullptr;  ///< counts what has come
+  SemaphoreState* send = nullptr;         ///< of a remote copy: counts what has left
+  SemaphoreState* receive = nullptr;      ///< counts what has come
   SemaphoreState* own_receive = nullptr;  ///< remote: the issuer's, on which wait_recv waits
   CopyOptions options{};
   std::int64_t bytes = 0;    ///< of the elements: what semaphores count
@@ -101,7 +105,7 @@ struct LaunchState {
   std::vector<CoreState> agents{};
   ClockSlots slots{1};
   int at_barrier = 0;
-  std::int64_t barriers = 0;  ///< completed
+  std::int64_t barriers = 0;   ///< completed
   Clock at_barrier_clock{};    ///< of those who have come to the next
   Clock last_barrier_clock{};  ///< of all who came to the last completed
 };
@@ -146,7 +150,7 @@ void move_data(const std::shared_ptr<Transfer>& transfer);
 /// Until the semaphore holds `amount`, which is taken. Moves what is in flight to it, as the DMA
 /// mode says.
 void take(SemaphoreState& semaphore, std::int64_t amount);
-void give(SemaphoreState& semaphore, std::int64_t amount, const Clock& clock);
+void give(SemaphoreState& semaphore, Arrival arrival);
 /// Throws for semaphores that are not zero and copies that nobody waited for.
 void check_at_exit(const SemaphoreState& semaphore, const CoreState& core);
 

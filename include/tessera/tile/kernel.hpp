@@ -68,7 +68,8 @@ class TESSERA_API Launch {
   /// An array for the core `agent`. Throws TileError (usage) where it is on another device or has
   /// been frozen.
   Region argument(const Region& array, int agent) const;
-  /// Of one array per device, which remote copies reach by the name that any device has for its own.
+  /// Of one array per device, which remote copies reach by the name that any device has for its
+  /// own.
   Region argument(const std::vector<Region>& arrays, int agent) const;
   /// Runs `body(agent)` on every core, and the checks at the end.
   void run(const std::function<void(int)>& body);
@@ -85,8 +86,7 @@ class TESSERA_API Scope {
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
-  Region memory(MemorySpace space, ElementType type, const Shape& extents,
-                const std::string& name);
+  Region memory(MemorySpace space, ElementType type, const Shape& extents, const std::string& name);
   SemaphoreState* semaphore(SemaphoreKind kind, const std::string& name);
   /// Throws for copies that are still in flight and semaphores that are not zero; before it ends.
   void check() const;
@@ -107,8 +107,7 @@ struct ScratchTraits<Vmem<T>> {
     return Ref<T>(launch.region(agent, index));
   }
   static Ref<T> make(Scope& scope, const Vmem<T>& spec) {
-    return Ref<T>(
-        scope.memory(MemorySpace::vmem, element_of<T>::value, spec.extents, spec.name));
+    return Ref<T>(scope.memory(MemorySpace::vmem, element_of<T>::value, spec.extents, spec.name));
   }
 };
 template <class T>
@@ -120,8 +119,7 @@ struct ScratchTraits<Smem<T>> {
     return Ref<T>(launch.region(agent, index));
   }
   static Ref<T> make(Scope& scope, const Smem<T>& spec) {
-    return Ref<T>(
-        scope.memory(MemorySpace::smem, element_of<T>::value, spec.extents, spec.name));
+    return Ref<T>(scope.memory(MemorySpace::smem, element_of<T>::value, spec.extents, spec.name));
   }
 };
 template <>
@@ -192,9 +190,9 @@ class Kernel {
 
  private:
   template <std::size_t... I, class... Arrays>
-  void call(const detail::Launch& launch, int agent,
-            const std::array<int, sizeof...(Scratch)>& indices, std::index_sequence<I...>,
-            const Arrays&... arrays) {
+  void call(const detail::Launch& launch, [[maybe_unused]] int agent,
+            [[maybe_unused]] const std::array<int, sizeof...(Scratch)>& indices,
+            std::index_sequence<I...>, const Arrays&... arrays) {
     body_(detail::argument_of(launch, arrays, agent)...,
           detail::ScratchTraits<Scratch>::get(launch, agent, indices[I])...);
   }

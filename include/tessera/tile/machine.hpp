@@ -46,10 +46,10 @@ struct BufferReport {
 /// What happened since the machine was made, or since reset_report.
 struct Report {
   std::int64_t kernels = 0;
-  std::int64_t copies = 0;          ///< DMAs, remote ones among them
+  std::int64_t copies = 0;  ///< DMAs, remote ones among them
   std::int64_t bytes_copied = 0;
   std::int64_t bytes_remote = 0;
-  std::int64_t hbm_allocations = 0;  ///< arrays made, inside and outside of kernels
+  std::int64_t hbm_allocations = 0;        ///< arrays made, inside and outside of kernels
   std::int64_t vmem_high_water_bytes = 0;  ///< of the core that held most at a time
   std::int64_t smem_high_water_bytes = 0;
   std::vector<BufferReport> buffers{};  ///< in the order in which they were made
@@ -99,8 +99,8 @@ class TESSERA_API Machine {
   Array<T> empty(std::string name, const Shape& extents, int device = 0) {
     return Array<T>(allocate(std::move(name), element_of<T>::value, extents, device));
   }
-  /// Ends the array's use (Pallas' freeze): a kernel that names it afterwards is refused. Its values
-  /// stay where they are: in the caller's view, or in `values`.
+  /// Ends the array's use (Pallas' freeze): a kernel that names it afterwards is refused. Its
+  /// values stay where they are: in the caller's view, or in `values`.
   template <class T>
   std::span<const T> freeze(const Array<T>& array) {
     const auto elements = freeze(array.region());

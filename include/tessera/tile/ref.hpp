@@ -52,17 +52,18 @@ constexpr Slice ds(std::int64_t start, std::int64_t size) { return {start, size}
 /// What Ref::at takes of one dimension.
 class Index {
  public:
-  Index(All) : kind_(Kind::all) {}
+  Index(All) : kind_(Kind::whole) {}
   Index(Slice part) : kind_(Kind::slice), part_(part) {}
   /// One element: the dimension is gone from the ref.
-  Index(std::integral auto element) : kind_(Kind::one), part_{static_cast<std::int64_t>(element), 1} {}
+  Index(std::integral auto element)
+      : kind_(Kind::one), part_{static_cast<std::int64_t>(element), 1} {}
 
-  bool is_all() const noexcept { return kind_ == Kind::all; }
+  bool is_all() const noexcept { return kind_ == Kind::whole; }
   bool is_one() const noexcept { return kind_ == Kind::one; }
   Slice part() const noexcept { return part_; }
 
  private:
-  enum class Kind { all, slice, one };
+  enum class Kind { whole, slice, one };
   Kind kind_;
   Slice part_{};
 };
@@ -71,12 +72,12 @@ namespace detail {
 
 struct Buffer;  // host/tile/buffer.hpp
 
-/// Part of a buffer, whatever its type. Valid while the buffer is: for arrays the machine's life, for
-/// scratch the kernel's.
+/// Part of a buffer, whatever its type. Valid while the buffer is: for arrays the machine's life,
+/// for scratch the kernel's.
 struct Region {
   Buffer* buffer = nullptr;
-  std::vector<Slice> slices{};     ///< of every dimension of the buffer
-  std::vector<bool> squeezed{};    ///< dimensions that the ref does not have
+  std::vector<Slice> slices{};   ///< of every dimension of the buffer
+  std::vector<bool> squeezed{};  ///< dimensions that the ref does not have
 };
 
 TESSERA_API Shape extents_of(const Region& region);

@@ -3,7 +3,7 @@
 """Writes block_legality.json: which block shapes JAX's own TPU lowering accepts.
 
     python3.11 -m venv build/tools/jax && build/tools/jax/bin/pip install jax==0.10.2 jaxlib==0.10.2
-    build/tools/jax/bin/python tests/goldens/tile/make_block_legality.py
+    build/tools/jax/bin/python tests/tile_goldens/make_block_legality.py
 
 `jax.export(..., platforms=["tpu"])` lowers a pallas_call for a TPU without having one; an abstract
 device says which chip it is. Each vector is a pallas_call with an empty body whose single input
