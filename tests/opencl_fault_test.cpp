@@ -281,7 +281,7 @@ TEST_F(FaultTest, ABuildThatFailsComesBeforeTheFirstWrite) {
         ASSERT_EQ(values.size(), expected.size());
         for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-5);
       }
-      EXPECT_GE(failures, 2) << kind;  // the programs of all operators, and of this one
+      EXPECT_GE(failures, 2) << kind;  // of what operators share, and of this one
     }
   }
 }
