@@ -188,6 +188,16 @@ void begin(const std::shared_ptr<Transfer>& transfer) {
   target.bytes_written += transfer->counted;
   ++source.copies;
   ++target.copies;
+  core.note(CopyEvent{.from_buffer = transfer->from.buffer->report,
+                      .to_buffer = transfer->to.buffer->report,
+                      .from_space = transfer->from.buffer->space,
+                      .to_space = transfer->to.buffer->space,
+                      .to_device = transfer->to.buffer->device,
+                      .bytes = transfer->counted,
+                      .amount = transfer->bytes,
+                      .send = transfer->send != nullptr ? transfer->send->id : -1,
+                      .receive = transfer->receive->id,
+                      .priority = transfer->options.priority});
   if (core.machine->options.dma == DmaMode::eager) move_data(transfer);
   core.machine->scheduler->yield();
 }
@@ -252,6 +262,7 @@ void take(SemaphoreState& semaphore, std::int64_t amount) {
                              semaphore.kind == SemaphoreKind::dma ? " bytes" : "");
         });
   }
+  const std::int64_t wanted = amount;
   semaphore.count -= amount;
   // First come, first taken: who waits for one copy of two knows of the first alone.
   while (amount > 0) {
@@ -267,6 +278,7 @@ void take(SemaphoreState& semaphore, std::int64_t amount) {
     semaphore.arrivals.pop_front();
   }
   core.tick();
+  core.note(TakeEvent{semaphore.id, wanted});
 }
 
 void check_at_exit(const SemaphoreState& semaphore, const CoreState& core) {
@@ -355,6 +367,7 @@ void semaphore_signal(const Semaphore& semaphore, std::int64_t amount,
   auto* state = target ? detail::sibling(*semaphore.state(), core, *target) : semaphore.state();
   detail::give(*state, {.amount = amount, .clock = core.clock});
   core.tick();
+  core.note(SignalEvent{state->id, amount});
   core.machine->scheduler->yield();
 }
 

@@ -67,6 +67,24 @@ Stamp CoreState::tick() {
   return stamp;
 }
 
+void CoreState::note(Event event) {
+  if (!machine->options.model_time) return;
+  // What is done between two other events is one piece of work.
+  if (auto* more = std::get_if<WorkEvent>(&event); more != nullptr && !events.empty()) {
+    if (auto* last = std::get_if<WorkEvent>(&events.back()); last != nullptr) {
+      last->work += more->work;
+      return;
+    }
+  }
+  events.push_back(std::move(event));
+}
+
+void charge(const Work& work) {
+  CoreState& core = current_core("an operation");
+  core.machine->report.work += work;
+  core.note(WorkEvent{work});
+}
+
 void CoreState::hold(const Buffer& buffer) {
   held.push_back(&buffer);
   const auto& chip = machine->options.chip;
@@ -164,6 +182,7 @@ int Launch::add_semaphore(SemaphoreKind kind, const std::string& name) {
     semaphore->name = name;
     semaphore->kind = kind;
     semaphore->agent = core.agent;
+    semaphore->id = impl_->state.semaphores++;
     scratch->semaphore_siblings.push_back(semaphore.get());
     scratch->semaphores.push_back(std::move(semaphore));
   }
@@ -283,6 +302,7 @@ SemaphoreState* Scope::semaphore(SemaphoreKind kind, const std::string& name) {
   semaphore->name = name;
   semaphore->kind = kind;
   semaphore->agent = impl_->core->agent;
+  semaphore->id = impl_->core->launch->semaphores++;
   impl_->semaphores.push_back(std::move(semaphore));
   return impl_->semaphores.back().get();
 }
@@ -326,6 +346,7 @@ void barrier() {
   }
   join(core.clock, launch.last_barrier_clock);
   core.tick();
+  core.note(BarrierEvent{});
 }
 
 }  // namespace tessera::tile

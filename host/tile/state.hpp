@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "host/tile/events.hpp"
 #include "host/tile/races.hpp"
 #include "host/tile/scheduler.hpp"
 #include "tessera/tile/kernel.hpp"
@@ -56,6 +57,7 @@ struct SemaphoreState {
   std::string name{};
   SemaphoreKind kind = SemaphoreKind::regular;
   int agent = 0;
+  int id = 0;  ///< of its launch
   std::int64_t count = 0;
   std::deque<Arrival> arrivals{};
   /// Copies that were started and will signal it, oldest first.
@@ -89,7 +91,9 @@ struct CoreState {
   Clock clock{};
   std::shared_ptr<const Place> place{};
   std::vector<const Buffer*> held{};  ///< on-chip memory in use
+  std::vector<Event> events{};        ///< for the time model; empty where that is not asked for
 
+  void note(Event event);
   /// Before an event of its own: the event's stamp, which it knows.
   Stamp tick();
   /// Throws TileError (vmem, smem) with all that is held when `buffer` is more than there is.
@@ -104,6 +108,7 @@ struct LaunchState {
   int cores = 1;
   std::vector<CoreState> agents{};
   ClockSlots slots{1};
+  int semaphores = 0;  ///< made so far, run_scoped's among them
   int at_barrier = 0;
   std::int64_t barriers = 0;   ///< completed
   Clock at_barrier_clock{};    ///< of those who have come to the next

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/tile/ref.hpp"
+#include "tessera/tile/work.hpp"
 #include "tessera/view.hpp"
 
 namespace tessera::tile {
@@ -32,6 +33,8 @@ struct MachineOptions {
   std::uint64_t seed = 0;
   /// The schedule, its checks and its counts without data: no array has values.
   bool dry_run = false;
+  /// Keeps what every core did and models its time (some 100 bytes per copy or wait).
+  bool model_time = true;
 };
 
 /// Traffic of one array or scratch buffer, all kernels and devices together.
@@ -49,6 +52,7 @@ struct Report {
   std::int64_t copies = 0;  ///< DMAs, remote ones among them
   std::int64_t bytes_copied = 0;
   std::int64_t bytes_remote = 0;
+  Work work{};                             ///< of all operations
   std::int64_t hbm_allocations = 0;        ///< arrays made, inside and outside of kernels
   std::int64_t vmem_high_water_bytes = 0;  ///< of the core that held most at a time
   std::int64_t smem_high_water_bytes = 0;
