@@ -13,92 +13,12 @@ namespace tessera::tile {
 namespace detail {
 namespace {
 
-std::string title(const Transfer& transfer) {
-  return fmt::format("copy '{}' -> '{}'", transfer.from.buffer->name, transfer.to.buffer->name);
-}
-
-/// Adds element by element, as wide as the type is.
-template <class T>
-void add_row(std::byte* to, const std::byte* from, std::int64_t count, std::int64_t to_stride,
-             std::int64_t from_stride) {
-  auto* out = reinterpret_cast<T*>(to);
-  const auto* in = reinterpret_cast<const T*>(from);
-  for (std::int64_t i = 0; i < count; ++i) {
-    T& value = out[i * to_stride];
-    if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, f16>) {
-      value = T(static_cast<float>(value) + static_cast<float>(in[i * from_stride]));
-    } else {
-      value = static_cast<T>(value + in[i * from_stride]);
-    }
-  }
-}
-
-void move_row(const Transfer& transfer, std::byte* to, const std::byte* from, std::int64_t count,
-              std::int64_t to_stride, std::int64_t from_stride) {
-  const auto bytes = transfer.from.buffer->element_bytes();
-  if (transfer.options.add) {
-    switch (transfer.from.buffer->type) {
-      case ElementType::f32:
-        return add_row<float>(to, from, count, to_stride, from_stride);
-      case ElementType::bf16:
-        return add_row<bf16>(to, from, count, to_stride, from_stride);
-      case ElementType::f16:
-        return add_row<f16>(to, from, count, to_stride, from_stride);
-      case ElementType::i32:
-        return add_row<std::int32_t>(to, from, count, to_stride, from_stride);
-      case ElementType::u32:
-        return add_row<std::uint32_t>(to, from, count, to_stride, from_stride);
-      case ElementType::i8:
-        return add_row<std::int8_t>(to, from, count, to_stride, from_stride);
-      default:
-        throw TileError(ErrorKind::usage,
-                        fmt::format("{}: add is for f32, bf16, f16, i32, u32 and i8, not {}",
-                                    title(transfer), to_string(transfer.from.buffer->type)));
-    }
-  }
-  if (to_stride == 1 && from_stride == 1) {
-    std::memcpy(to, from, static_cast<std::size_t>(count) * bytes);
-    return;
-  }
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::memcpy(to + static_cast<std::size_t>(i * to_stride) * bytes,
-                from + static_cast<std::size_t>(i * from_stride) * bytes, bytes);
-  }
-}
-
-void move_elements(const Transfer& transfer) {
-  const Elements from = elements_of(transfer.from);
-  const Elements to = elements_of(transfer.to);
-  if (from.data == nullptr || to.data == nullptr) return;
-  const auto bytes = static_cast<std::int64_t>(transfer.from.buffer->element_bytes());
-  const std::size_t rank = from.extents.size();
-  std::int64_t rows = 1;
-  for (std::size_t i = 0; i + 1 < rank; ++i) rows *= from.extents[i];
-  const std::int64_t count = rank > 0 ? from.extents.back() : 1;
-  const std::int64_t from_stride = rank > 0 ? from.strides.back() : 1;
-  const std::int64_t to_stride = rank > 0 ? to.strides.back() : 1;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    std::int64_t rest = row;
-    std::int64_t from_at = 0;
-    std::int64_t to_at = 0;
-    for (std::size_t i = rank; i-- > 1;) {
-      const std::int64_t index = rest % from.extents[i - 1];
-      rest /= from.extents[i - 1];
-      from_at += index * from.strides[i - 1];
-      to_at += index * to.strides[i - 1];
-    }
-    move_row(transfer, static_cast<std::byte*>(to.data) + to_at * bytes,
-             static_cast<const std::byte*>(from.data) + from_at * bytes, count, to_stride,
-             from_stride);
-  }
-}
-
 void check_copy(const CoreState& core, const Transfer& transfer) {
   const Buffer& from = *transfer.from.buffer;
   const Buffer& to = *transfer.to.buffer;
-  const std::string where = located(core, title(transfer));
+  const auto where = [&] { return located(core, title(transfer)); };
   if (from.type != to.type) {
-    throw TileError(ErrorKind::usage, fmt::format("{}: {} cannot be copied into {}", where,
+    throw TileError(ErrorKind::usage, fmt::format("{}: {} cannot be copied into {}", where(),
                                                   to_string(from.type), to_string(to.type)));
   }
   const Shape from_extents = extents_of(transfer.from);
@@ -106,17 +26,17 @@ void check_copy(const CoreState& core, const Transfer& transfer) {
   if (from_extents != to_extents) {
     throw TileError(ErrorKind::usage,
                     fmt::format("{}: {} elements cannot be copied into {}; slice one of them",
-                                where, to_text(from_extents), to_text(to_extents)));
+                                where(), to_text(from_extents), to_text(to_extents)));
   }
   if (transfer.options.priority != 0 && transfer.options.priority != 1) {
-    throw TileError(ErrorKind::usage, fmt::format("{}: priority {} is neither 0 nor 1", where,
+    throw TileError(ErrorKind::usage, fmt::format("{}: priority {} is neither 0 nor 1", where(),
                                                   transfer.options.priority));
   }
   if (!to.writable) {
     throw TileError(ErrorKind::usage,
                     fmt::format("{}: '{}' is a constant view of the caller's memory; give the "
                                 "machine a MutableView",
-                                where, to.name));
+                                where(), to.name));
   }
   if (!core.machine->options.check_layout) return;
   for (const Region* side : {&transfer.from, &transfer.to}) {
@@ -125,21 +45,22 @@ void check_copy(const CoreState& core, const Transfer& transfer) {
     if (buffer.space == MemorySpace::smem) continue;
     auto violations = check_dma_slice(core.machine->options.chip, buffer.name, buffer.shape,
                                       buffer.type, side->slices);
-    for (auto& violation : violations) violation.message += " (" + where + ")";
+    for (auto& violation : violations) violation.message += " (" + where() + ")";
     require(violations);
   }
 }
 
+template <class What>
 void require_kind(const CoreState& core, const Semaphore& semaphore, SemaphoreKind kind,
-                  const char* what) {
+                  const What& what) {
   if (semaphore.state() != nullptr && semaphore.state()->kind == kind) return;
   throw TileError(ErrorKind::usage,
-                  fmt::format("{}: {} takes a {} semaphore", core.place->text(), what,
+                  fmt::format("{}: {} takes a {} semaphore", core.place->text(), what(),
                               kind == SemaphoreKind::dma ? "DMA" : "regular"));
 }
 
-SemaphoreState* sibling(const SemaphoreState& semaphore, const CoreState& core,
-                        const Target& target) {
+/// The agent that `target` is.
+std::size_t agent_of(const CoreState& core, const Target& target) {
   const int cores = core.launch->cores;
   const int devices = core.machine->options.devices;
   if (target.device < 0 || target.device >= devices || target.core < 0 || target.core >= cores) {
@@ -147,12 +68,15 @@ SemaphoreState* sibling(const SemaphoreState& semaphore, const CoreState& core,
                     fmt::format("{}: target device {} core {} is none of {} devices with {} cores",
                                 core.place->text(), target.device, target.core, devices, cores));
   }
+  return static_cast<std::size_t>(target.device * cores + target.core);
+}
+
+SemaphoreState* sibling(const SemaphoreState& semaphore, const CoreState& core, std::size_t agent) {
   if (semaphore.siblings == nullptr) {
     throw TileError(ErrorKind::usage,
                     located(core, "'" + semaphore.name + "'") +
                         " is from run_scoped, which others do not have; declare it as scratch");
   }
-  const auto agent = static_cast<std::size_t>(target.device * cores + target.core);
   return (*semaphore.siblings)[agent];
 }
 
@@ -256,7 +180,7 @@ void take(SemaphoreState& semaphore, std::int64_t amount) {
     core.machine->scheduler->wait_until(
         [&] { return semaphore.count >= amount || !semaphore.in_flight.empty(); },
         [&] {
-          return fmt::format("{} of {}semaphore '{}' of core {} in kernel '{}', which holds {}{}",
+          return fmt::format("{} of {}semaphore '{}' of {} in kernel '{}', which holds {}{}",
                              amount, semaphore.kind == SemaphoreKind::dma ? "DMA " : "",
                              semaphore.name, core.place->text(), core.launch->name, semaphore.count,
                              semaphore.kind == SemaphoreKind::dma ? " bytes" : "");
@@ -306,7 +230,7 @@ Copy make_copy(const Region& from, const Region& to, const DmaSemaphore& semapho
                const CopyOptions& options) {
   CoreState& core = current_core("a copy");
   auto transfer = make_transfer(from, to, options);
-  require_kind(core, semaphore, SemaphoreKind::dma, title(*transfer).c_str());
+  require_kind(core, semaphore, SemaphoreKind::dma, [&] { return title(*transfer); });
   check_copy(core, *transfer);
   transfer->receive = semaphore.state();
   return Copy(std::move(transfer));
@@ -317,18 +241,18 @@ Copy make_remote_copy(const Region& from, const Region& to, const DmaSemaphore& 
                       const CopyOptions& options) {
   CoreState& core = current_core("a copy");
   auto transfer = make_transfer(from, to, options);
-  require_kind(core, send, SemaphoreKind::dma, title(*transfer).c_str());
-  require_kind(core, receive, SemaphoreKind::dma, title(*transfer).c_str());
+  require_kind(core, send, SemaphoreKind::dma, [&] { return title(*transfer); });
+  require_kind(core, receive, SemaphoreKind::dma, [&] { return title(*transfer); });
   check_copy(core, *transfer);
   transfer->send = send.state();
-  transfer->receive = sibling(*receive.state(), core, target);
+  const std::size_t agent = agent_of(core, target);
+  transfer->receive = sibling(*receive.state(), core, agent);
   transfer->own_receive = receive.state();
   if (to.buffer->siblings == nullptr) {
     throw TileError(ErrorKind::usage,
                     located(core, "'" + to.buffer->name + "'") +
                         " exists on this device alone; pass an array per device, or scratch");
   }
-  const auto agent = static_cast<std::size_t>(target.device * core.launch->cores + target.core);
   transfer->to.buffer = (*to.buffer->siblings)[agent];
   return Copy(std::move(transfer));
 }
@@ -363,8 +287,10 @@ void Copy::wait() {
 void semaphore_signal(const Semaphore& semaphore, std::int64_t amount,
                       std::optional<Target> target) {
   detail::CoreState& core = detail::current_core("semaphore_signal");
-  detail::require_kind(core, semaphore, detail::SemaphoreKind::regular, "semaphore_signal");
-  auto* state = target ? detail::sibling(*semaphore.state(), core, *target) : semaphore.state();
+  detail::require_kind(core, semaphore, detail::SemaphoreKind::regular,
+                       [] { return "semaphore_signal"; });
+  auto* state = target ? detail::sibling(*semaphore.state(), core, detail::agent_of(core, *target))
+                       : semaphore.state();
   detail::give(*state, {.amount = amount, .clock = core.clock});
   core.tick();
   core.note(SignalEvent{state->id, amount});
@@ -373,7 +299,7 @@ void semaphore_signal(const Semaphore& semaphore, std::int64_t amount,
 
 void semaphore_wait(const Semaphore& semaphore, std::int64_t amount) {
   detail::require_kind(detail::current_core("semaphore_wait"), semaphore,
-                       detail::SemaphoreKind::regular, "semaphore_wait");
+                       detail::SemaphoreKind::regular, [] { return "semaphore_wait"; });
   detail::take(*semaphore.state(), amount);
 }
 

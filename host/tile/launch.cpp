@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "host/tile/state.hpp"
@@ -16,45 +18,27 @@ std::string core_name(const MachineState& machine, int device, int core) {
                                      : fmt::format("core {}", core);
 }
 
-std::unique_ptr<Buffer> make_scratch(MachineState& machine, const CoreState& core,
-                                     MemorySpace space, ElementType type, const Shape& extents,
-                                     const std::string& name) {
-  auto buffer = std::make_unique<Buffer>();
-  buffer->machine = &machine;
-  buffer->name = name;
-  buffer->space = space;
-  buffer->type = type;
-  buffer->shape = extents;
-  buffer->strides = Shape(extents.size(), 1);
-  std::int64_t elements = 1;
-  for (std::size_t i = extents.size(); i-- > 0;) {
-    if (extents[i] < 1) {
-      throw TileError(ErrorKind::usage,
-                      fmt::format("'{}' {}: every extent is at least 1", name, to_text(extents)));
-    }
-    buffer->strides[i] = elements;
-    elements *= extents[i];
-  }
-  buffer->device = core.device;
-  buffer->core = core.core;
+std::unique_ptr<Buffer> make_scratch(const CoreState& core, MemorySpace space, ElementType type,
+                                     const Shape& extents, const std::string& name) {
+  auto buffer = make_buffer(*core.machine, name, space, type, extents, core.device);
   // SMEM holds words, VMEM tiles.
+  const auto word = std::max<std::int64_t>(4, static_cast<std::int64_t>(buffer->element_bytes()));
   buffer->padded_bytes =
       space == MemorySpace::smem
-          ? elements * std::max<std::int64_t>(4, static_cast<std::int64_t>(buffer->element_bytes()))
-          : padded_bytes(machine.options.chip, extents, type);
-  buffer->report = machine.add_to_report(name, space);
-  if (!machine.options.dry_run) {
-    buffer->owned.resize(static_cast<std::size_t>(elements) * buffer->element_bytes());
-    buffer->data = buffer->owned.data();
-    poison(*buffer, machine.options.uninitialized);
-  }
+          ? std::accumulate(extents.begin(), extents.end(), word, std::multiplies<std::int64_t>())
+          : padded_bytes(core.machine->options.chip, extents, type);
+  give_memory(*buffer);
   return buffer;
 }
 
-Region whole(Buffer& buffer) {
-  Region region{&buffer, {}, std::vector<bool>(buffer.shape.size(), false)};
-  for (const auto extent : buffer.shape) region.slices.push_back({0, extent});
-  return region;
+std::unique_ptr<SemaphoreState> make_semaphore(const CoreState& core, SemaphoreKind kind,
+                                               const std::string& name) {
+  auto semaphore = std::make_unique<SemaphoreState>();
+  semaphore->name = name;
+  semaphore->kind = kind;
+  semaphore->agent = core.agent;
+  semaphore->id = core.launch->semaphores++;
+  return semaphore;
 }
 
 }  // namespace
@@ -86,30 +70,41 @@ void charge(const Work& work) {
 }
 
 void CoreState::hold(const Buffer& buffer) {
+  const auto& chip = machine->options.chip;
+  const bool vmem = buffer.space == MemorySpace::vmem;
+  auto& bytes = vmem ? vmem_bytes : smem_bytes;
+  auto& mark = vmem ? machine->report.vmem_high_water_bytes : machine->report.smem_high_water_bytes;
+  if (bytes + buffer.padded_bytes > (vmem ? chip.scoped_vmem_bytes : chip.smem_bytes)) {
+    refuse_memory(buffer);
+  }
   held.push_back(&buffer);
+  bytes += buffer.padded_bytes;
+  mark = std::max(mark, bytes);
+}
+
+void CoreState::refuse_memory(const Buffer& buffer) const {
   const auto& chip = machine->options.chip;
   const bool vmem = buffer.space == MemorySpace::vmem;
   VmemUse use;
   use.limit = vmem ? chip.scoped_vmem_bytes : chip.smem_bytes;
-  for (const Buffer* one : held) {
-    if (one->space != buffer.space) continue;
-    use.entries.push_back({one->name, one->padded_bytes});
-    use.declared += one->padded_bytes;
-  }
-  auto& mark = vmem ? machine->report.vmem_high_water_bytes : machine->report.smem_high_water_bytes;
-  if (use.declared > use.limit) {
-    held.pop_back();
-    if (vmem) require(check_vmem(use));
-    std::string text =
-        fmt::format("SMEM of {}: {} bytes are held, the core has {};",
-                    located(*this, "'" + buffer.name + "'"), use.declared, use.limit);
-    for (const auto& entry : use.entries) text += fmt::format(" {} {}", entry.buffer, entry.bytes);
-    throw TileError(ErrorKind::smem, text, {}, buffer.name);
-  }
-  mark = std::max(mark, use.declared);
+  const auto add = [&](const Buffer& one) {
+    if (one.space != buffer.space) return;
+    use.entries.push_back({one.name, one.padded_bytes});
+    use.declared += one.padded_bytes;
+  };
+  for (const Buffer* one : held) add(*one);
+  add(buffer);
+  if (vmem) require(check_vmem(use));
+  std::string text = fmt::format("SMEM of {}: {} bytes are held, the core has {};",
+                                 located(*this, "'" + buffer.name + "'"), use.declared, use.limit);
+  for (const auto& entry : use.entries) text += fmt::format(" {} {}", entry.buffer, entry.bytes);
+  throw TileError(ErrorKind::smem, text, {}, buffer.name);
 }
 
-void CoreState::release(const Buffer& buffer) { std::erase(held, &buffer); }
+void CoreState::release(const Buffer& buffer) {
+  std::erase(held, &buffer);
+  (buffer.space == MemorySpace::vmem ? vmem_bytes : smem_bytes) -= buffer.padded_bytes;
+}
 
 struct Launch::Impl {
   LaunchState state;
@@ -165,7 +160,7 @@ int Launch::add_memory(MemorySpace space, ElementType type, const Shape& extents
                        const std::string& name) {
   auto scratch = std::make_unique<Impl::Scratch>();
   for (CoreState& core : impl_->state.agents) {
-    auto buffer = make_scratch(*core.machine, core, space, type, extents, name);
+    auto buffer = make_scratch(core, space, type, extents, name);
     core.hold(*buffer);
     scratch->siblings.push_back(buffer.get());
     scratch->buffers.push_back(std::move(buffer));
@@ -178,11 +173,7 @@ int Launch::add_memory(MemorySpace space, ElementType type, const Shape& extents
 int Launch::add_semaphore(SemaphoreKind kind, const std::string& name) {
   auto scratch = std::make_unique<Impl::Scratch>();
   for (const CoreState& core : impl_->state.agents) {
-    auto semaphore = std::make_unique<SemaphoreState>();
-    semaphore->name = name;
-    semaphore->kind = kind;
-    semaphore->agent = core.agent;
-    semaphore->id = impl_->state.semaphores++;
+    auto semaphore = make_semaphore(core, kind, name);
     scratch->semaphore_siblings.push_back(semaphore.get());
     scratch->semaphores.push_back(std::move(semaphore));
   }
@@ -291,29 +282,24 @@ Scope::~Scope() {
 
 Region Scope::memory(MemorySpace space, ElementType type, const Shape& extents,
                      const std::string& name) {
-  auto buffer = make_scratch(*impl_->core->machine, *impl_->core, space, type, extents, name);
+  auto buffer = make_scratch(*impl_->core, space, type, extents, name);
   impl_->core->hold(*buffer);
   impl_->buffers.push_back(std::move(buffer));
   return whole(*impl_->buffers.back());
 }
 
 SemaphoreState* Scope::semaphore(SemaphoreKind kind, const std::string& name) {
-  auto semaphore = std::make_unique<SemaphoreState>();
-  semaphore->name = name;
-  semaphore->kind = kind;
-  semaphore->agent = impl_->core->agent;
-  semaphore->id = impl_->core->launch->semaphores++;
-  impl_->semaphores.push_back(std::move(semaphore));
+  impl_->semaphores.push_back(make_semaphore(*impl_->core, kind, name));
   return impl_->semaphores.back().get();
 }
 
 void Scope::check() const {
   for (const auto& buffer : impl_->buffers) {
     if (buffer->in_flight == 0) continue;
-    throw TileError(ErrorKind::unfinished_dma,
-                    located(*impl_->core, "'" + buffer->name + "'") +
-                        " ends while a copy of it is in flight; wait for it in its scope",
-                    {}, buffer->name);
+    throw TileError(
+        ErrorKind::unfinished_dma,
+        located(buffer->name) + " ends while a copy of it is in flight; wait for it in its scope",
+        {}, buffer->name);
   }
   for (const auto& semaphore : impl_->semaphores) check_at_exit(*semaphore, *impl_->core);
 }

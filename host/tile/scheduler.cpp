@@ -115,8 +115,6 @@ Scheduler::Scheduler(std::uint64_t seed) : impl_(std::make_unique<Impl>()) {
 
 Scheduler::~Scheduler() = default;
 
-int Scheduler::running() const noexcept { return impl_->running; }
-
 void Scheduler::run(const std::vector<Agent>& agents) {
   Impl& impl = *impl_;
   impl.states.assign(agents.size(), {});
@@ -146,12 +144,8 @@ void Scheduler::wait_until(const std::function<bool()>& ready,
   if (ready()) return;
   Impl& impl = *impl_;
   if (impl.states.size() <= 1) {
-    impl.states.resize(1);
     throw TileError(ErrorKind::deadlock, fmt::format("deadlock: nobody can go on; {} waits for {}.",
-                                                     impl.states.front().agent != nullptr
-                                                         ? impl.states.front().agent->name
-                                                         : std::string("the only core"),
-                                                     waits_for()));
+                                                     impl.states.front().agent->name, waits_for()));
   }
   const int self = impl.running;
   auto& state = impl.states[static_cast<std::size_t>(self)];

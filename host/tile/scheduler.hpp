@@ -43,9 +43,6 @@ class Scheduler {
   /// For the running agent: another may go first, if the seed says so.
   void yield();
 
-  /// Which of the agents of `run` is running; 0 outside.
-  int running() const noexcept;
-
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -26,9 +26,8 @@ struct Buffer {
   Shape shape{};
   Shape strides{};  ///< in elements
   int device = 0;
-  int core = -1;              ///< of scratch
-  std::byte* data = nullptr;  ///< null in a dry run
-  std::vector<std::byte> owned{};
+  std::byte* data = nullptr;  ///< null where a dry run has no values
+  std::unique_ptr<std::byte[]> owned{};
   bool writable = true;
   bool frozen = false;
   std::int64_t padded_bytes = 0;  ///< what it takes on chip
@@ -42,8 +41,16 @@ struct Buffer {
   std::size_t element_bytes() const { return static_cast<std::size_t>(bits_of(type)) / 8; }
 };
 
+/// Strides of consecutive elements.
+Shape row_major(const Shape& shape);
+/// Row-major, without memory. Throws TileError (usage) for extents below 1.
+std::unique_ptr<Buffer> make_buffer(MachineState& machine, std::string name, MemorySpace space,
+                                    ElementType type, const Shape& extents, int device);
+/// Memory of its own, poisoned; in a dry run only to SMEM.
+void give_memory(Buffer& buffer);
+Region whole(Buffer& buffer);
 /// Fills with what uninitialised memory holds.
-void poison(Buffer& buffer, Uninitialized how);
+void poison(const Region& region);
 
 /// What a semaphore was given, until it is taken.
 struct Arrival {
@@ -91,7 +98,9 @@ struct CoreState {
   Clock clock{};
   std::shared_ptr<const Place> place{};
   std::vector<const Buffer*> held{};  ///< on-chip memory in use
-  std::vector<Event> events{};        ///< for the time model; empty where that is not asked for
+  std::int64_t vmem_bytes = 0;        ///< of these, padded
+  std::int64_t smem_bytes = 0;
+  std::vector<Event> events{};  ///< for the time model; empty where that is not asked for
 
   void note(Event event);
   /// Before an event of its own: the event's stamp, which it knows.
@@ -99,6 +108,7 @@ struct CoreState {
   /// Throws TileError (vmem, smem) with all that is held when `buffer` is more than there is.
   void hold(const Buffer& buffer);
   void release(const Buffer& buffer);
+  [[noreturn]] void refuse_memory(const Buffer& buffer) const;
 };
 
 /// A kernel while it runs.
@@ -136,8 +146,12 @@ class Running {
   Running& operator=(const Running&) = delete;
 };
 
-/// "'x' of kernel 'add', core 0 at grid point (1, 2)"
-std::string located(const CoreState& core, const std::string& buffer);
+/// "'x' of kernel 'add', core 0 at grid point (1, 2)"; `what` is "'x'".
+std::string located(const CoreState& core, const std::string& what);
+/// Of the running core; outside of kernels the buffer's quoted name alone.
+std::string located(const std::string& buffer);
+/// "copy 'x' -> 'tile'"
+std::string title(const Transfer& transfer);
 
 /// Where an element of the region's first corner lies, and the extents and strides of what is left.
 Elements elements_of(const Region& region);
@@ -150,6 +164,8 @@ std::shared_ptr<Transfer> make_transfer(const Region& from, const Region& to,
                                         const CopyOptions& options);
 /// Starts a transfer of the running core. Throws TileError (usage) when it was started before.
 void begin(const std::shared_ptr<Transfer>& transfer);
+/// Copies (or adds) the elements, row by row; nothing where one side has no values.
+void move_elements(const Transfer& transfer);
 /// Moves a transfer's data and signals its semaphores.
 void move_data(const std::shared_ptr<Transfer>& transfer);
 /// Until the semaphore holds `amount`, which is taken. Moves what is in flight to it, as the DMA

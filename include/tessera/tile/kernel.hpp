@@ -98,53 +98,37 @@ class TESSERA_API Scope {
 
 template <class T>
 struct ScratchTraits;
-template <class T>
-struct ScratchTraits<Vmem<T>> {
-  static int add(Launch& launch, const Vmem<T>& spec) {
-    return launch.add_memory(MemorySpace::vmem, element_of<T>::value, spec.extents, spec.name);
+template <class Spec, class T, MemorySpace space>
+struct MemoryTraits {
+  static int add(Launch& launch, const Spec& spec) {
+    return launch.add_memory(space, element_of<T>::value, spec.extents, spec.name);
   }
   static Ref<T> get(const Launch& launch, int agent, int index) {
     return Ref<T>(launch.region(agent, index));
   }
-  static Ref<T> make(Scope& scope, const Vmem<T>& spec) {
-    return Ref<T>(scope.memory(MemorySpace::vmem, element_of<T>::value, spec.extents, spec.name));
+  static Ref<T> make(Scope& scope, const Spec& spec) {
+    return Ref<T>(scope.memory(space, element_of<T>::value, spec.extents, spec.name));
   }
 };
 template <class T>
-struct ScratchTraits<Smem<T>> {
-  static int add(Launch& launch, const Smem<T>& spec) {
-    return launch.add_memory(MemorySpace::smem, element_of<T>::value, spec.extents, spec.name);
+struct ScratchTraits<Vmem<T>> : MemoryTraits<Vmem<T>, T, MemorySpace::vmem> {};
+template <class T>
+struct ScratchTraits<Smem<T>> : MemoryTraits<Smem<T>, T, MemorySpace::smem> {};
+
+template <class Spec, class Handle, SemaphoreKind kind>
+struct SemaphoreTraits {
+  static int add(Launch& launch, const Spec& spec) { return launch.add_semaphore(kind, spec.name); }
+  static Handle get(const Launch& launch, int agent, int index) {
+    return Handle(launch.semaphore(agent, index));
   }
-  static Ref<T> get(const Launch& launch, int agent, int index) {
-    return Ref<T>(launch.region(agent, index));
-  }
-  static Ref<T> make(Scope& scope, const Smem<T>& spec) {
-    return Ref<T>(scope.memory(MemorySpace::smem, element_of<T>::value, spec.extents, spec.name));
-  }
-};
-template <>
-struct ScratchTraits<DmaSem> {
-  static int add(Launch& launch, const DmaSem& spec) {
-    return launch.add_semaphore(SemaphoreKind::dma, spec.name);
-  }
-  static DmaSemaphore get(const Launch& launch, int agent, int index) {
-    return DmaSemaphore(launch.semaphore(agent, index));
-  }
-  static DmaSemaphore make(Scope& scope, const DmaSem& spec) {
-    return DmaSemaphore(scope.semaphore(SemaphoreKind::dma, spec.name));
+  static Handle make(Scope& scope, const Spec& spec) {
+    return Handle(scope.semaphore(kind, spec.name));
   }
 };
 template <>
-struct ScratchTraits<RegularSem> {
-  static int add(Launch& launch, const RegularSem& spec) {
-    return launch.add_semaphore(SemaphoreKind::regular, spec.name);
-  }
-  static Semaphore get(const Launch& launch, int agent, int index) {
-    return Semaphore(launch.semaphore(agent, index));
-  }
-  static Semaphore make(Scope& scope, const RegularSem& spec) {
-    return Semaphore(scope.semaphore(SemaphoreKind::regular, spec.name));
-  }
+struct ScratchTraits<DmaSem> : SemaphoreTraits<DmaSem, DmaSemaphore, SemaphoreKind::dma> {};
+template <>
+struct ScratchTraits<RegularSem> : SemaphoreTraits<RegularSem, Semaphore, SemaphoreKind::regular> {
 };
 
 template <class T>

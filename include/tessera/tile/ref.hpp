@@ -10,24 +10,10 @@
 
 namespace tessera::tile {
 
-/// The element type of a C++ type that refs hold.
+/// The element type of a C++ type that refs hold: those of views, and three more.
 template <class T>
-struct element_of;
-template <>
-struct element_of<float> {
-  static constexpr ElementType value = ElementType::f32;
-};
-template <>
-struct element_of<bf16> {
-  static constexpr ElementType value = ElementType::bf16;
-};
-template <>
-struct element_of<f16> {
-  static constexpr ElementType value = ElementType::f16;
-};
-template <>
-struct element_of<std::int32_t> {
-  static constexpr ElementType value = ElementType::i32;
+struct element_of {
+  static constexpr ElementType value = element_type(dtype_of<T>::value);
 };
 template <>
 struct element_of<std::uint32_t> {
@@ -70,7 +56,7 @@ class Index {
 
 namespace detail {
 
-struct Buffer;  // host/tile/buffer.hpp
+struct Buffer;  // host/tile/state.hpp
 
 /// Part of a buffer, whatever its type. Valid while the buffer is: for arrays the machine's life,
 /// for scratch the kernel's.
@@ -86,7 +72,7 @@ TESSERA_API Shape extents_of(const Region& region);
 TESSERA_API Region slice_of(const Region& region, std::span<const Index> indices);
 TESSERA_API const std::string& name_of(const Region& region);
 
-enum class AccessKind { read, write, update };
+enum class AccessKind { read, write };
 
 /// Elements of a region in the host's memory; `data` is null in a dry run.
 struct Elements {

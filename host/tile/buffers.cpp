@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "host/tile/rows.hpp"
+#include "host/tile/state.hpp"
+#include "host/tile/text.hpp"
+
+namespace tessera::tile::detail {
+namespace {
+
+/// What one element of uninitialised memory holds, as bytes.
+template <class T>
+std::vector<std::byte> bytes_of(T value) {
+  std::vector<std::byte> bytes(sizeof(T));
+  std::memcpy(bytes.data(), &value, sizeof(T));
+  return bytes;
+}
+
+std::vector<std::byte> poison_of(ElementType type, Uninitialized how) {
+  const std::size_t bytes = static_cast<std::size_t>(bits_of(type)) / 8;
+  if (how == Uninitialized::zero) return std::vector<std::byte>(bytes, std::byte{0});
+  switch (type) {
+    case ElementType::f32:
+      return bytes_of(std::numeric_limits<float>::quiet_NaN());
+    case ElementType::bf16:
+      return bytes_of(bf16(std::numeric_limits<float>::quiet_NaN()));
+    case ElementType::f16:
+      return bytes_of(f16(std::numeric_limits<float>::quiet_NaN()));
+    case ElementType::i32:
+      return bytes_of(std::numeric_limits<std::int32_t>::max());
+    case ElementType::i16:
+      return bytes_of(std::numeric_limits<std::int16_t>::max());
+    case ElementType::i8:
+      return bytes_of(std::numeric_limits<std::int8_t>::max());
+    default:  // the largest of unsigned types, a NaN of the small floating ones
+      return std::vector<std::byte>(bytes, std::byte{0xff});
+  }
+}
+
+}  // namespace
+
+Shape row_major(const Shape& shape) {
+  Shape strides(shape.size(), 1);
+  for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
+  return strides;
+}
+
+std::unique_ptr<Buffer> make_buffer(MachineState& machine, std::string name, MemorySpace space,
+                                    ElementType type, const Shape& extents, int device) {
+  for (const auto extent : extents) {
+    if (extent < 1) {
+      throw TileError(ErrorKind::usage,
+                      fmt::format("'{}' {}: every extent is at least 1", name, to_text(extents)));
+    }
+  }
+  auto buffer = std::make_unique<Buffer>();
+  buffer->machine = &machine;
+  buffer->name = std::move(name);
+  buffer->space = space;
+  buffer->type = type;
+  buffer->shape = extents;
+  buffer->strides = row_major(extents);
+  buffer->device = device;
+  buffer->report = machine.add_to_report(buffer->name, space);
+  return buffer;
+}
+
+void give_memory(Buffer& buffer) {
+  // What steers a kernel is in SMEM, also in a dry run.
+  if (buffer.machine->options.dry_run && buffer.space != MemorySpace::smem) return;
+  std::size_t bytes = buffer.element_bytes();
+  for (const auto extent : buffer.shape) bytes *= static_cast<std::size_t>(extent);
+  buffer.owned = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  buffer.data = buffer.owned.get();
+  poison(whole(buffer));
+}
+
+Region whole(Buffer& buffer) {
+  Region region{&buffer, {}, std::vector<bool>(buffer.shape.size(), false)};
+  for (const auto extent : buffer.shape) region.slices.push_back({0, extent});
+  return region;
+}
+
+void poison(const Region& region) {
+  const Elements elements = elements_of(region);
+  if (elements.data == nullptr) return;
+  const Buffer& buffer = *region.buffer;
+  const auto pattern = poison_of(buffer.type, buffer.machine->options.uninitialized);
+  for_each_row(elements.extents, [&](const Shape& row) {
+    auto* to = static_cast<std::byte*>(elements.data) +
+               offset_of(row, elements.strides) * static_cast<std::int64_t>(pattern.size());
+    const std::int64_t count = elements.extents.empty() ? 1 : elements.extents.back();
+    const auto step = static_cast<std::ptrdiff_t>(pattern.size()) *
+                      (elements.strides.empty() ? 1 : elements.strides.back());
+    for (std::int64_t i = 0; i < count; ++i, to += step) {
+      std::memcpy(to, pattern.data(), pattern.size());
+    }
+  });
+}
+
+Shape extents_of(const Region& region) {
+  Shape extents;
+  extents.reserve(region.slices.size());
+  for (std::size_t i = 0; i < region.slices.size(); ++i) {
+    if (!region.squeezed[i]) extents.push_back(region.slices[i].size);
+  }
+  return extents;
+}
+
+const std::string& name_of(const Region& region) { return region.buffer->name; }
+
+Elements elements_of(const Region& region) {
+  const Buffer& buffer = *region.buffer;
+  Elements result;
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < region.slices.size(); ++i) {
+    first += region.slices[i].start * buffer.strides[i];
+    if (region.squeezed[i]) continue;
+    result.extents.push_back(region.slices[i].size);
+    result.strides.push_back(buffer.strides[i]);
+  }
+  if (buffer.data != nullptr) {
+    result.data = buffer.data + first * static_cast<std::int64_t>(buffer.element_bytes());
+  }
+  return result;
+}
+
+Region slice_of(const Region& region, std::span<const Index> indices) {
+  Region result = region;
+  const Buffer& buffer = *region.buffer;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < region.slices.size() && next < indices.size(); ++i) {
+    if (region.squeezed[i]) continue;
+    const Index& index = indices[next++];
+    if (index.is_all()) continue;
+    const Slice part = index.part();
+    const Slice whole = region.slices[i];
+    if (part.start < 0 || part.size < 0 || part.start + part.size > whole.size) {
+      throw TileError(
+          ErrorKind::bounds,
+          fmt::format("{}: dimension {} of the ref has elements 0 to {}, {} is outside",
+                      located(buffer.name), next - 1, whole.size - 1,
+                      index.is_one() ? fmt::format("element {}", part.start)
+                                     : fmt::format("[{}, {})", part.start, part.start + part.size)),
+          "R18", buffer.name);
+    }
+    result.slices[i] = {whole.start + part.start, part.size};
+    result.squeezed[i] = index.is_one();
+  }
+  if (next < indices.size()) {
+    throw TileError(ErrorKind::bounds,
+                    fmt::format("{} has {} dimensions, {} indices are too many",
+                                located(buffer.name), extents_of(region).size(), indices.size()),
+                    "R18", buffer.name);
+  }
+  return result;
+}
+
+}  // namespace tessera::tile::detail

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "host/tile/rows.hpp"
+#include "host/tile/state.hpp"
+
+namespace tessera::tile::detail {
+namespace {
+
+/// Adds element by element, as wide as the type is.
+template <class T>
+void add_row(std::byte* to, const std::byte* from, std::int64_t count, std::int64_t to_stride,
+             std::int64_t from_stride) {
+  auto* out = reinterpret_cast<T*>(to);
+  const auto* in = reinterpret_cast<const T*>(from);
+  for (std::int64_t i = 0; i < count; ++i) {
+    T& value = out[i * to_stride];
+    if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, f16>) {
+      value = T(static_cast<float>(value) + static_cast<float>(in[i * from_stride]));
+    } else {
+      value = static_cast<T>(value + in[i * from_stride]);
+    }
+  }
+}
+
+using AddRow = decltype(&add_row<float>);
+
+AddRow add_row_of(const Transfer& transfer) {
+  switch (transfer.from.buffer->type) {
+    case ElementType::f32:
+      return add_row<float>;
+    case ElementType::bf16:
+      return add_row<bf16>;
+    case ElementType::f16:
+      return add_row<f16>;
+    case ElementType::i32:
+      return add_row<std::int32_t>;
+    case ElementType::u32:
+      return add_row<std::uint32_t>;
+    case ElementType::i8:
+      return add_row<std::int8_t>;
+    default:
+      throw TileError(ErrorKind::usage,
+                      fmt::format("{}: add is for f32, bf16, f16, i32, u32 and i8, not {}",
+                                  title(transfer), to_string(transfer.from.buffer->type)));
+  }
+}
+
+}  // namespace
+
+std::string title(const Transfer& transfer) {
+  return fmt::format("copy '{}' -> '{}'", transfer.from.buffer->name, transfer.to.buffer->name);
+}
+
+void move_elements(const Transfer& transfer) {
+  const Elements from = elements_of(transfer.from);
+  const Elements to = elements_of(transfer.to);
+  const AddRow add = transfer.options.add ? add_row_of(transfer) : nullptr;
+  if (from.data == nullptr || to.data == nullptr) return;
+  const auto bytes = static_cast<std::int64_t>(transfer.from.buffer->element_bytes());
+  const bool scalar = from.extents.empty();
+  const std::int64_t count = scalar ? 1 : from.extents.back();
+  const std::int64_t from_stride = scalar ? 1 : from.strides.back();
+  const std::int64_t to_stride = scalar ? 1 : to.strides.back();
+  const auto size = static_cast<std::size_t>(bytes);
+  for_each_row(from.extents, [&](const Shape& row) {
+    auto* out = static_cast<std::byte*>(to.data) + offset_of(row, to.strides) * bytes;
+    const auto* in =
+        static_cast<const std::byte*>(from.data) + offset_of(row, from.strides) * bytes;
+    if (add != nullptr) {
+      add(out, in, count, to_stride, from_stride);
+    } else if (to_stride == 1 && from_stride == 1) {
+      std::memcpy(out, in, static_cast<std::size_t>(count) * size);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) {
+        std::memcpy(out + i * to_stride * bytes, in + i * from_stride * bytes, size);
+      }
+    }
+  });
+}
+
+}  // namespace tessera::tile::detail
