@@ -82,6 +82,26 @@ SemaphoreState* sibling(const SemaphoreState& semaphore, const CoreState& core, 
 
 }  // namespace
 
+void CoreState::record(ScheduleEvent::Kind kind, const Transfer* transfer,
+                       const SemaphoreState* semaphore) {
+  if (!machine->options.recorder) return;
+  ScheduleEvent event{.kind = kind, .device = device, .core = core};
+  if (!grids.empty()) event.grid_point = grids.back().point;
+  const auto start_of = [](const Region& region) {
+    Shape start;
+    for (const Slice& part : region.slices) start.push_back(part.start);
+    return start;
+  };
+  if (transfer != nullptr) {
+    event.from = transfer->from.buffer->name;
+    event.to = transfer->to.buffer->name;
+    event.from_start = start_of(transfer->from);
+    event.to_start = start_of(transfer->to);
+  }
+  if (semaphore != nullptr) event.semaphore = semaphore->name;
+  machine->options.recorder(event);
+}
+
 void begin(const std::shared_ptr<Transfer>& transfer) {
   CoreState& core = current_core("a copy");
   if (transfer->started) {
@@ -112,6 +132,7 @@ void begin(const std::shared_ptr<Transfer>& transfer) {
   target.bytes_written += transfer->counted;
   ++source.copies;
   ++target.copies;
+  core.record(ScheduleEvent::Kind::copy, transfer.get(), transfer->receive);
   core.note(CopyEvent{.from_buffer = transfer->from.buffer->report,
                       .to_buffer = transfer->to.buffer->report,
                       .from_space = transfer->from.buffer->space,
@@ -202,6 +223,7 @@ void take(SemaphoreState& semaphore, std::int64_t amount) {
     semaphore.arrivals.pop_front();
   }
   core.tick();
+  core.record(ScheduleEvent::Kind::wait, nullptr, &semaphore);
   core.note(TakeEvent{semaphore.id, wanted});
 }
 

@@ -97,6 +97,13 @@ Machine::~Machine() = default;
 Machine::Machine(Machine&&) noexcept = default;
 Machine& Machine::operator=(Machine&&) noexcept = default;
 
+const BufferReport& Report::buffer(const std::string& name) const {
+  for (const BufferReport& one : buffers) {
+    if (one.name == name) return one;
+  }
+  throw TileError(ErrorKind::usage, fmt::format("the report has no buffer '{}'", name));
+}
+
 const MachineOptions& Machine::options() const noexcept { return state_->options; }
 const Report& Machine::report() const { return state_->report; }
 

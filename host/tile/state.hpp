@@ -100,9 +100,16 @@ struct CoreState {
   std::vector<const Buffer*> held{};  ///< on-chip memory in use
   std::int64_t vmem_bytes = 0;        ///< of these, padded
   std::int64_t smem_bytes = 0;
+  struct Grid {
+    Shape extents{};
+    Shape point{};
+  };
+  std::vector<Grid> grids{};    ///< that run, the innermost last
   std::vector<Event> events{};  ///< for the time model; empty where that is not asked for
 
   void note(Event event);
+  /// For the recorder, if there is one.
+  void record(ScheduleEvent::Kind kind, const Transfer* transfer, const SemaphoreState* semaphore);
   /// Before an event of its own: the event's stamp, which it knows.
   Stamp tick();
   /// Throws TileError (vmem, smem) with all that is held when `buffer` is more than there is.
@@ -160,6 +167,7 @@ void record_access(Buffer& buffer, const std::vector<Slice>& where, bool writes,
                    const Stamp& stamp, const Clock& known,
                    const std::shared_ptr<const Place>& place);
 
+/// Without the checks of a copy that a kernel's author makes.
 std::shared_ptr<Transfer> make_transfer(const Region& from, const Region& to,
                                         const CopyOptions& options);
 /// Starts a transfer of the running core. Throws TileError (usage) when it was started before.

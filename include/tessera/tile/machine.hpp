@@ -21,6 +21,24 @@ enum class DmaMode {
 /// What memory holds before anything is written: NaN (integers: their largest value), or zeros.
 enum class Uninitialized { nan, zero };
 
+/// Something that a core did, for whoever wants to follow a schedule.
+struct ScheduleEvent {
+  enum class Kind {
+    step,  ///< a point of a grid begins
+    copy,  ///< a copy was started
+    wait,  ///< a wait for `semaphore` has ended
+  };
+  Kind kind = Kind::step;
+  int device = 0;
+  int core = 0;
+  Shape grid_point{};  ///< of the innermost grid; empty outside of grids
+  std::string from{};  ///< copy: the buffers' names
+  std::string to{};
+  Shape from_start{};  ///< copy: the first element in each buffer
+  Shape to_start{};
+  std::string semaphore{};  ///< copy, wait; a pipeline's are "x window slot 1"
+};
+
 struct MachineOptions {
   Chip chip = find_chip("v5p");
   int devices = 1;
@@ -35,6 +53,8 @@ struct MachineOptions {
   bool dry_run = false;
   /// Keeps what every core did and models its time (some 100 bytes per copy or wait).
   bool model_time = true;
+  /// Called for every event, on the thread of the core that runs.
+  std::function<void(const ScheduleEvent&)> recorder{};
 };
 
 /// Traffic of one array or scratch buffer, all kernels and devices together.
@@ -57,6 +77,9 @@ struct Report {
   std::int64_t vmem_high_water_bytes = 0;  ///< of the core that held most at a time
   std::int64_t smem_high_water_bytes = 0;
   std::vector<BufferReport> buffers{};  ///< in the order in which they were made
+
+  /// The buffer of that name. Throws TileError (usage) when there is none.
+  TESSERA_API const BufferReport& buffer(const std::string& name) const;
 };
 
 namespace detail {
