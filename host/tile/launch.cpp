@@ -266,6 +266,7 @@ void Launch::run(const std::function<void(int)>& body) {
     throw;
   }
   machine.running = nullptr;
+  if (machine.options.model_time) model_time(state);
 }
 
 struct Scope::Impl {

@@ -89,6 +89,12 @@ Machine::Machine(MachineOptions options) : state_(std::make_unique<detail::Machi
   if (options.devices < 1) {
     throw TileError(ErrorKind::usage, fmt::format("devices: {} is less than 1", options.devices));
   }
+  if (options.trace && !options.model_time) {
+    throw TileError(ErrorKind::usage, "trace needs model_time");
+  }
+  if (options.model_time) {
+    state_->rates = rates_of(options.chip, options.time.value_or(time_parameters(options.chip)));
+  }
   state_->scheduler = std::make_unique<Scheduler>(options.seed);
   state_->options = std::move(options);
 }
@@ -112,6 +118,8 @@ void Machine::reset_report() {
   for (auto& buffer : buffers) buffer = {buffer.name, buffer.space};
   state_->report = {};
   state_->report.buffers = std::move(buffers);
+  state_->waits = {};
+  state_->timelines.clear();
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include "host/tile/events.hpp"
 #include "host/tile/races.hpp"
 #include "host/tile/scheduler.hpp"
+#include "host/tile/time.hpp"
 #include "tessera/tile/kernel.hpp"
 
 // What the machine consists of. Everything here belongs to one machine, and one core runs at a
@@ -135,6 +136,9 @@ struct LaunchState {
 struct MachineState {
   MachineOptions options{};
   Report report{};
+  Rates rates{};                      ///< of the time model
+  Waits waits{};                      ///< of all kernels
+  std::vector<Timeline> timelines{};  ///< where MachineOptions::trace is set
   std::unique_ptr<Scheduler> scheduler{};
   std::vector<std::unique_ptr<Buffer>> arrays{};
   LaunchState* running = nullptr;
@@ -152,6 +156,9 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 };
+
+/// Adds a kernel that has ended to the report's time; its cores' logs end here.
+void model_time(LaunchState& launch);
 
 /// "'x' of kernel 'add', core 0 at grid point (1, 2)"; `what` is "'x'".
 std::string located(const CoreState& core, const std::string& what);

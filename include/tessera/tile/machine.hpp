@@ -3,10 +3,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tessera/tile/ref.hpp"
+#include "tessera/tile/time.hpp"
 #include "tessera/tile/work.hpp"
 #include "tessera/view.hpp"
 
@@ -53,6 +55,10 @@ struct MachineOptions {
   bool dry_run = false;
   /// Keeps what every core did and models its time (some 100 bytes per copy or wait).
   bool model_time = true;
+  /// What the time model goes by; empty: `time_parameters` of the chip.
+  std::optional<TimeParameters> time{};
+  /// Keeps the timeline for `perfetto_json` (some 150 bytes per copy, wait or piece of work).
+  bool trace = false;
   /// Called for every event, on the thread of the core that runs.
   std::function<void(const ScheduleEvent&)> recorder{};
 };
@@ -77,6 +83,7 @@ struct Report {
   std::int64_t vmem_high_water_bytes = 0;  ///< of the core that held most at a time
   std::int64_t smem_high_water_bytes = 0;
   std::vector<BufferReport> buffers{};  ///< in the order in which they were made
+  TimeReport time{};                    ///< empty without MachineOptions::model_time
 
   /// The buffer of that name. Throws TileError (usage) when there is none.
   TESSERA_API const BufferReport& buffer(const std::string& name) const;
@@ -141,6 +148,7 @@ class TESSERA_API Machine {
   }
 
   detail::MachineState& state() noexcept { return *state_; }
+  const detail::MachineState& state() const noexcept { return *state_; }
 
  private:
   detail::Region borrow(std::string name, ElementType type, const View& view, bool writable,

@@ -8,15 +8,17 @@ namespace tessera::tile {
 /// What operations ask of a core's units. Counts, not times: the time model turns them into
 /// seconds.
 struct Work {
-  double flops = 0;        ///< of the products, as the author wrote them: 2 m n k
-  double mxu_flops = 0;    ///< what the MXU really multiplies: padded, all bf16 passes of f32
-  double mxu_seconds = 0;  ///< mxu_flops at the core's published peak for the type
-  double vpu_ops = 0;      ///< 32-bit element operations of the vector unit
-  double eup_ops = 0;      ///< elements of exp, log, tanh, division and the like
-  double xlu_ops = 0;      ///< elements that move across lanes: lane reductions, transposes
+  double flops = 0;         ///< of the products, as the author wrote them: 2 m n k
+  double padded_flops = 0;  ///< of the products padded to the MXU's sides, one pass each
+  double mxu_flops = 0;     ///< what the MXU really multiplies: padded, all bf16 passes of f32
+  double mxu_seconds = 0;   ///< mxu_flops at the core's published peak for the type
+  double vpu_ops = 0;       ///< 32-bit element operations of the vector unit
+  double eup_ops = 0;       ///< elements of exp, log, tanh, division and the like
+  double xlu_ops = 0;       ///< elements that move across lanes: lane reductions, transposes
 
   Work& operator+=(const Work& other) noexcept {
     flops += other.flops;
+    padded_flops += other.padded_flops;
     mxu_flops += other.mxu_flops;
     mxu_seconds += other.mxu_seconds;
     vpu_ops += other.vpu_ops;
