@@ -136,7 +136,7 @@ def windows():
     for buffers in (1, 2, 3):
         yield "squeezed", (3, 2), [
             Operand("x", (3, 16, 128), (None, 8, 128), ("g0", "g1", 0), buffers),
-            Operand("o", (3, 128), (None, 128), ("g0", 0), 2, out=True)]
+            Operand("o", (3, 8, 128), (None, 8, 128), ("g0", 0, 0), 2, out=True)]
 
 
 def revisits():
