@@ -92,7 +92,7 @@ void run_call(const CallSpec& spec, std::span<const Region> arrays,
                               .in = spec.in,
                               .out = spec.out,
                               .semantics = spec.semantics,
-                              .over_cores = current_core("call").launch->cores > 1};
+                              .over_cores = current_core("call").shares() > 1};
   run_pipeline(pipeline, arrays.subspan(prefetch), prefetched, Issuer::call,
                [&](const std::vector<Region>& windows) {
                  std::vector<Region> views = prefetched;

@@ -13,20 +13,14 @@ namespace tessera::tile {
 namespace detail {
 namespace {
 
-void check_copy(const CoreState& core, const Transfer& transfer) {
+/// Of any copy: types, priority, and that the target can be written.
+void check_sides(const CoreState& core, const Transfer& transfer) {
   const Buffer& from = *transfer.from.buffer;
   const Buffer& to = *transfer.to.buffer;
   const auto where = [&] { return located(core, title(transfer)); };
   if (from.type != to.type) {
     throw TileError(ErrorKind::usage, fmt::format("{}: {} cannot be copied into {}", where(),
                                                   to_string(from.type), to_string(to.type)));
-  }
-  const Shape from_extents = extents_of(transfer.from);
-  const Shape to_extents = extents_of(transfer.to);
-  if (from_extents != to_extents) {
-    throw TileError(ErrorKind::usage,
-                    fmt::format("{}: {} elements cannot be copied into {}; slice one of them",
-                                where(), to_text(from_extents), to_text(to_extents)));
   }
   if (transfer.options.priority != 0 && transfer.options.priority != 1) {
     throw TileError(ErrorKind::usage, fmt::format("{}: priority {} is neither 0 nor 1", where(),
@@ -38,7 +32,19 @@ void check_copy(const CoreState& core, const Transfer& transfer) {
                                 "machine a MutableView",
                                 where(), to.name));
   }
-  if (!core.machine->options.check_layout) return;
+}
+
+void check_copy(const CoreState& core, const Transfer& transfer) {
+  const auto where = [&] { return located(core, title(transfer)); };
+  check_sides(core, transfer);
+  const Shape from_extents = extents_of(transfer.from);
+  const Shape to_extents = extents_of(transfer.to);
+  if (from_extents != to_extents) {
+    throw TileError(ErrorKind::usage,
+                    fmt::format("{}: {} elements cannot be copied into {}; slice one of them",
+                                where(), to_text(from_extents), to_text(to_extents)));
+  }
+  if (!core.machine->options.check_layout || core.kind != CoreKind::tensor_core) return;
   for (const Region* side : {&transfer.from, &transfer.to}) {
     const Buffer& buffer = *side->buffer;
     // Scalars lie in SMEM word by word, without tiles.
@@ -50,57 +56,7 @@ void check_copy(const CoreState& core, const Transfer& transfer) {
   }
 }
 
-template <class What>
-void require_kind(const CoreState& core, const Semaphore& semaphore, SemaphoreKind kind,
-                  const What& what) {
-  if (semaphore.state() != nullptr && semaphore.state()->kind == kind) return;
-  throw TileError(ErrorKind::usage,
-                  fmt::format("{}: {} takes a {} semaphore", core.place->text(), what(),
-                              kind == SemaphoreKind::dma ? "DMA" : "regular"));
-}
-
-/// The agent that `target` is.
-std::size_t agent_of(const CoreState& core, const Target& target) {
-  const int cores = core.launch->cores;
-  const int devices = core.machine->options.devices;
-  if (target.device < 0 || target.device >= devices || target.core < 0 || target.core >= cores) {
-    throw TileError(ErrorKind::bounds,
-                    fmt::format("{}: target device {} core {} is none of {} devices with {} cores",
-                                core.place->text(), target.device, target.core, devices, cores));
-  }
-  return static_cast<std::size_t>(target.device * cores + target.core);
-}
-
-SemaphoreState* sibling(const SemaphoreState& semaphore, const CoreState& core, std::size_t agent) {
-  if (semaphore.siblings == nullptr) {
-    throw TileError(ErrorKind::usage,
-                    located(core, "'" + semaphore.name + "'") +
-                        " is from run_scoped, which others do not have; declare it as scratch");
-  }
-  return (*semaphore.siblings)[agent];
-}
-
 }  // namespace
-
-void CoreState::record(ScheduleEvent::Kind kind, const Transfer* transfer,
-                       const SemaphoreState* semaphore) {
-  if (!machine->options.recorder) return;
-  ScheduleEvent event{.kind = kind, .device = device, .core = core};
-  if (!grids.empty()) event.grid_point = grids.back().point;
-  const auto start_of = [](const Region& region) {
-    Shape start;
-    for (const Slice& part : region.slices) start.push_back(part.start);
-    return start;
-  };
-  if (transfer != nullptr) {
-    event.from = transfer->from.buffer->name;
-    event.to = transfer->to.buffer->name;
-    event.from_start = start_of(transfer->from);
-    event.to_start = start_of(transfer->to);
-  }
-  if (semaphore != nullptr) event.semaphore = semaphore->name;
-  machine->options.recorder(event);
-}
 
 void begin(const std::shared_ptr<Transfer>& transfer) {
   CoreState& core = current_core("a copy");
@@ -162,14 +118,22 @@ std::shared_ptr<Transfer> make_transfer(const Region& from, const Region& to,
 void move_data(const std::shared_ptr<Transfer>& transfer) {
   if (transfer->moved) return;
   transfer->moved = true;
-  record_access(*transfer->from.buffer, transfer->from.slices, false, true, transfer->stamp,
-                transfer->clock, transfer->place);
-  record_access(*transfer->to.buffer, transfer->to.slices, true, true, transfer->stamp,
-                transfer->clock, transfer->place);
+  const auto semaphores = {transfer->send, transfer->receive};
+  for (SemaphoreState* semaphore : semaphores) {
+    if (semaphore != nullptr) std::erase(semaphore->in_flight, transfer);
+  }
+  const auto record = [&](const Region& region, bool writes) {
+    record_access(*region.buffer, region.slices, writes, true, transfer->stamp, transfer->clock,
+                  transfer->place);
+  };
+  if (transfer->indices.buffer != nullptr) record(transfer->indices, false);
+  for_each_part(*transfer, [&](const Region& from, const Region& to) {
+    record(from, false);
+    record(to, true);
+  });
   move_elements(*transfer);
-  for (SemaphoreState* semaphore : {transfer->send, transfer->receive}) {
+  for (SemaphoreState* semaphore : semaphores) {
     if (semaphore == nullptr) continue;
-    std::erase(semaphore->in_flight, transfer);
     // The sender of a remote copy waits for its own side, the receiver for the other.
     const bool remote = transfer->send != nullptr;
     const bool arrives = semaphore == transfer->receive;
@@ -177,75 +141,6 @@ void move_data(const std::shared_ptr<Transfer>& transfer) {
          {transfer->bytes, transfer->clock, remote && arrives ? nullptr : transfer->from.buffer,
           arrives ? transfer->to.buffer : nullptr});
   }
-}
-
-void give(SemaphoreState& semaphore, Arrival arrival) {
-  semaphore.count += arrival.amount;
-  semaphore.arrivals.push_back(std::move(arrival));
-}
-
-void take(SemaphoreState& semaphore, std::int64_t amount) {
-  CoreState& core = current_core("a wait");
-  if (amount < 0) {
-    throw TileError(ErrorKind::usage,
-                    fmt::format("{}: waiting for {} is waiting for nothing",
-                                located(core, "'" + semaphore.name + "'"), amount));
-  }
-  const auto move_in_flight = [&] {
-    while (semaphore.count < amount && !semaphore.in_flight.empty()) {
-      move_data(std::shared_ptr<Transfer>(semaphore.in_flight.back()));
-    }
-    return semaphore.count >= amount;
-  };
-  while (!move_in_flight()) {
-    core.machine->scheduler->wait_until(
-        [&] { return semaphore.count >= amount || !semaphore.in_flight.empty(); },
-        [&] {
-          return fmt::format("{} of {}semaphore '{}' of {} in kernel '{}', which holds {}{}",
-                             amount, semaphore.kind == SemaphoreKind::dma ? "DMA " : "",
-                             semaphore.name, core.place->text(), core.launch->name, semaphore.count,
-                             semaphore.kind == SemaphoreKind::dma ? " bytes" : "");
-        });
-  }
-  const std::int64_t wanted = amount;
-  semaphore.count -= amount;
-  // First come, first taken: who waits for one copy of two knows of the first alone.
-  while (amount > 0) {
-    Arrival& first = semaphore.arrivals.front();
-    join(core.clock, first.clock);
-    const std::int64_t part = std::min(amount, first.amount);
-    first.amount -= part;
-    amount -= part;
-    if (first.amount > 0) continue;
-    for (Buffer* buffer : {first.from, first.to}) {
-      if (buffer != nullptr) --buffer->in_flight;
-    }
-    semaphore.arrivals.pop_front();
-  }
-  core.tick();
-  core.record(ScheduleEvent::Kind::wait, nullptr, &semaphore);
-  core.note(TakeEvent{semaphore.id, wanted});
-}
-
-void check_at_exit(const SemaphoreState& semaphore, const CoreState& core) {
-  if (!semaphore.in_flight.empty()) {
-    const Transfer& transfer = *semaphore.in_flight.front();
-    throw TileError(
-        ErrorKind::unfinished_dma,
-        fmt::format("{} of kernel '{}', started by {}: nobody waits for it; wait for "
-                    "semaphore '{}'",
-                    title(transfer), core.launch->name, transfer.place->text(), semaphore.name),
-        {}, transfer.to.buffer->name);
-  }
-  if (semaphore.count == 0) return;
-  const bool dma = semaphore.kind == SemaphoreKind::dma;
-  throw TileError(dma ? ErrorKind::unfinished_dma : ErrorKind::semaphore,
-                  fmt::format("{}semaphore '{}' of {} in kernel '{}' ends with {}{}: {}",
-                              dma ? "DMA " : "", semaphore.name, core.place->core,
-                              core.launch->name, semaphore.count, dma ? " bytes" : "",
-                              dma ? "a copy was started that nobody waits for"
-                                  : "signals and waits must come to the same"),
-                  {}, semaphore.name);
 }
 
 Copy make_copy(const Region& from, const Region& to, const DmaSemaphore& semaphore,
@@ -279,12 +174,66 @@ Copy make_remote_copy(const Region& from, const Region& to, const DmaSemaphore& 
   return Copy(std::move(transfer));
 }
 
-void sync_copy(const Region& from, const Region& to) {
+Copy make_indexed_copy(const Region& from, const Region& to, const Region& indices, Indexed side,
+                       const DmaSemaphore& semaphore, const CopyOptions& options) {
+  CoreState& core = current_core("a gather or scatter");
+  const Region& rows = side == Indexed::from ? from : to;
+  auto transfer = make_transfer(side == Indexed::from ? to : from, to, options);
+  transfer->from = from;
+  transfer->indices = indices;
+  transfer->side = side;
+  const auto refuse = [&](ErrorKind kind, const std::string& what) {
+    throw TileError(kind, fmt::format("{}: {}", located(core, title(*transfer)), what), {},
+                    rows.buffer->name);
+  };
+  if (core.kind != CoreKind::vector_subcore) {
+    refuse(ErrorKind::usage, "only vector subcores of a SparseCore gather and scatter");
+  }
+  require_kind(core, semaphore, SemaphoreKind::dma, [&] { return title(*transfer); });
+  Shape many = extents_of(rows);
+  const Shape count = extents_of(indices);
+  if (count.size() != 1 || many.empty()) {
+    refuse(ErrorKind::usage, fmt::format("indices {} of rows {}: a vector of indices takes rows",
+                                         to_text(count), to_text(many)));
+  }
+  many[0] = count[0];
+  if (const Shape few = extents_of(side == Indexed::from ? to : from); few != many) {
+    refuse(ErrorKind::usage, fmt::format("{} indices of rows {} give {}, not {}", count[0],
+                                         to_text(extents_of(rows)), to_text(many), to_text(few)));
+  }
+  if (rows.buffer->space != MemorySpace::hbm || indices.buffer->space != MemorySpace::vmem) {
+    refuse(ErrorKind::space,
+           fmt::format("rows are in HBM and indices in VMEM, not in {} and {}",
+                       to_string(rows.buffer->space), to_string(indices.buffer->space)));
+  }
+  check_sides(core, *transfer);
+  // The memory moves whole granules of each row.
+  const std::int64_t granule = core.machine->options.chip.sparse_cores->dma_granule_bytes;
+  transfer->counted = count[0] * align_to(transfer->bytes / count[0], granule);
+  transfer->receive = semaphore.state();
+  return Copy(std::move(transfer));
+}
+
+namespace {
+
+void start_and_wait(const std::function<Copy(const DmaSemaphore&)>& make) {
   Scope scope;
-  const DmaSemaphore semaphore(scope.semaphore(SemaphoreKind::dma, "of sync_copy"));
-  Copy copy = make_copy(from, to, semaphore, {});
+  Copy copy = make(DmaSemaphore(scope.semaphore(SemaphoreKind::dma, "of a synchronous copy")));
   copy.start();
   copy.wait();
+}
+
+}  // namespace
+
+void sync_copy(const Region& from, const Region& to) {
+  start_and_wait([&](const DmaSemaphore& semaphore) { return make_copy(from, to, semaphore, {}); });
+}
+
+void sync_indexed_copy(const Region& from, const Region& to, const Region& indices, Indexed side,
+                       const CopyOptions& options) {
+  start_and_wait([&](const DmaSemaphore& semaphore) {
+    return make_indexed_copy(from, to, indices, side, semaphore, options);
+  });
 }
 
 }  // namespace detail
@@ -305,26 +254,5 @@ void Copy::wait() {
   if (transfer_->send != nullptr) wait_send();
   wait_recv();
 }
-
-void semaphore_signal(const Semaphore& semaphore, std::int64_t amount,
-                      std::optional<Target> target) {
-  detail::CoreState& core = detail::current_core("semaphore_signal");
-  detail::require_kind(core, semaphore, detail::SemaphoreKind::regular,
-                       [] { return "semaphore_signal"; });
-  auto* state = target ? detail::sibling(*semaphore.state(), core, detail::agent_of(core, *target))
-                       : semaphore.state();
-  detail::give(*state, {.amount = amount, .clock = core.clock});
-  core.tick();
-  core.note(SignalEvent{state->id, amount});
-  core.machine->scheduler->yield();
-}
-
-void semaphore_wait(const Semaphore& semaphore, std::int64_t amount) {
-  detail::require_kind(detail::current_core("semaphore_wait"), semaphore,
-                       detail::SemaphoreKind::regular, [] { return "semaphore_wait"; });
-  detail::take(*semaphore.state(), amount);
-}
-
-std::int64_t semaphore_read(const Semaphore& semaphore) { return semaphore.state()->count; }
 
 }  // namespace tessera::tile

@@ -42,7 +42,11 @@ struct TakeEvent {
   std::int64_t amount = 0;
 };
 
-struct BarrierEvent {};
+/// Came to a barrier of `members` cores.
+struct BarrierEvent {
+  int group = -1;  ///< -1: of all cores; else of one SparseCore's subcores
+  int members = 0;
+};
 
 /// A step of a grid begins, for the timeline and the cost of a step.
 struct StepEvent {
@@ -55,6 +59,7 @@ using Event = std::variant<WorkEvent, CopyEvent, SignalEvent, TakeEvent, Barrier
 struct CoreLog {
   int device = 0;
   int core = 0;
+  bool tensor_core = true;  ///< else a subcore of a SparseCore
   std::vector<Event> events{};
 };
 

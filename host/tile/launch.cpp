@@ -13,11 +13,6 @@ namespace tessera::tile {
 namespace detail {
 namespace {
 
-std::string core_name(const MachineState& machine, int device, int core) {
-  return machine.options.devices > 1 ? fmt::format("device {}, core {}", device, core)
-                                     : fmt::format("core {}", core);
-}
-
 std::unique_ptr<Buffer> make_scratch(const CoreState& core, MemorySpace space, ElementType type,
                                      const Shape& extents, const std::string& name) {
   auto buffer = make_buffer(*core.machine, name, space, type, extents, core.device);
@@ -26,7 +21,7 @@ std::unique_ptr<Buffer> make_scratch(const CoreState& core, MemorySpace space, E
   buffer->padded_bytes =
       space == MemorySpace::smem
           ? std::accumulate(extents.begin(), extents.end(), word, std::multiplies<std::int64_t>())
-          : padded_bytes(core.machine->options.chip, extents, type);
+          : padded_bytes(core.machine->options.chip, extents, type, core.tiling());
   give_memory(*buffer);
   return buffer;
 }
@@ -43,69 +38,6 @@ std::unique_ptr<SemaphoreState> make_semaphore(const CoreState& core, SemaphoreK
 
 }  // namespace
 
-Stamp CoreState::tick() {
-  const Stamp stamp = launch->slots.tick(agent);
-  const auto slot = static_cast<std::size_t>(agent);
-  if (clock.size() <= slot) clock.resize(slot + 1, 0);
-  clock[slot] = stamp.tick;
-  return stamp;
-}
-
-void CoreState::note(Event event) {
-  if (!machine->options.model_time) return;
-  // What is done between two other events is one piece of work.
-  if (auto* more = std::get_if<WorkEvent>(&event); more != nullptr && !events.empty()) {
-    if (auto* last = std::get_if<WorkEvent>(&events.back()); last != nullptr) {
-      last->work += more->work;
-      return;
-    }
-  }
-  events.push_back(std::move(event));
-}
-
-void charge(const Work& work) {
-  CoreState& core = current_core("an operation");
-  core.machine->report.work += work;
-  core.note(WorkEvent{work});
-}
-
-void CoreState::hold(const Buffer& buffer) {
-  const auto& chip = machine->options.chip;
-  const bool vmem = buffer.space == MemorySpace::vmem;
-  auto& bytes = vmem ? vmem_bytes : smem_bytes;
-  auto& mark = vmem ? machine->report.vmem_high_water_bytes : machine->report.smem_high_water_bytes;
-  if (bytes + buffer.padded_bytes > (vmem ? chip.scoped_vmem_bytes : chip.smem_bytes)) {
-    refuse_memory(buffer);
-  }
-  held.push_back(&buffer);
-  bytes += buffer.padded_bytes;
-  mark = std::max(mark, bytes);
-}
-
-void CoreState::refuse_memory(const Buffer& buffer) const {
-  const auto& chip = machine->options.chip;
-  const bool vmem = buffer.space == MemorySpace::vmem;
-  VmemUse use;
-  use.limit = vmem ? chip.scoped_vmem_bytes : chip.smem_bytes;
-  const auto add = [&](const Buffer& one) {
-    if (one.space != buffer.space) return;
-    use.entries.push_back({one.name, one.padded_bytes});
-    use.declared += one.padded_bytes;
-  };
-  for (const Buffer* one : held) add(*one);
-  add(buffer);
-  if (vmem) require(check_vmem(use));
-  std::string text = fmt::format("SMEM of {}: {} bytes are held, the core has {};",
-                                 located(*this, "'" + buffer.name + "'"), use.declared, use.limit);
-  for (const auto& entry : use.entries) text += fmt::format(" {} {}", entry.buffer, entry.bytes);
-  throw TileError(ErrorKind::smem, text, {}, buffer.name);
-}
-
-void CoreState::release(const Buffer& buffer) {
-  std::erase(held, &buffer);
-  (buffer.space == MemorySpace::vmem ? vmem_bytes : smem_bytes) -= buffer.padded_bytes;
-}
-
 struct Launch::Impl {
   LaunchState state;
   /// By index of scratch, then by agent.
@@ -120,33 +52,41 @@ struct Launch::Impl {
   std::vector<std::unique_ptr<std::vector<Buffer*>>> spread;
 };
 
-Launch::Launch(Machine& machine, std::string name, Mesh mesh) : impl_(std::make_unique<Impl>()) {
+Launch::Launch(Machine& machine, std::string name, const std::vector<Mesh>& meshes)
+    : impl_(std::make_unique<Impl>()) {
   auto& state = impl_->state;
   state.machine = &machine.state();
   if (state.machine->running != nullptr) {
     throw TileError(ErrorKind::usage, fmt::format("kernel '{}' is called inside kernel '{}'", name,
                                                   state.machine->running->name));
   }
-  const int most = machine.options().chip.cores;
-  if (mesh.cores < 1 || mesh.cores > most) {
-    throw TileError(ErrorKind::usage,
-                    fmt::format("kernel '{}': a mesh of {} cores on {}, which has {}", name,
-                                mesh.cores, machine.options().chip.name, most));
-  }
   state.name = std::move(name);
-  state.cores = mesh.cores;
-  const int agents = mesh.cores * machine.options().devices;
-  state.slots = ClockSlots(agents);
-  for (int agent = 0; agent < agents; ++agent) {
-    CoreState core;
-    core.machine = state.machine;
-    core.launch = &state;
-    core.agent = agent;
-    core.device = agent / mesh.cores;
-    core.core = agent % mesh.cores;
-    core.place =
-        std::make_shared<Place>(Place{core_name(*state.machine, core.device, core.core), {}});
-    state.agents.push_back(std::move(core));
+  state.parts = meshes;
+  state.per_device = 0;
+  for (const Mesh& mesh : meshes) {
+    check_mesh(machine.options().chip, state.name, mesh);
+    state.first_of_part.push_back(state.per_device);
+    state.per_device += mesh.cores * mesh.subcores;
+  }
+  const int devices = machine.options().devices;
+  state.slots = ClockSlots(state.per_device * devices);
+  state.subcore_barriers.resize(static_cast<std::size_t>(state.per_device * devices));
+  for (int device = 0; device < devices; ++device) {
+    for (std::size_t part = 0; part < meshes.size(); ++part) {
+      for (int i = 0; i < meshes[part].cores * meshes[part].subcores; ++i) {
+        CoreState core;
+        core.machine = state.machine;
+        core.launch = &state;
+        core.agent = static_cast<int>(state.agents.size());
+        core.device = device;
+        core.part = static_cast<int>(part);
+        core.kind = meshes[part].kind;
+        core.core = i / meshes[part].subcores;
+        core.subcore = i % meshes[part].subcores;
+        core.place = std::make_shared<Place>(Place{name_of(core), {}});
+        state.agents.push_back(std::move(core));
+      }
+    }
   }
 }
 
@@ -197,6 +137,22 @@ SemaphoreState* Launch::semaphore(int agent, int index) const {
 
 int Launch::device_of(int agent) const {
   return impl_->state.agents.at(static_cast<std::size_t>(agent)).device;
+}
+
+int Launch::part_of(int agent) const {
+  return impl_->state.agents.at(static_cast<std::size_t>(agent)).part;
+}
+
+void Launch::check_distinct(const std::vector<Region>& arrays) const {
+  for (std::size_t i = 0; i < arrays.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (arrays[i].buffer != arrays[j].buffer) continue;
+      throw TileError(ErrorKind::usage,
+                      fmt::format("'{}' is argument {} and {} of kernel '{}'; pass it once",
+                                  arrays[i].buffer->name, j, i, impl_->state.name),
+                      {}, arrays[i].buffer->name);
+    }
+  }
 }
 
 Region Launch::argument(const Region& array, int agent) const {
@@ -306,34 +262,5 @@ void Scope::check() const {
 }
 
 }  // namespace detail
-
-Mesh tensorcore_mesh(const Machine& machine, int cores) {
-  const Chip& chip = machine.options().chip;
-  return {cores > 0 ? cores : chip.megacore ? chip.cores : 1};
-}
-
-int core_index() { return detail::current_core("core_index").core; }
-int num_cores() { return detail::current_core("num_cores").launch->cores; }
-int device_index() { return detail::current_core("device_index").device; }
-int num_devices() { return detail::current_core("num_devices").machine->options.devices; }
-
-void barrier() {
-  detail::CoreState& core = detail::current_core("barrier");
-  detail::LaunchState& launch = *core.launch;
-  join(launch.at_barrier_clock, core.clock);
-  const std::int64_t mine = launch.barriers;
-  if (++launch.at_barrier == static_cast<int>(launch.agents.size())) {
-    launch.at_barrier = 0;
-    ++launch.barriers;
-    launch.last_barrier_clock = std::exchange(launch.at_barrier_clock, {});
-  } else {
-    core.machine->scheduler->wait_until(
-        [&] { return launch.barriers > mine; },
-        [&] { return fmt::format("the others at a barrier of kernel '{}'", launch.name); });
-  }
-  join(core.clock, launch.last_barrier_clock);
-  core.tick();
-  core.note(BarrierEvent{});
-}
 
 }  // namespace tessera::tile

@@ -54,10 +54,37 @@ std::string title(const Transfer& transfer) {
   return fmt::format("copy '{}' -> '{}'", transfer.from.buffer->name, transfer.to.buffer->name);
 }
 
-void move_elements(const Transfer& transfer) {
-  const Elements from = elements_of(transfer.from);
-  const Elements to = elements_of(transfer.to);
-  const AddRow add = transfer.options.add ? add_row_of(transfer) : nullptr;
+void for_each_part(const Transfer& transfer,
+                   const std::function<void(const Region& from, const Region& to)>& body) {
+  if (transfer.indices.buffer == nullptr) return body(transfer.from, transfer.to);
+  const Elements indices = elements_of(transfer.indices);
+  if (indices.data == nullptr) return;
+  const bool gather = transfer.side == Indexed::from;
+  const Region& rows = gather ? transfer.from : transfer.to;
+  const auto row_of = [](const Region& region, std::int64_t row) {
+    const Index index(ds(row, 1));
+    return slice_of(region, std::span<const Index>(&index, 1));
+  };
+  const std::int64_t count = extents_of(rows)[0];
+  for (std::int64_t i = 0; i < indices.extents[0]; ++i) {
+    const std::int64_t row = static_cast<const std::int32_t*>(indices.data)[i * indices.strides[0]];
+    if (row < 0 || row >= count) {
+      throw TileError(
+          ErrorKind::bounds,
+          fmt::format("{}, started by {}: index {} is {}, '{}' has rows 0 to {}", title(transfer),
+                      transfer.place->text(), i, row, rows.buffer->name, count - 1),
+          "R18", rows.buffer->name);
+    }
+    body(gather ? row_of(transfer.from, row) : row_of(transfer.from, i),
+         gather ? row_of(transfer.to, i) : row_of(transfer.to, row));
+  }
+}
+
+namespace {
+
+void move_part(const Transfer& transfer, AddRow add, const Region& source, const Region& target) {
+  const Elements from = elements_of(source);
+  const Elements to = elements_of(target);
   if (from.data == nullptr || to.data == nullptr) return;
   const auto bytes = static_cast<std::int64_t>(transfer.from.buffer->element_bytes());
   const bool scalar = from.extents.empty();
@@ -79,6 +106,14 @@ void move_elements(const Transfer& transfer) {
       }
     }
   });
+}
+
+}  // namespace
+
+void move_elements(const Transfer& transfer) {
+  const AddRow add = transfer.options.add ? add_row_of(transfer) : nullptr;
+  for_each_part(transfer,
+                [&](const Region& from, const Region& to) { move_part(transfer, add, from, to); });
 }
 
 }  // namespace tessera::tile::detail

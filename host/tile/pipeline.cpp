@@ -53,7 +53,7 @@ void run_pipeline(const PipelineSpec& spec, std::span<const Region> arrays,
   require(check_semantics(kernel, spec.grid, spec.semantics, issuer));
   CoreGrid share{spec.grid, Shape(spec.grid.size(), 0)};
   if (spec.over_cores) {
-    share = partition_grid(spec.grid, spec.semantics, core.launch->cores, core.core);
+    share = partition_grid(spec.grid, spec.semantics, core.shares(), core.share());
   }
   const Walk walk(std::move(share), prefetched);
   if (walk.steps() == 0) return;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <random>
@@ -22,6 +23,7 @@ struct Scheduler::Impl {
   struct State {
     const Agent* agent = nullptr;
     bool finished = false;
+    bool away = false;
     /// What it waits for; empty while it could go on.
     const std::function<bool()>* ready = nullptr;
     const std::function<std::string()>* waits_for = nullptr;
@@ -39,26 +41,30 @@ struct Scheduler::Impl {
 
   bool can_run(std::size_t i) const {
     const State& state = states[i];
-    return !state.finished && (state.ready == nullptr || (*state.ready)());
+    return !state.finished && !state.away && (state.ready == nullptr || (*state.ready)());
   }
 
   /// The next to run, or -1: nobody can. The running one comes last unless a seed chooses.
   int choose() {
     std::vector<int> candidates;
     const auto count = states.size();
+    const auto from = static_cast<std::size_t>(std::max(running, 0));
     for (std::size_t step = 1; step <= count; ++step) {
-      const auto i = (static_cast<std::size_t>(running) + step) % count;
+      const auto i = (from + step) % count;
       if (can_run(i)) candidates.push_back(static_cast<int>(i));
     }
     if (candidates.empty()) return -1;
     return seed == 0 ? candidates.front() : candidates[random() % candidates.size()];
   }
 
-  bool all_finished() const {
+  /// Whether nobody waits in vain: all have finished, or somebody is away and will come back.
+  bool may_be_idle() const {
+    bool all_finished = true;
     for (const State& state : states) {
-      if (!state.finished) return false;
+      if (state.away) return true;
+      all_finished = all_finished && state.finished;
     }
-    return true;
+    return all_finished;
   }
 
   void fail_with_deadlock() {
@@ -75,11 +81,8 @@ struct Scheduler::Impl {
   /// Gives the turn away; the caller has stopped running or waits. Under `mutex`.
   void pass_on() {
     const int next = failure == nullptr ? choose() : -1;
-    if (next >= 0) {
-      running = next;
-    } else if (failure == nullptr && !all_finished()) {
-      fail_with_deadlock();
-    }
+    running = next;
+    if (next < 0 && failure == nullptr && !may_be_idle()) fail_with_deadlock();
     turned.notify_all();
   }
 
@@ -103,8 +106,10 @@ struct Scheduler::Impl {
     }
     std::unique_lock lock(mutex);
     state.finished = true;
+    state.away = false;
     if (thrown != nullptr && failure == nullptr) failure = thrown;
-    pass_on();
+    // Unless somebody else runs: this one was told to end while it was away.
+    if (running == self || failure != nullptr) pass_on();
   }
 };
 
@@ -164,6 +169,23 @@ void Scheduler::yield() {
   const int self = impl.running;
   std::unique_lock lock(impl.mutex);
   impl.pass_on();
+  impl.await_turn(lock, self);
+}
+
+int Scheduler::running() const noexcept { return impl_->running; }
+
+void Scheduler::go_away() {
+  Impl& impl = *impl_;
+  const std::unique_lock lock(impl.mutex);
+  impl.states[static_cast<std::size_t>(impl.running)].away = true;
+  impl.pass_on();
+}
+
+void Scheduler::come_back(int self) {
+  Impl& impl = *impl_;
+  std::unique_lock lock(impl.mutex);
+  impl.states[static_cast<std::size_t>(self)].away = false;
+  if (impl.running < 0) impl.running = self;
   impl.await_turn(lock, self);
 }
 

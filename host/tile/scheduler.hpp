@@ -43,6 +43,12 @@ class Scheduler {
   /// For the running agent: another may go first, if the seed says so.
   void yield();
 
+  /// For the running agent: others run beside it until `come_back`. In between it touches nothing
+  /// that they do.
+  void go_away();
+  void come_back(int self);
+  int running() const noexcept;
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

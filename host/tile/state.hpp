@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -76,6 +77,8 @@ struct SemaphoreState {
 /// One DMA.
 struct Transfer {
   Region from{}, to{};
+  Region indices{};  ///< of rows of one side; no buffer: none
+  Indexed side = Indexed::from;
   SemaphoreState* send = nullptr;         ///< of a remote copy: counts what has left
   SemaphoreState* receive = nullptr;      ///< counts what has come
   SemaphoreState* own_receive = nullptr;  ///< remote: the issuer's, on which wait_recv waits
@@ -95,7 +98,10 @@ struct CoreState {
   LaunchState* launch = nullptr;
   int agent = 0;
   int device = 0;
+  int part = 0;  ///< of its launch
   int core = 0;
+  int subcore = 0;
+  CoreKind kind = CoreKind::tensor_core;
   Clock clock{};
   std::shared_ptr<const Place> place{};
   std::vector<const Buffer*> held{};  ///< on-chip memory in use
@@ -110,7 +116,13 @@ struct CoreState {
 
   void note(Event event);
   /// For the recorder, if there is one.
-  void record(ScheduleEvent::Kind kind, const Transfer* transfer, const SemaphoreState* semaphore);
+  void record(ScheduleEvent::Kind what, const Transfer* transfer, const SemaphoreState* semaphore);
+  /// The memories of this kind of core.
+  std::int64_t vmem_limit() const;
+  Tiling tiling() const;
+  /// Of the cores of its device that share a grid with it, which one it is, and how many they are.
+  int share() const;
+  int shares() const;
   /// Before an event of its own: the event's stamp, which it knows.
   Stamp tick();
   /// Throws TileError (vmem, smem) with all that is held when `buffer` is more than there is.
@@ -119,18 +131,26 @@ struct CoreState {
   [[noreturn]] void refuse_memory(const Buffer& buffer) const;
 };
 
+/// Where cores wait for each other.
+struct Barrier {
+  int waiting = 0;
+  std::int64_t completed = 0;
+  Clock gathered{};  ///< of those who have come to the next
+  Clock last{};      ///< of all who came to the last completed
+};
+
 /// A kernel while it runs.
 struct LaunchState {
   MachineState* machine = nullptr;
   std::string name{};
-  int cores = 1;
+  std::vector<Mesh> parts{};
+  std::vector<int> first_of_part{};  ///< agent of a device
+  int per_device = 1;                ///< agents
   std::vector<CoreState> agents{};
   ClockSlots slots{1};
   int semaphores = 0;  ///< made so far, run_scoped's among them
-  int at_barrier = 0;
-  std::int64_t barriers = 0;   ///< completed
-  Clock at_barrier_clock{};    ///< of those who have come to the next
-  Clock last_barrier_clock{};  ///< of all who came to the last completed
+  Barrier barrier{};
+  std::vector<Barrier> subcore_barriers{};  ///< by the agent of a SparseCore's first subcore
 };
 
 struct MachineState {
@@ -145,6 +165,11 @@ struct MachineState {
 
   std::size_t add_to_report(const std::string& name, MemorySpace space);
 };
+
+/// "device 1, core 0" or "SparseCore 0 subcore 3"; the device only where there are several.
+std::string name_of(const CoreState& core);
+/// Throws TileError (usage) where the chip has no such cores.
+void check_mesh(const Chip& chip, const std::string& kernel, const Mesh& mesh);
 
 /// The core that runs on this thread. Throws TileError (usage) outside of a kernel.
 CoreState& current_core(const char* what);
@@ -179,10 +204,21 @@ std::shared_ptr<Transfer> make_transfer(const Region& from, const Region& to,
                                         const CopyOptions& options);
 /// Starts a transfer of the running core. Throws TileError (usage) when it was started before.
 void begin(const std::shared_ptr<Transfer>& transfer);
-/// Copies (or adds) the elements, row by row; nothing where one side has no values.
+/// What one copy moves from where to where: everything, or row by row as its indices say. Throws
+/// TileError (bounds) for an index outside. In a dry run the rows are not known, and none is given.
+void for_each_part(const Transfer& transfer,
+                   const std::function<void(const Region& from, const Region& to)>& body);
+/// Copies (or adds) the elements; nothing where one side has no values.
 void move_elements(const Transfer& transfer);
 /// Moves a transfer's data and signals its semaphores.
 void move_data(const std::shared_ptr<Transfer>& transfer);
+/// Throws TileError (usage) for a semaphore of the other kind; `what` takes it.
+void require_kind(const CoreState& core, const Semaphore& semaphore, SemaphoreKind kind,
+                  const std::function<std::string()>& what);
+/// The agent that `target` is. Throws TileError (bounds).
+std::size_t agent_of(const CoreState& core, const Target& target);
+/// The same semaphore of another agent. Throws TileError (usage) for one of run_scoped.
+SemaphoreState* sibling(const SemaphoreState& semaphore, const CoreState& core, std::size_t agent);
 /// Until the semaphore holds `amount`, which is taken. Moves what is in flight to it, as the DMA
 /// mode says.
 void take(SemaphoreState& semaphore, std::int64_t amount);

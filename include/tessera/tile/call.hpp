@@ -71,7 +71,7 @@ class Call {
   template <class... Arrays>
   void operator()(const Arrays&... arrays) {
     constexpr std::size_t count = sizeof...(Arrays);
-    detail::Launch launch(*machine_, name_, detail::mesh_of_call(*machine_, spec_));
+    detail::Launch launch(*machine_, name_, {detail::mesh_of_call(*machine_, spec_)});
     const std::array<detail::Region, count> first{
         detail::argument_of(launch, arrays, 0).region()...};
     detail::check_call(

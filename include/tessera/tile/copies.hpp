@@ -36,6 +36,8 @@ class DmaSemaphore : public Semaphore {
 struct Target {
   int device = 0;
   int core = 0;
+  int subcore = 0;
+  int mesh = -1;  ///< of mpmd, in the order of its parts; -1: the own one
 };
 
 struct CopyOptions {
@@ -67,6 +69,12 @@ TESSERA_API Copy make_remote_copy(const Region& from, const Region& to, const Dm
                                   const DmaSemaphore& receive, const Target& target,
                                   const CopyOptions& options);
 TESSERA_API void sync_copy(const Region& from, const Region& to);
+enum class Indexed { from, to };
+TESSERA_API Copy make_indexed_copy(const Region& from, const Region& to, const Region& indices,
+                                   Indexed side, const DmaSemaphore& semaphore,
+                                   const CopyOptions& options);
+TESSERA_API void sync_indexed_copy(const Region& from, const Region& to, const Region& indices,
+                                   Indexed side, const CopyOptions& options);
 }  // namespace detail
 
 /// Between any two memories of the core and its device's HBM. Throws TileError (usage) for other
@@ -88,6 +96,35 @@ template <class T>
 void sync_copy(const Ref<T>& from, const Ref<T>& to) {
   detail::sync_copy(from.region(), to.region());
 }
+/// to[i] = from[indices[i]] for every i, of rows (everything behind the first dimension): Pallas'
+/// `copy(x_hbm.at[indices], to)`. For vector subcores of a SparseCore, between HBM and their VMEM,
+/// where the indices are too. An index outside of `from` is an error (bounds) when the copy moves.
+template <class T>
+Copy make_async_gather(const Ref<T>& from, const Ref<std::int32_t>& indices, const Ref<T>& to,
+                       const DmaSemaphore& semaphore) {
+  return detail::make_indexed_copy(from.region(), to.region(), indices.region(),
+                                   detail::Indexed::from, semaphore, {});
+}
+/// to[indices[i]] = from[i], or += with CopyOptions::add.
+template <class T>
+Copy make_async_scatter(const Ref<T>& from, const Ref<T>& to, const Ref<std::int32_t>& indices,
+                        const DmaSemaphore& semaphore, const CopyOptions& options = {}) {
+  return detail::make_indexed_copy(from.region(), to.region(), indices.region(),
+                                   detail::Indexed::to, semaphore, options);
+}
+/// Started and waited for, on semaphores of their own.
+template <class T>
+void sync_gather(const Ref<T>& from, const Ref<std::int32_t>& indices, const Ref<T>& to) {
+  detail::sync_indexed_copy(from.region(), to.region(), indices.region(), detail::Indexed::from,
+                            {});
+}
+template <class T>
+void sync_scatter(const Ref<T>& from, const Ref<T>& to, const Ref<std::int32_t>& indices,
+                  const CopyOptions& options = {}) {
+  detail::sync_indexed_copy(from.region(), to.region(), indices.region(), detail::Indexed::to,
+                            options);
+}
+
 /// Into `to` as the kernel on `target` names it; `receive` counts there.
 template <class T>
 Copy make_async_remote_copy(const Ref<T>& from, const Ref<T>& to, const DmaSemaphore& send,
@@ -104,5 +141,7 @@ TESSERA_API void semaphore_wait(const Semaphore& semaphore, std::int64_t amount 
 TESSERA_API std::int64_t semaphore_read(const Semaphore& semaphore);
 /// Until every core of every device of the kernel has come here.
 TESSERA_API void barrier();
+/// Until every vector subcore of this SparseCore has come here.
+TESSERA_API void subcore_barrier();
 
 }  // namespace tessera::tile

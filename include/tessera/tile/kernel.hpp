@@ -13,12 +13,22 @@
 
 namespace tessera::tile {
 
+/// What kind of core runs a body. A SparseCore has one scalar subcore, which starts copies and
+/// computes in SMEM, and several vector subcores with a VMEM of their own, which also gather and
+/// scatter.
+enum class CoreKind { tensor_core, scalar_subcore, vector_subcore };
+
 /// The cores that run a kernel, on every device of the machine.
 struct Mesh {
   int cores = 1;
+  CoreKind kind = CoreKind::tensor_core;
+  int subcores = 1;  ///< of each core, vector subcores only
 };
 /// `cores` TensorCores of each device; 0: all that share a device (2 with Megacore, else 1).
 TESSERA_API Mesh tensorcore_mesh(const Machine& machine, int cores = 0);
+/// SparseCores, or vector subcores of them; 0: all. Throws TileError (usage) on a chip without.
+TESSERA_API Mesh scalar_subcore_mesh(const Machine& machine, int cores = 0);
+TESSERA_API Mesh vector_subcore_mesh(const Machine& machine, int cores = 0, int subcores = 0);
 
 /// Scratch of every core that runs a kernel; each core's starts uninitialised and ends with it.
 template <class T>
@@ -41,6 +51,8 @@ struct RegularSem {
 /// Of the running core: its index in the mesh, how many there are, and the same of devices.
 TESSERA_API int core_index();
 TESSERA_API int num_cores();
+TESSERA_API int subcore_index();
+TESSERA_API int num_subcores();
 TESSERA_API int device_index();
 TESSERA_API int num_devices();
 
@@ -51,7 +63,7 @@ enum class SemaphoreKind { regular, dma };
 /// One kernel on all of its cores.
 class TESSERA_API Launch {
  public:
-  Launch(Machine& machine, std::string name, Mesh mesh);
+  Launch(Machine& machine, std::string name, const std::vector<Mesh>& meshes);
   ~Launch();
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
@@ -65,6 +77,10 @@ class TESSERA_API Launch {
   SemaphoreState* semaphore(int agent, int index) const;
 
   int device_of(int agent) const;
+  /// Which of the meshes a core belongs to.
+  int part_of(int agent) const;
+  /// Throws TileError (usage) for an array that is given twice.
+  void check_distinct(const std::vector<Region>& arrays) const;
   /// An array for the core `agent`. Throws TileError (usage) where it is on another device or has
   /// been frozen.
   Region argument(const Region& array, int agent) const;
@@ -145,22 +161,34 @@ Ref<T> argument_of(const Launch& launch, const std::vector<Array<T>>& arrays, in
 
 }  // namespace detail
 
-/// A body that runs once on every core of a mesh, with refs of arrays in HBM: Pallas' pl.kernel.
-/// `kernel(machine, "copy", mesh, body, Vmem<float>{{8, 128}}, DmaSem{})(x, y)` calls
-/// `body(x_ref, y_ref, vmem_ref, dma_semaphore)` on each. The call returns when all have ended.
-template <class Body, class... Scratch>
+/// A body and the cores that run it, of a kernel with several.
+template <class Body>
+struct Part {
+  Mesh mesh{};
+  Body body;
+};
+template <class Body>
+Part<Body> part(Mesh mesh, Body body) {
+  return {mesh, std::move(body)};
+}
+
+/// Bodies that run once on every core of their meshes, at the same time: what `kernel` and `mpmd`
+/// make.
+template <class Parts, class... Scratch>
 class Kernel {
  public:
-  Kernel(Machine& machine, std::string name, Mesh mesh, Body body, Scratch... scratch)
+  Kernel(Machine& machine, std::string name, Parts parts, Scratch... scratch)
       : machine_(&machine),
         name_(std::move(name)),
-        mesh_(mesh),
-        body_(std::move(body)),
+        parts_(std::move(parts)),
         scratch_(std::move(scratch)...) {}
 
   template <class... Arrays>
   void operator()(const Arrays&... arrays) {
-    detail::Launch launch(*machine_, name_, mesh_);
+    detail::Launch launch(
+        *machine_, name_,
+        std::apply([](const auto&... part) { return std::vector<Mesh>{part.mesh...}; }, parts_));
+    launch.check_distinct({detail::argument_of(launch, arrays, 0).region()...});
     const auto indices = std::apply(
         [&](const Scratch&... spec) {
           return std::array<int, sizeof...(Scratch)>{
@@ -168,30 +196,48 @@ class Kernel {
         },
         scratch_);
     launch.run([&](int agent) {
-      call(launch, agent, indices, std::index_sequence_for<Scratch...>{}, arrays...);
+      call<0>(launch, agent, indices, std::index_sequence_for<Scratch...>{}, arrays...);
     });
   }
 
  private:
-  template <std::size_t... I, class... Arrays>
-  void call(const detail::Launch& launch, [[maybe_unused]] int agent,
+  template <std::size_t part, std::size_t... I, class... Arrays>
+  void call(const detail::Launch& launch, int agent,
             [[maybe_unused]] const std::array<int, sizeof...(Scratch)>& indices,
-            std::index_sequence<I...>, const Arrays&... arrays) {
-    body_(detail::argument_of(launch, arrays, agent)...,
-          detail::ScratchTraits<Scratch>::get(launch, agent, indices[I])...);
+            std::index_sequence<I...> scratch, const Arrays&... arrays) {
+    if constexpr (part + 1 < std::tuple_size_v<Parts>) {
+      if (launch.part_of(agent) != static_cast<int>(part)) {
+        return call<part + 1>(launch, agent, indices, scratch, arrays...);
+      }
+    }
+    std::get<part>(parts_).body(detail::argument_of(launch, arrays, agent)...,
+                                detail::ScratchTraits<Scratch>::get(launch, agent, indices[I])...);
   }
 
   Machine* machine_;
   std::string name_;
-  Mesh mesh_;
-  Body body_;
+  Parts parts_;
   std::tuple<Scratch...> scratch_;
 };
 
+/// A body that runs once on every core of a mesh, with refs of arrays in HBM: Pallas' pl.kernel.
+/// `kernel(machine, "copy", mesh, body, Vmem<float>{{8, 128}}, DmaSem{})(x, y)` calls
+/// `body(x_ref, y_ref, vmem_ref, dma_semaphore)` on each. The call returns when all have ended.
 template <class Body, class... Scratch>
-Kernel<Body, Scratch...> kernel(Machine& machine, std::string name, Mesh mesh, Body body,
-                                Scratch... scratch) {
-  return {machine, std::move(name), mesh, std::move(body), std::move(scratch)...};
+Kernel<std::tuple<Part<Body>>, Scratch...> kernel(Machine& machine, std::string name, Mesh mesh,
+                                                  Body body, Scratch... scratch) {
+  return {machine, std::move(name), std::tuple(part(mesh, std::move(body))), std::move(scratch)...};
+}
+
+/// Several bodies on several meshes at the same time, all with the same arrays and each core with
+/// scratch of its own: `mpmd(machine, "gather", std::tuple{part(tensorcore_mesh(machine), compute),
+/// part(vector_subcore_mesh(machine), fetch)}, RegularSem{"ready"})(x, y)`. They meet through
+/// semaphores of one another (Target::mesh).
+template <class... Bodies, class... Scratch>
+Kernel<std::tuple<Part<Bodies>...>, Scratch...> mpmd(Machine& machine, std::string name,
+                                                     std::tuple<Part<Bodies>...> parts,
+                                                     Scratch... scratch) {
+  return {machine, std::move(name), std::move(parts), std::move(scratch)...};
 }
 
 /// Scratch of the running core for the length of `body(refs and semaphores...)`.
