@@ -53,7 +53,7 @@ using Events = std::vector<Event>;
 std::vector<CoreLog> on_one_device(std::vector<Events> cores) {
   std::vector<CoreLog> logs;
   for (std::size_t i = 0; i < cores.size(); ++i) {
-    logs.push_back({0, static_cast<int>(i), std::move(cores[i])});
+    logs.push_back({.core = static_cast<int>(i), .events = std::move(cores[i])});
   }
   return logs;
 }

@@ -42,7 +42,7 @@ struct TakeEvent {
   std::int64_t amount = 0;
 };
 
-/// Came to a barrier of `members` cores.
+/// Came to a barrier of `members` cores (0: of all).
 struct BarrierEvent {
   int group = -1;  ///< -1: of all cores; else of one SparseCore's subcores
   int members = 0;
@@ -58,7 +58,7 @@ using Event = std::variant<WorkEvent, CopyEvent, SignalEvent, TakeEvent, Barrier
 /// Everything one core did in one kernel.
 struct CoreLog {
   int device = 0;
-  int core = 0;
+  int core = 0;             ///< of all cores of the device that run the kernel
   bool tensor_core = true;  ///< else a subcore of a SparseCore
   std::vector<Event> events{};
 };

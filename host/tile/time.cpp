@@ -16,6 +16,7 @@ struct Core {
   double now = 0;
   bool finished = false;
   bool at_barrier = false;
+  int group = -1;      ///< of the barrier
   int semaphore = -1;  ///< waits for it; -1: does not
   std::int64_t amount = 0;
   double began = 0;  ///< the wait
@@ -137,7 +138,7 @@ class Replayer {
         }
         count -= take->amount;
       } else {
-        come_to_barrier(core);
+        come_to_barrier(core, std::get<BarrierEvent>(event));
         return;
       }
     }
@@ -207,18 +208,24 @@ class Replayer {
     }
   }
 
-  void come_to_barrier(Core& core) {
+  void come_to_barrier(Core& core, const BarrierEvent& barrier) {
     core.at_barrier = true;
+    core.group = barrier.group;
     core.began = core.now;
     double last = 0;
-    for (const Core& other : cores_) {
-      if (!other.at_barrier) return;
-      last = std::max(last, other.now);
-    }
-    // Everybody hears of the farthest.
-    const double far = (devices_ / 2) * rates_.ici_latency;
-    total_ += far;
+    std::vector<std::size_t> members;
     for (std::size_t i = 0; i < cores_.size(); ++i) {
+      if (!cores_[i].at_barrier || cores_[i].group != barrier.group) continue;
+      members.push_back(i);
+      last = std::max(last, cores_[i].now);
+    }
+    const auto all =
+        barrier.members > 0 ? static_cast<std::size_t>(barrier.members) : cores_.size();
+    if (members.size() < all) return;
+    // Everybody hears of the farthest; the subcores of one SparseCore are beside each other.
+    const double far = barrier.group < 0 ? (devices_ / 2) * rates_.ici_latency : 0;
+    total_ += far;
+    for (const std::size_t i : members) {
       end_wait(cores_[i], last + far, nullptr);
       cores_[i].at_barrier = false;
       ++cores_[i].at;

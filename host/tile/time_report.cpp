@@ -155,7 +155,10 @@ void detail::model_time(LaunchState& launch) {
   MachineState& machine = *launch.machine;
   std::vector<CoreLog> logs;
   for (CoreState& core : launch.agents) {
-    logs.push_back({core.device, core.core, std::exchange(core.events, {})});
+    logs.push_back({.device = core.device,
+                    .core = core.agent % launch.per_device,
+                    .tensor_core = core.kind == CoreKind::tensor_core,
+                    .events = std::exchange(core.events, {})});
   }
   Timeline* timeline = nullptr;
   if (machine.options.trace) {
