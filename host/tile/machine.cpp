@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "host/tile/state.hpp"
 #include "host/tile/text.hpp"
@@ -57,13 +58,18 @@ Elements access(const Region& region, AccessKind kind) {
 
 CoreState& current_core(const char* what) {
   if (running_core == nullptr) {
-    throw TileError(ErrorKind::usage, fmt::format("{} is for the body of a kernel", what));
+    throw TileError(ErrorKind::usage,
+                    fmt::format("{} is for the body of a kernel, and not for the functions that "
+                                "operations take",
+                                what));
   }
   return *running_core;
 }
 
 Running::Running(CoreState& core) { running_core = &core; }
 Running::~Running() { running_core = nullptr; }
+Aside::Aside() : core_(std::exchange(running_core, nullptr)) {}
+Aside::~Aside() { running_core = core_; }
 
 std::string located(const CoreState& core, const std::string& what) {
   return fmt::format("{} of kernel '{}', {}", what, core.launch->name, core.place->text());
@@ -95,7 +101,11 @@ Machine::Machine(MachineOptions options) : state_(std::make_unique<detail::Machi
   if (options.model_time) {
     state_->rates = rates_of(options.chip, options.time.value_or(time_parameters(options.chip)));
   }
+  if (options.threads < 0) {
+    throw TileError(ErrorKind::usage, fmt::format("threads: {} is less than 0", options.threads));
+  }
   state_->scheduler = std::make_unique<Scheduler>(options.seed);
+  state_->compute = std::make_unique<Compute>(options.threads);
   state_->options = std::move(options);
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "host/tile/compute.hpp"
 #include "host/tile/events.hpp"
 #include "host/tile/races.hpp"
 #include "host/tile/scheduler.hpp"
@@ -162,6 +163,7 @@ struct MachineState {
   std::unique_ptr<Scheduler> scheduler{};
   std::vector<std::unique_ptr<Buffer>> arrays{};
   LaunchState* running = nullptr;
+  std::unique_ptr<Compute> compute{};
 
   std::size_t add_to_report(const std::string& name, MemorySpace space);
 };
@@ -180,6 +182,18 @@ class Running {
   ~Running();
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
+};
+/// While a function of the caller computes: no core runs on this thread, so that accesses from
+/// within are refused.
+class Aside {
+ public:
+  Aside();
+  ~Aside();
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+
+ private:
+  CoreState* core_;
 };
 
 /// Adds a kernel that has ended to the report's time; its cores' logs end here.
