@@ -149,6 +149,54 @@ TEST(TileCall, Refused) {
   });
 }
 
+TEST(TileCall, RefsOfTheMachinesOwn) {
+  AddOne problem{8, 128};
+  Machine machine;
+  const auto x = machine.new_ref<float>("x", View::host(problem.x.data(), DType::f32, {8, 128}));
+  problem.x[5] = -7;  // the copy does not see it
+  EXPECT_EQ(machine.values(x)[5], 5);
+  EXPECT_EQ(machine.report().hbm_allocations, 1);
+  expect_error(ErrorKind::usage, {"'x'", "argument 0 and 1", "'twice'"}, [&] {
+    kernel(machine, "twice", tensorcore_mesh(machine, 1), [](auto, auto) {})(x, x);
+  });
+}
+
+TEST(TileCall, EstimatesStandBesideCounts) {
+  AddOne problem{40, 300};
+  Machine machine;
+  const auto x = problem.in(machine);
+  const auto out = problem.result(machine);
+  const auto block = BlockSpec::blocks({16, 128}, by_row_and_column);
+  const CostEstimate guess{.flops = 7, .bytes_accessed = 2.0 * 40 * 300 * 4};
+  call(machine, "add_one", {.grid = {3, 3}, .in = {block}, .out = {block}, .cost_estimate = guess},
+       AddOne::body)(x, out);
+  kernel(machine, "no_estimate", tensorcore_mesh(machine, 1), [](auto, auto) {})(x, out);
+  kernel(machine, "idle", tensorcore_mesh(machine, 1), [](auto, auto) {}).with(guess)(x, out);
+  const auto& costs = machine.report().costs;
+  ASSERT_EQ(costs.size(), 2u);
+  EXPECT_EQ(costs[0].kernel, "add_one");
+  EXPECT_EQ(costs[0].estimated.flops, 7);
+  EXPECT_EQ(costs[0].counted.flops, 0);
+  EXPECT_EQ(costs[0].counted.bytes_accessed, 2.0 * 40 * 384 * 4) << "lanes come in 128s";
+  EXPECT_EQ(costs[1].kernel, "idle");
+  EXPECT_EQ(costs[1].counted.bytes_accessed, 0);
+}
+
+TEST(TileCall, RulesOfTilesCanBeLeftOut) {
+  // Blocks of 5 x 100, which no TPU takes; what is not about tiles is still checked.
+  AddOne problem{40, 300};
+  Machine machine({.check_layout = false});
+  const auto x = problem.in(machine);
+  const auto out = problem.result(machine);
+  const auto block = BlockSpec::blocks({5, 100}, by_row_and_column);
+  call(machine, "add_one", {.grid = {8, 3}, .in = {block}, .out = {block}}, AddOne::body)(x, out);
+  problem.check();
+  const auto four = BlockSpec::blocks({5, 100}, by_row_and_column, 4);
+  expect_error(ErrorKind::block_rule, {"R14"}, [&] {
+    call(machine, "add_one", {.grid = {8, 3}, .in = {four}, .out = {block}}, AddOne::body)(x, out);
+  });
+}
+
 TEST(TileCall, TwoCoresOnOneOutputBlock) {
   // The output does not depend on the split dimension: both cores write it.
   AddOne problem{16, 128};

@@ -50,7 +50,25 @@ struct Launch::Impl {
   std::vector<std::unique_ptr<Scratch>> scratch;
   /// Arrays of which every device has one, by agent.
   std::vector<std::unique_ptr<std::vector<Buffer*>>> spread;
+  std::optional<CostEstimate> estimated;
 };
+
+namespace {
+
+/// All kernels so far.
+CostEstimate counted(const Report& report) {
+  CostEstimate cost;
+  cost.flops = report.work.flops;
+  cost.transcendentals = report.work.eup_ops;
+  for (const BufferReport& buffer : report.buffers) {
+    if (buffer.space != MemorySpace::hbm) continue;
+    cost.bytes_accessed += static_cast<double>(buffer.bytes_read + buffer.bytes_written);
+  }
+  cost.remote_bytes_transferred = static_cast<double>(report.bytes_remote);
+  return cost;
+}
+
+}  // namespace
 
 Launch::Launch(Machine& machine, std::string name, const std::vector<Mesh>& meshes)
     : impl_(std::make_unique<Impl>()) {
@@ -196,6 +214,8 @@ Region Launch::argument(const std::vector<Region>& arrays, int agent) const {
   return argument(arrays[static_cast<std::size_t>(device_of(agent))], agent);
 }
 
+void Launch::estimate(const std::optional<CostEstimate>& cost) { impl_->estimated = cost; }
+
 void Launch::run(const std::function<void(int)>& body) {
   auto& state = impl_->state;
   MachineState& machine = *state.machine;
@@ -208,6 +228,7 @@ void Launch::run(const std::function<void(int)>& body) {
                         body(core.agent);
                       }});
   }
+  const CostEstimate before = counted(machine.report);
   machine.running = &state;
   ++machine.report.kernels;
   try {
@@ -222,6 +243,14 @@ void Launch::run(const std::function<void(int)>& body) {
     throw;
   }
   machine.running = nullptr;
+  if (impl_->estimated) {
+    CostEstimate after = counted(machine.report);
+    after.flops -= before.flops;
+    after.transcendentals -= before.transcendentals;
+    after.bytes_accessed -= before.bytes_accessed;
+    after.remote_bytes_transferred -= before.remote_bytes_transferred;
+    machine.report.costs.push_back({state.name, *impl_->estimated, after});
+  }
   if (machine.options.model_time) model_time(state);
 }
 

@@ -185,6 +185,22 @@ detail::Region Machine::borrow(std::string name, ElementType type, const View& v
   return region;
 }
 
+detail::Region Machine::copy_of(std::string name, ElementType type, const View& view, int device) {
+  // The checks of a view that is used where it is; this handle of it is given up again.
+  const auto original = borrow(name, type, view, false, device);
+  const auto values = detail::elements_of(original);
+  state_->arrays.pop_back();
+  --state_->report.hbm_allocations;
+  const auto region = allocate(std::move(name), type, values.extents, device);
+  auto& copy = *region.buffer;
+  if (copy.data != nullptr && values.data != nullptr) {
+    std::size_t bytes = copy.element_bytes();
+    for (const auto extent : copy.shape) bytes *= static_cast<std::size_t>(extent);
+    std::memcpy(copy.data, values.data, bytes);
+  }
+  return region;
+}
+
 detail::Elements Machine::contents(const detail::Region& region) const {
   return detail::elements_of(region);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -27,6 +28,7 @@ struct CallSpec {
   /// `g.prefetched(operand, i)`, the body gets them first.
   int num_scalar_prefetch = 0;
   std::vector<Alias> input_output_aliases{};
+  std::optional<CostEstimate> cost_estimate{};  ///< reported beside what is counted
 };
 
 namespace detail {
@@ -72,6 +74,7 @@ class Call {
   void operator()(const Arrays&... arrays) {
     constexpr std::size_t count = sizeof...(Arrays);
     detail::Launch launch(*machine_, name_, {detail::mesh_of_call(*machine_, spec_)});
+    launch.estimate(spec_.cost_estimate);
     const std::array<detail::Region, count> first{
         detail::argument_of(launch, arrays, 0).region()...};
     detail::check_call(

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <functional>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -87,6 +88,8 @@ class TESSERA_API Launch {
   /// Of one array per device, which remote copies reach by the name that any device has for its
   /// own.
   Region argument(const std::vector<Region>& arrays, int agent) const;
+  /// To be reported beside what is counted.
+  void estimate(const std::optional<CostEstimate>& cost);
   /// Runs `body(agent)` on every core, and the checks at the end.
   void run(const std::function<void(int)>& body);
 
@@ -183,11 +186,18 @@ class Kernel {
         parts_(std::move(parts)),
         scratch_(std::move(scratch)...) {}
 
+  /// Reported beside what is counted.
+  Kernel& with(const CostEstimate& cost) {
+    cost_ = cost;
+    return *this;
+  }
+
   template <class... Arrays>
   void operator()(const Arrays&... arrays) {
     detail::Launch launch(
         *machine_, name_,
         std::apply([](const auto&... part) { return std::vector<Mesh>{part.mesh...}; }, parts_));
+    launch.estimate(cost_);
     launch.check_distinct({detail::argument_of(launch, arrays, 0).region()...});
     const auto indices = std::apply(
         [&](const Scratch&... spec) {
@@ -218,6 +228,7 @@ class Kernel {
   std::string name_;
   Parts parts_;
   std::tuple<Scratch...> scratch_;
+  std::optional<CostEstimate> cost_;
 };
 
 /// A body that runs once on every core of a mesh, with refs of arrays in HBM: Pallas' pl.kernel.

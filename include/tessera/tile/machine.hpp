@@ -47,7 +47,7 @@ struct MachineOptions {
   DmaMode dma = DmaMode::on_wait;
   Uninitialized uninitialized = Uninitialized::nan;
   bool detect_races = true;
-  /// Rule R6 for copies that a kernel starts itself.
+  /// The rules of tiles: R2, R3 and R5 for blocks, R6 for copies that a kernel starts itself.
   bool check_layout = true;
   /// Which core goes first where several could; 0: each goes on until it waits.
   std::uint64_t seed = 0;
@@ -86,6 +86,7 @@ struct Report {
   std::int64_t vmem_high_water_bytes = 0;  ///< of the core that held most at a time
   std::int64_t smem_high_water_bytes = 0;
   std::vector<BufferReport> buffers{};  ///< in the order in which they were made
+  std::vector<KernelCost> costs{};      ///< of kernels that were given a CostEstimate
   TimeReport time{};                    ///< empty without MachineOptions::model_time
 
   /// The buffer of that name. Throws TileError (usage) when there is none.
@@ -131,6 +132,11 @@ class TESSERA_API Machine {
   Array<T> array(std::string name, const MutableView& view, int device = 0) {
     return Array<T>(borrow(std::move(name), element_of<T>::value, view, true, device));
   }
+  /// An array of the machine's own that begins as a copy of `view` (Pallas' new_ref).
+  template <class T>
+  Array<T> new_ref(std::string name, const View& view, int device = 0) {
+    return Array<T>(copy_of(std::move(name), element_of<T>::value, view, device));
+  }
   /// An array of the machine's own, uninitialised (Pallas' empty_ref).
   template <class T>
   Array<T> empty(std::string name, const Shape& extents, int device = 0) {
@@ -156,6 +162,7 @@ class TESSERA_API Machine {
  private:
   detail::Region borrow(std::string name, ElementType type, const View& view, bool writable,
                         int device);
+  detail::Region copy_of(std::string name, ElementType type, const View& view, int device);
   detail::Region allocate(std::string name, ElementType type, const Shape& extents, int device);
   detail::Elements freeze(const detail::Region& region);
   detail::Elements contents(const detail::Region& region) const;

@@ -29,7 +29,7 @@ class BlockIndex {
   std::size_t rank() const noexcept { return rank_; }
   const Slice& operator[](std::size_t dimension) const { return parts_.at(dimension); }
   /// Zeros.
-  static BlockIndex zeros(std::size_t rank);
+  TESSERA_API static BlockIndex zeros(std::size_t rank);
   friend bool operator==(const BlockIndex& a, const BlockIndex& b) {
     return a.rank_ == b.rank_ && a.parts_ == b.parts_;
   }
@@ -53,7 +53,7 @@ class GridPoint {
  public:
   GridPoint(std::span<const std::int64_t> point, std::span<const detail::Region> prefetched)
       : point_(point), prefetched_(prefetched) {}
-  std::int64_t operator[](std::size_t dimension) const;
+  TESSERA_API std::int64_t operator[](std::size_t dimension) const;
   std::size_t rank() const noexcept { return point_.size(); }
   /// An element of a scalar-prefetch operand of `call`, which is in SMEM.
   template <class... Indices>

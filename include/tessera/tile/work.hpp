@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "tessera/version.hpp"
 
 namespace tessera::tile {
@@ -26,6 +29,22 @@ struct Work {
     xlu_ops += other.xlu_ops;
     return *this;
   }
+};
+
+/// What a kernel costs, as its author says (Pallas' CostEstimate: a hint to XLA) or as the machine
+/// counted.
+struct CostEstimate {
+  double flops = 0;            ///< of products
+  double transcendentals = 0;  ///< elements of exp, log, tanh, division and the like, padding too
+  double bytes_accessed = 0;   ///< copies from and to HBM
+  double remote_bytes_transferred = 0;
+};
+
+/// Both, of one run of a kernel that was given an estimate.
+struct KernelCost {
+  std::string kernel{};
+  CostEstimate estimated{};
+  CostEstimate counted{};
 };
 
 namespace detail {
