@@ -9,16 +9,19 @@ namespace tessera::tile {
 
 void Compute::run(std::int64_t units, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& body) {
-  const detail::Aside aside;
+  if (units <= 0) return;
   // A few parts per thread, so that one that is held up holds up little.
   const std::int64_t part = std::max(grain, (units - 1) / (4 * pool_.size()) + 1);
   const std::int64_t parts = (units + part - 1) / part;
-  if (parts <= 1) {
-    if (units > 0) body(0, units);
-    return;
-  }
-  pool_.parallel_for(parts,
-                     [&](std::int64_t i, int) { body(i * part, std::min(units, (i + 1) * part)); });
+  const auto compute_all = [&] {
+    const detail::Aside aside;
+    if (parts == 1) return body(0, units);
+    pool_.parallel_for(
+        parts, [&](std::int64_t i, int) { body(i * part, std::min(units, (i + 1) * part)); });
+  };
+  // What is not worth a second thread is not worth handing the turn over either.
+  if (units < grain) return compute_all();
+  detail::beside(compute_all);
 }
 
 Compute::Floats Compute::floats(std::int64_t count) {

@@ -131,7 +131,13 @@ void move_data(const std::shared_ptr<Transfer>& transfer) {
     record(from, false);
     record(to, true);
   });
-  move_elements(*transfer);
+  // Handing the turn over takes about as long as moving this much.
+  constexpr std::int64_t worth_a_turn = 256 * 1024;
+  if (transfer->bytes < worth_a_turn) {
+    move_elements(*transfer);
+  } else {
+    beside([&] { move_elements(*transfer); });
+  }
   for (SemaphoreState* semaphore : semaphores) {
     if (semaphore == nullptr) continue;
     // The sender of a remote copy waits for its own side, the receiver for the other.

@@ -71,6 +71,15 @@ Running::~Running() { running_core = nullptr; }
 Aside::Aside() : core_(std::exchange(running_core, nullptr)) {}
 Aside::~Aside() { running_core = core_; }
 
+void beside(const std::function<void()>& work) {
+  MachineState& machine = *current_core("an operation").machine;
+  const MachineOptions& options = machine.options;
+  if (options.threads == 1 || options.detect_races || options.seed != 0 || options.recorder) {
+    return work();
+  }
+  machine.scheduler->beside(work);
+}
+
 std::string located(const CoreState& core, const std::string& what) {
   return fmt::format("{} of kernel '{}', {}", what, core.launch->name, core.place->text());
 }

@@ -106,10 +106,9 @@ struct Scheduler::Impl {
     }
     std::unique_lock lock(mutex);
     state.finished = true;
-    state.away = false;
     if (thrown != nullptr && failure == nullptr) failure = thrown;
-    // Unless somebody else runs: this one was told to end while it was away.
-    if (running == self || failure != nullptr) pass_on();
+    state.away = false;  // told to end while it was
+    pass_on();
   }
 };
 
@@ -172,21 +171,29 @@ void Scheduler::yield() {
   impl.await_turn(lock, self);
 }
 
-int Scheduler::running() const noexcept { return impl_->running; }
-
-void Scheduler::go_away() {
+void Scheduler::beside(const std::function<void()>& work) {
   Impl& impl = *impl_;
-  const std::unique_lock lock(impl.mutex);
-  impl.states[static_cast<std::size_t>(impl.running)].away = true;
-  impl.pass_on();
-}
-
-void Scheduler::come_back(int self) {
-  Impl& impl = *impl_;
-  std::unique_lock lock(impl.mutex);
-  impl.states[static_cast<std::size_t>(self)].away = false;
-  if (impl.running < 0) impl.running = self;
-  impl.await_turn(lock, self);
+  if (impl.states.size() <= 1) return work();
+  const int self = impl.running;
+  auto& state = impl.states[static_cast<std::size_t>(self)];
+  const auto come_back = [&] {
+    std::unique_lock lock(impl.mutex);
+    state.away = false;
+    if (impl.running < 0) impl.running = self;
+    impl.await_turn(lock, self);
+  };
+  {
+    const std::unique_lock lock(impl.mutex);
+    state.away = true;
+    impl.pass_on();
+  }
+  try {
+    work();
+  } catch (...) {
+    come_back();
+    throw;
+  }
+  come_back();
 }
 
 }  // namespace tessera::tile

@@ -15,7 +15,8 @@ namespace tessera::tile {
 /// when nobody can go on that is known at once.
 ///
 /// A body runs until it waits for what is not there yet (`wait_until`), or comes to a point where
-/// another may go first (`yield`).
+/// another may go first (`yield`). What it computes on its own may go on beside the others
+/// (`beside`).
 class Scheduler {
  public:
   struct Agent {
@@ -43,11 +44,8 @@ class Scheduler {
   /// For the running agent: another may go first, if the seed says so.
   void yield();
 
-  /// For the running agent: others run beside it until `come_back`. In between it touches nothing
-  /// that they do.
-  void go_away();
-  void come_back(int self);
-  int running() const noexcept;
+  /// For the running agent: others may run beside `work`, which touches nothing that they do.
+  void beside(const std::function<void()>& work);
 
  private:
   struct Impl;

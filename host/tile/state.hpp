@@ -196,6 +196,10 @@ class Aside {
   CoreState* core_;
 };
 
+/// Computes something of the running core, beside other cores where the machine allows that: not
+/// where races are looked for, or a seed or a recorder wants one order.
+void beside(const std::function<void()>& work);
+
 /// Adds a kernel that has ended to the report's time; its cores' logs end here.
 void model_time(LaunchState& launch);
 

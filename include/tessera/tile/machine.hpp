@@ -53,8 +53,8 @@ struct MachineOptions {
   std::uint64_t seed = 0;
   /// The schedule, its checks and its counts without data: no array has values.
   bool dry_run = false;
-  /// Of the host, for the arithmetic of large operations; results do not depend on it. 0: one per
-  /// hardware thread.
+  /// Of the host, for the arithmetic of large operations and, without detect_races, seed and
+  /// recorder, for cores beside each other; results do not depend on it. 0: one per hardware thread.
   int threads = 0;
   /// Keeps what every core did and models its time (some 100 bytes per copy or wait).
   bool model_time = true;
