@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "host/tile/time.hpp"
+#include "tessera/tile/pipeline.hpp"
 #include "tests/support/tile_fixture.hpp"
 
 namespace tessera::tile {
@@ -82,7 +83,8 @@ TEST(TileTimeline, AKernelTakesWhatItsCopiesAndItsWorkTake) {
   add_one(machine, 1);
   add_one(machine, 1);
   const TimeReport& time = machine.report().time;
-  const double copy = tile_bytes / (0.8 * machine.options().chip.hbm_bandwidth) + 1e-6;
+  const double copy =
+      tile_bytes / (0.8 * machine.options().chip.hbm_bandwidth) + parameters.dma_latency_seconds;
   const double one = 2e-6 + 8 * (2 * copy + 1024 / 1e12 + 512 / 0.25e12) + 5e-8 / 0.5;
   ASSERT_EQ(time.kernels.size(), 2u);
   EXPECT_NEAR(time.kernels[0].seconds, one, 1e-12);
@@ -124,6 +126,29 @@ TEST(TileTimeline, WhatBoundsAKernel) {
   EXPECT_EQ(bound({.vpu_ops = 1}, 8), "hbm");
   EXPECT_EQ(bound({.vpu_ops = 1}, 0), "vpu");
   EXPECT_EQ(bound({}, 0), "latency");
+}
+
+TEST(TileTimeline, APipelineHidesWhatIsShorter) {
+  constexpr int steps = 16;
+  const auto seconds = [](double work) {
+    MachineOptions options{.chip = find_chip("v5e"), .dry_run = true};
+    Machine machine(options);
+    const auto x = machine.empty<float>("x", {steps * 256, 1024});
+    kernel(machine, "read", tensorcore_mesh(machine), [&](auto from) {
+      emit_pipeline(
+          {.grid = {steps},
+           .in = {BlockSpec::blocks({256, 1024}, [](auto& g) { return ix(g[0], 0); })}},
+          [&](auto) { detail::charge({.vpu_ops = work * vpu_rate(options.chip)}); }, from);
+    })(x);
+    return machine.report().time.modelled_seconds;
+  };
+  const TimeParameters parameters;
+  const double copy = 256 * 1024 * 4 / find_chip("v5e").hbm_bandwidth;  // 1.3 us
+  const double latency = parameters.dma_latency_seconds;
+  const double step = parameters.step_overhead_seconds;
+  EXPECT_NEAR(seconds(5e-6), copy + latency + steps * 5e-6 + (steps - 1) * step, 1e-12);
+  // The channel is never idle: what a step asks for is asked before the last copy has ended.
+  EXPECT_NEAR(seconds(0.1e-6), steps * copy + latency + 0.1e-6, 1e-12);
 }
 
 TEST(TileTimeline, EveryRunOfAKernelTakesTheSameTime) {

@@ -170,6 +170,7 @@ void detail::model_time(LaunchState& launch) {
                       timeline != nullptr ? &timeline->spans : nullptr);
   if (timeline != nullptr) timeline->seconds = one.time.seconds;
   add_kernel(machine.report, machine.waits, machine.options.chip, launch.name, std::move(one));
+  if (machine.keep_logs != nullptr) machine.keep_logs->push_back(std::move(logs));
 }
 
 }  // namespace tessera::tile

@@ -9,11 +9,12 @@
 
 namespace tessera::tile {
 
-/// What the time model knows beyond a chip's published figures. Sources and what is fitted:
-/// docs/tile_machine.md, "Time".
+/// What the time model knows beyond a chip's published figures. Fitted to the measured kernels of
+/// v7 are mxu_efficiency, unit_overlap and dma_latency_seconds; sources of the others and what the
+/// fit leaves: docs/tile_machine.md, "Time".
 struct TimeParameters {
   /// Part of the published peak that products reach once their operands are in VMEM.
-  double mxu_efficiency = 1;
+  double mxu_efficiency = 0.873;
   /// 32-bit element operations per second of one core's vector unit; 0: `vpu_rate` of the chip.
   double vpu_ops_per_second = 0;
   /// Elements of exp, log, tanh and the like, and elements that cross lanes, per VPU operation:
@@ -22,13 +23,13 @@ struct TimeParameters {
   double xlu_rate = 0.25;
   /// How far MXU, VPU, EUP and XLU work at the same time within one piece of work: 1: it takes as
   /// long as the busiest of them; 0: as all together.
-  double unit_overlap = 1;
+  double unit_overlap = 0;
   /// Part of the published HBM bandwidth that copies reach.
   double hbm_efficiency = 1;
   /// On-chip copies: bandwidth of VMEM as a multiple of the core's HBM bandwidth (Book: about 22).
   double vmem_over_hbm = 22;
-  /// From the last byte of a copy until those who wait know. No published figure exists.
-  double dma_latency_seconds = 1e-6;
+  /// From the last byte of a copy until those who wait know.
+  double dma_latency_seconds = 0.627e-6;
   double ici_latency_seconds = 1e-6;       ///< per hop (Book: about 1 us)
   double step_overhead_seconds = 0.35e-6;  ///< of a grid step, on its core
   /// Before a kernel's first instruction. Published intercepts of small kernels (about 0.9 us) are
@@ -36,8 +37,8 @@ struct TimeParameters {
   double launch_overhead_seconds = 0;
 };
 
-/// The parameters for a chip: fitted where `chip.calibrated`; elsewhere the same with the VPU's
-/// rate from the chip, which is a guess.
+/// The parameters for a chip: the same for all but the VPU's rate. Where the chip is not
+/// `calibrated` they are a guess.
 TESSERA_API TimeParameters time_parameters(const Chip& chip);
 
 /// 32-bit element operations per second of one core: lanes x sublanes x 4 ALUs x the clock, which
