@@ -318,6 +318,7 @@ TEST(TileDot, Charges) {
       const Work& work = machine.report().work;
       EXPECT_EQ(work.flops, 2.0 * 9 * 300 * 100);
       const double padded = c.side == 128 ? 2.0 * 16 * 128 * 384 : 2.0 * 16 * 256 * 512;
+      EXPECT_EQ(work.padded_flops, padded);
       EXPECT_EQ(work.mxu_flops, c.passes * padded);
       EXPECT_DOUBLE_EQ(work.mxu_seconds,
                        c.passes * padded / core_peak(machine.options().chip, ElementType::bf16));

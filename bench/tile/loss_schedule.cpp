@@ -14,14 +14,12 @@ double area(std::int64_t rows, std::int64_t columns) {
   return static_cast<double>(rows) * static_cast<double>(columns);
 }
 
-/// [m, k] x [k, n] in one bf16 pass, `f32_elements` of whose operands are rounded to bf16 first (an
-/// operation each, and half of one to pack them), into f32; `accumulates`: added to what is there.
-Work product(const Chip& chip, std::int64_t m, std::int64_t k, std::int64_t n, double f32_elements,
-             bool accumulates) {
+/// [m, k] x [k, n] in one bf16 pass, charged as `dot` charges it: rounding f32 operands to bf16,
+/// turning one round and adding to the result are part of what keeps the MXU from its peak.
+Work product(const Chip& chip, std::int64_t m, std::int64_t k, std::int64_t n) {
   Work work;
   work.flops = work.padded_flops = work.mxu_flops = 2 * area(m, k) * static_cast<double>(n);
   work.mxu_seconds = work.mxu_flops / core_peak(chip, ElementType::bf16);
-  work.vpu_ops = 1.5 * f32_elements + (accumulates ? area(m, n) : 0);
   return work;
 }
 
@@ -46,8 +44,7 @@ void schedule_forward(Machine& machine, const LossProblem& p) {
               BlockSpec::blocks({p.h_block, p.v_block}, [](auto& g) { return ix(g[2], g[1]); })},
        .out = {BlockSpec::blocks({p.b_block}, [](auto& g) { return ix(g[0]); })}},
       [&](auto, auto, auto, auto, auto) {
-        Work work = product(chip, p.b_block, p.h_block, p.v_block, area(p.b_block, p.h_block),
-                            program_id(2) > 0);
+        Work work = product(chip, p.b_block, p.h_block, p.v_block);
         if (program_id(2) == last_h) {
           const double logits = area(p.b_block, p.v_block);
           // Compare with the label, select, add (picked logit); maximum; subtract, add (sum of
@@ -77,8 +74,7 @@ void schedule_backward(Machine& machine, const LossProblem& p) {
     const std::int64_t v = program_id(1);
     const std::int64_t h = program_id(3);
     if (program_id(2) == 0) {
-      detail::charge(
-          product(chip, p.b_block, p.h_block, p.v_block, area(p.b_block, p.h_block), h > 0));
+      detail::charge(product(chip, p.b_block, p.h_block, p.v_block));
       return;
     }
     // Copies of a part of a tile's width move it whole.
@@ -103,16 +99,14 @@ void schedule_backward(Machine& machine, const LossProblem& p) {
     };
     const double in_x = area(p.b_block, p.h_block);
     const double in_w = area(p.h_block, p.v_block);
-    detail::charge(product(chip, p.b_block, p.v_block, p.h_block, logits, false));
+    detail::charge(product(chip, p.b_block, p.v_block, p.h_block));
     if (v != 0) {
       x_reads.wait();
       detail::charge({.vpu_ops = in_x});
     }
     if (v == last_v) scale(in_x);
     x_writes.start();
-    Work work = product(chip, p.h_block, p.b_block, p.v_block, logits + in_x, false);
-    work.xlu_ops = in_x;  // x is transposed
-    detail::charge(work);
+    detail::charge(product(chip, p.h_block, p.b_block, p.v_block));
     if (b != 0) {
       w_reads.wait();
       detail::charge({.vpu_ops = in_w});

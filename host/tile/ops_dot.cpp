@@ -91,6 +91,7 @@ Work work_of(const Chip& chip, const Extents& e, int passes, ElementType a, Elem
       core_peak(chip, is_8bit(a) && is_8bit(b) ? ElementType::i8 : ElementType::bf16);
   const double mxu_flops = passes * padded;
   return {.flops = 2 * d(e.m) * d(e.n) * d(e.k),
+          .padded_flops = padded,
           .mxu_flops = mxu_flops,
           .mxu_seconds = mxu_flops / peak};
 }

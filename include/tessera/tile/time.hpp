@@ -13,8 +13,9 @@ namespace tessera::tile {
 /// v7 are mxu_efficiency, unit_overlap and dma_latency_seconds; sources of the others and what the
 /// fit leaves: docs/tile_machine.md, "Time".
 struct TimeParameters {
-  /// Part of the published peak that products reach once their operands are in VMEM.
-  double mxu_efficiency = 0.873;
+  /// Part of the published peak that products reach once their operands are in VMEM, with rounding
+  /// f32 operands, turning them round and adding to the result.
+  double mxu_efficiency = 0.795;
   /// 32-bit element operations per second of one core's vector unit; 0: `vpu_rate` of the chip.
   double vpu_ops_per_second = 0;
   /// Elements of exp, log, tanh and the like, and elements that cross lanes, per VPU operation:
@@ -29,7 +30,7 @@ struct TimeParameters {
   /// On-chip copies: bandwidth of VMEM as a multiple of the core's HBM bandwidth (Book: about 22).
   double vmem_over_hbm = 22;
   /// From the last byte of a copy until those who wait know.
-  double dma_latency_seconds = 0.627e-6;
+  double dma_latency_seconds = 1.23e-6;
   double ici_latency_seconds = 1e-6;       ///< per hop (Book: about 1 us)
   double step_overhead_seconds = 0.35e-6;  ///< of a grid step, on its core
   /// Before a kernel's first instruction. Published intercepts of small kernels (about 0.9 us) are
