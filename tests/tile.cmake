@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # What JAX says of the same shapes, schedules and programs is data of the repository.
 find_package(nlohmann_json REQUIRED)
-foreach(name tile_rules_test tile_traces_test tile_planted_test)
+foreach(name tile_rules_test tile_traces_test tile_planted_test tile_programs_test)
   tessera_test(${name} ${name}.cpp)
   target_link_libraries(${name} PRIVATE nlohmann_json::nlohmann_json)
   target_compile_definitions(${name} PRIVATE

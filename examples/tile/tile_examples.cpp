@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the kernels beside this file on a simulated TPU and says what each moved and how long a TPU
+// would take: tile-examples [chip]
+#include <fmt/format.h>
+
+#include <functional>
+#include <numeric>
+
+#include "examples/tile/add_refs.hpp"
+#include "examples/tile/add_vectors.hpp"
+#include "examples/tile/aliased_update.hpp"
+#include "examples/tile/collectives.hpp"
+#include "examples/tile/dynamic_slice.hpp"
+#include "examples/tile/gather_blocks.hpp"
+#include "examples/tile/loop_of_kernels.hpp"
+#include "examples/tile/matmul.hpp"
+#include "examples/tile/pipelines.hpp"
+
+using namespace tile_examples;
+
+namespace {
+
+/// An array of the machine's own with values 0, 1, 2, ...
+Array<float> counting(Machine& machine, const char* name, const Shape& shape, int device = 0) {
+  std::int64_t count = 1;
+  for (const auto extent : shape) count *= extent;
+  std::vector<float> values(static_cast<std::size_t>(count));
+  std::iota(values.begin(), values.end(), 0.0f);
+  return machine.new_ref<float>(
+      name, tessera::View::host(values.data(), tessera::DType::f32, shape), device);
+}
+
+Array<std::int32_t> table(Machine& machine, const char* name, std::vector<std::int32_t> values,
+                          const Shape& shape) {
+  return machine.new_ref<std::int32_t>(
+      name, tessera::View::host(values.data(), tessera::DType::i32, shape));
+}
+
+struct Example {
+  const char* name;
+  int devices;
+  std::function<void(Machine&)> run;
+};
+
+std::vector<Array<float>> on_all(Machine& machine, const char* name, const Shape& shape) {
+  std::vector<Array<float>> arrays;
+  for (int d = 0; d < machine.options().devices; ++d)
+    arrays.push_back(counting(machine, name, shape, d));
+  return arrays;
+}
+
+const std::vector<Example> examples = {
+    {"add_vectors", 1,
+     [](Machine& m) {
+       add_vectors(m, counting(m, "x", {4096}), counting(m, "y", {4096}),
+                   m.empty<float>("o", {4096}));
+     }},
+    {"add_refs", 1,
+     [](Machine& m) {
+       add_refs(m, counting(m, "x", {16, 128}), counting(m, "y", {16, 128}),
+                m.empty<float>("o", {16, 128}));
+     }},
+    {"matmul", 1,
+     [](Machine& m) {
+       matmul(m, counting(m, "x", {256, 384}), counting(m, "y", {384, 256}),
+              m.empty<float>("o", {256, 256}));
+     }},
+    {"matmul_on_cores", 1,
+     [](Machine& m) {
+       matmul_on_cores(m, counting(m, "x", {256, 384}), counting(m, "y", {384, 256}),
+                       m.empty<float>("o", {256, 256}), m.options().chip.megacore ? 2 : 1, 3);
+     }},
+    {"gather_blocks", 1,
+     [](Machine& m) {
+       gather_blocks(m, table(m, "table", {3, 3, 0, 7, 1, 1}, {6}), counting(m, "x", {64, 128}),
+                     m.empty<float>("o", {48, 128}));
+     }},
+    {"block_sparse_matmul", 1,
+     [](Machine& m) {
+       block_sparse_matmul(m, table(m, "row", {0, 0, 1, 2, 2, 2, 3}, {7}),
+                           table(m, "column", {0, 2, 1, 0, 1, 2, 2}, {7}),
+                           counting(m, "packed", {7, 8, 128}), counting(m, "x", {384, 128}),
+                           m.empty<float>("o", {32, 128}));
+     }},
+    {"aliased_update", 1,
+     [](Machine& m) {
+       aliased_update(m, counting(m, "x", {32, 128}));
+     }},
+    {"dynamic_slice", 1,
+     [](Machine& m) {
+       dynamic_slice(m, table(m, "table", {5, 1, 0, 2, 7, 3, 2, 4, 0, 0}, {5, 2}),
+                     counting(m, "x", {64, 128}), m.empty<float>("o", {32, 128}));
+     }},
+    {"loop_of_kernels", 1,
+     [](Machine& m) {
+       loop_of_kernels(m, counting(m, "x", {32, 128}), counting(m, "y", {32, 128}), 10);
+     }},
+    {"twice_with_edges", 1,
+     [](Machine& m) {
+       twice_with_edges(m, counting(m, "x", {203, 300}), m.empty<float>("o", {203, 300}));
+     }},
+    {"ring_all_gather", 4,
+     [](Machine& m) {
+       ring_all_gather(m, on_all(m, "x", {8, 128}), on_all(m, "o", {4, 8, 128}));
+     }},
+    {"reduce_scatter", 4,
+     [](Machine& m) {
+       reduce_scatter(m, on_all(m, "x", {4, 8, 128}), on_all(m, "o", {8, 128}));
+     }},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    for (const Example& example : examples) {
+      Machine machine({.chip = find_chip(argc > 1 ? argv[1] : "v5p"), .devices = example.devices});
+      example.run(machine);
+      const Report& report = machine.report();
+      fmt::print("{:20} {:4} copies {:9} bytes {:8} of VMEM {:9.2f} us\n", example.name,
+                 report.copies, report.bytes_copied, report.vmem_high_water_bytes,
+                 1e6 * report.modelled_seconds);
+    }
+  } catch (const tessera::Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+  return 0;
+}

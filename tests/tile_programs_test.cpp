@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs of examples/tile, and some more, give what JAX's interpret mode gives
+// (tests/tile_goldens/make_programs.py: what each computes, and from what).
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "examples/tile/add_refs.hpp"
+#include "examples/tile/add_vectors.hpp"
+#include "examples/tile/aliased_update.hpp"
+#include "examples/tile/collectives.hpp"
+#include "examples/tile/dynamic_slice.hpp"
+#include "examples/tile/gather_blocks.hpp"
+#include "examples/tile/loop_of_kernels.hpp"
+#include "examples/tile/matmul.hpp"
+#include "examples/tile/pipelines.hpp"
+#include "tests/support/tile_golden.hpp"
+
+namespace tessera::tile {
+namespace {
+
+using namespace tile_examples;
+using test::Golden;
+using test::pattern;
+using test::Tensor;
+
+/// Both ways in which copies move their data.
+class TilePrograms : public testing::TestWithParam<DmaMode> {
+ public:
+  Machine machine{{.chip = find_chip("v5p"), .dma = GetParam()}};
+  Machine machine_of(int devices) { return Machine({.devices = devices, .dma = GetParam()}); }
+};
+INSTANTIATE_TEST_SUITE_P(, TilePrograms, testing::Values(DmaMode::eager, DmaMode::on_wait),
+                         [](const auto& mode) {
+                           return mode.param == DmaMode::eager ? "Eager" : "OnWait";
+                         });
+
+TEST_P(TilePrograms, Vectors) {
+  auto x = pattern({4096}, 0), y = pattern({4096}, 1);
+  Tensor<float> o({4096});
+  add_vectors(machine, x.in(machine), y.in(machine), o.in(machine));
+  Golden("add_vectors").expect("o", o);
+}
+
+TEST_P(TilePrograms, Refs) {
+  auto x = pattern({16, 128}, 14), y = pattern({16, 128}, 15);
+  Tensor<float> o({16, 128});
+  add_refs(machine, x.in(machine), y.in(machine), o.in(machine));
+  Golden("add_refs").expect("o", o);
+
+  auto total = pattern({32, 128}, 16), addend = pattern({32, 128}, 17);
+  const auto in_place = total.in(machine);
+  const auto summand = addend.in(machine);
+  machine.reset_report();
+  loop_of_kernels(machine, in_place, summand, 10);
+  Golden("loop_of_kernels").expect("x", total);
+  EXPECT_EQ(machine.report().hbm_allocations, 0);
+  EXPECT_EQ(machine.report().copies, 10 * 3 * 4);
+}
+
+template <class T, class Out, class Sum = float>
+void expect_matmul(Machine& machine, const char* golden) {
+  auto x = pattern<T>({128, 384}, 2), y = pattern<T>({384, 256}, 3);
+  Tensor<Out> o({128, 256});
+  matmul<T, Out, Sum>(machine, x.in(machine, "x"), y.in(machine, "y"), o.in(machine, "o"));
+  Golden("matmul_call").expect(golden, o);
+}
+
+TEST_P(TilePrograms, MatmulByCall) {
+  expect_matmul<float, float>(machine, "f32");
+  expect_matmul<bf16, float>(machine, "bf16_f32");
+  expect_matmul<bf16, bf16>(machine, "bf16_bf16");
+}
+
+TEST_P(TilePrograms, MatmulOnCores) {
+  const auto run = [&]<class T>(T, int cores, int buffers, const char* golden) {
+    auto x = pattern<T>({128, 384}, 2), y = pattern<T>({384, 256}, 3);
+    Tensor<T> o({128, 256});
+    matmul_on_cores(machine, x.in(machine, "x"), y.in(machine, "y"), o.in(machine, "o"), cores,
+                    buffers);
+    Golden("matmul_emit_pipeline").expect(golden, o);
+  };
+  run(0.0f, 1, 2, "f32_1");
+  run(0.0f, 2, 3, "f32_2");
+  run(bf16(), 1, 2, "bf16_1");
+  run(bf16(), 2, 4, "bf16_2");
+}
+
+TEST_P(TilePrograms, Gathers) {
+  Tensor<std::int32_t> table({6}, {3, 3, 0, 7, 1, 1});
+  auto x = pattern({64, 128}, 4);
+  Tensor<float> one({48, 128});
+  gather_blocks(machine, table.in(machine), x.in(machine, "x"), one.in(machine));
+  Golden("gather_blocks").expect("one", one);
+  // 3, 3 and 1, 1: the block is there already.
+  EXPECT_EQ(machine.report().buffer("x").copies, 4);
+
+  Tensor<std::int32_t> rows({3, 2}, {0, 3, 2, 2, 1, 0});
+  auto y = pattern({32, 256}, 5);
+  Tensor<float> two({24, 256});
+  gather_blocks_2d(machine, rows.in(machine), y.in(machine), two.in(machine));
+  Golden("gather_blocks").expect("two", two);
+
+  Tensor<std::int32_t> row({7}, {0, 0, 1, 2, 2, 2, 3}), column({7}, {0, 2, 1, 0, 1, 2, 2});
+  auto packed = pattern({7, 8, 128}, 6), values = pattern({384, 128}, 7);
+  Tensor<float> o({32, 128});
+  block_sparse_matmul(machine, row.in(machine), column.in(machine), packed.in(machine),
+                      values.in(machine), o.in(machine));
+  Golden("block_sparse_matmul").expect("o", o);
+}
+
+TEST_P(TilePrograms, GathersWithAnyBuffers) {
+  const std::vector<std::int32_t> blocks = {0, 0, 2, 3, 3, 3, 1, 7, 6, 6};
+  auto x = pattern({64, 128}, 23);
+  for (const int buffers : {1, 2, 3, 4}) {
+    for (const bool lookahead : {false, true}) {
+      Tensor<float> o({80, 128});
+      kernel(machine, "gather", tensorcore_mesh(machine, 1), [&](auto from, auto to) {
+        emit_pipeline(
+            {.grid = {10},
+             .in = {BlockSpec::blocks(
+                 {8, 128}, [&](auto& g) { return ix(blocks[static_cast<std::size_t>(g[0])], 0); },
+                 buffers, lookahead)},
+             .out = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], 0); })}},
+            [](auto in, auto out) { assign(out, in); }, from, to);
+      })(x.in(machine), o.in(machine));
+      Golden("gather_buffers").expect("o", o);
+    }
+  }
+}
+
+TEST_P(TilePrograms, InPlace) {
+  auto x = pattern({32, 128}, 8);
+  aliased_update(machine, x.in(machine));
+  Golden("aliased_update").expect("x", x);
+}
+
+TEST_P(TilePrograms, DynamicSlice) {
+  Tensor<std::int32_t> table({5, 2}, {5, 1, 0, 2, 7, 3, 2, 4, 0, 0});
+  auto x = pattern({64, 128}, 18);
+  Tensor<float> o({32, 128});
+  dynamic_slice(machine, table.in(machine), x.in(machine), o.in(machine));
+  Golden("dynamic_slice").expect("o", o);
+}
+
+TEST_P(TilePrograms, Edges) {
+  auto x = pattern({203, 300}, 19);
+  Tensor<float> o({203, 300});
+  twice_with_edges(machine, x.in(machine), o.in(machine));
+  Golden("pipeline_edges").expect("o", o);
+
+  auto wide = pattern({601, 600}, 9);
+  Tensor<float> twice({601, 600});
+  Tensor<std::int32_t> rows({3, 3}), columns({3, 3});
+  const auto blocks = BlockSpec::blocks({256, 256}, [](auto& g) { return ix(g[0], g[1]); });
+  call(machine, "edge_blocks", {.grid = {3, 3}, .in = {blocks}, .out = {blocks}},
+       [&](auto in, auto out) {
+         map(
+             out, [](float v) { return 2 * v; }, in);
+         const auto at = static_cast<std::size_t>(3 * program_id(0) + program_id(1));
+         for (int i = 0; i < 256; ++i) {
+           rows.data[at] += std::isnan(in.load(i, 0));
+           columns.data[at] += std::isnan(in.load(0, i));
+         }
+       })(wide.in(machine), twice.in(machine));
+  const Golden golden("edge_blocks");
+  golden.expect("o", twice);
+  golden.expect("rows_nan", rows);
+  golden.expect("columns_nan", columns);
+}
+
+TEST_P(TilePrograms, UnusualWindows) {
+  auto x = pattern({64, 128}, 21);
+  Tensor<float> rows({64, 128}, std::vector<float>(64 * 128, 0.0f));
+  ragged_rows(machine, {{0, 16}, {16, 8}, {24, 32}}, x.in(machine), rows.in(machine));
+  Golden("bounded_slices").expect("rows", rows);
+
+  auto planes = pattern({20, 8, 128}, 20);
+  Tensor<float> raised({20, 8, 128});
+  kernel(machine, "planes", tensorcore_mesh(machine, 1), [](auto from, auto to) {
+    const auto slices = BlockSpec::blocks({bounded_slice(8), 8, 128}, [](auto& g) {
+      return ix(ds(8 * g[0], std::min<std::int64_t>(8, 20 - 8 * g[0])), 0, 0);
+    });
+    emit_pipeline(
+        {.grid = {3}, .in = {slices}, .out = {slices}},
+        [](auto in, auto out) {
+          map(
+              out, [](float v) { return v + 1; }, in);
+        },
+        from, to);
+  })(planes.in(machine), raised.in(machine));
+  Golden("bounded_slices").expect("planes", raised);
+
+  auto y = pattern({40, 128}, 22);
+  Tensor<float> sums({32, 128});
+  overlapping_windows(machine, y.in(machine), sums.in(machine));
+  Golden("element_windows").expect("call", sums);
+  Golden("element_windows").expect("pipeline", sums);
+}
+
+TEST_P(TilePrograms, AWindowThatIsWritten) {
+  // The body writes its input window; the block stays, and the next step sees it.
+  auto x = pattern({8, 128}, 10);
+  Tensor<float> o({24, 128});
+  call(machine, "mutated_window",
+       {.grid = {3},
+        .in = {BlockSpec::blocks({8, 128}, [](auto&) { return ix(0, 0); })},
+        .out = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], 0); })}},
+       [](auto window, auto out) {
+         map(
+             window, [](float v) { return v + 1; }, window);
+         assign(out, window);
+       })(x.in(machine), o.in(machine));
+  Golden("mutated_window").expect("o", o);
+  Golden("mutated_window").expect("x", x);
+}
+
+/// Views know no int8: the values come as i32 and are cast on the machine.
+Array<std::int8_t> bytes(Machine& machine, Tensor<std::int32_t>& values) {
+  const auto result = machine.empty<std::int8_t>("bytes", values.shape);
+  kernel(
+      machine, "cast", tensorcore_mesh(machine, 1),
+      [](auto from, auto to, auto wide, auto narrow) {
+        sync_copy(from, wide);
+        assign(narrow, wide);
+        sync_copy(narrow, to);
+      },
+      Vmem<std::int32_t>{values.shape},
+      Vmem<std::int8_t>{values.shape})(values.in(machine), result);
+  return result;
+}
+
+template <class T>
+Array<T> given(Machine& machine, const Shape& shape, std::int64_t salt) {
+  if constexpr (std::is_same_v<T, std::int8_t>) {
+    auto values = pattern<std::int32_t>(shape, salt);
+    return bytes(machine, values);
+  } else {
+    const auto values = pattern<T>(shape, salt);
+    return machine.new_ref<T>("given",
+                              View::host(values.data.data(), dtype_of<T>::value, values.shape));
+  }
+}
+
+template <class T>
+Tensor<T> corner(Machine& machine, const Array<T>& array) {
+  const auto values = machine.values(array);
+  return Tensor<T>(array.extents(), {values.begin(), values.end()}).corner(8, 120, 136);
+}
+
+template <class T>
+void expect_types(Machine& machine, const std::string& name) {
+  using Wide = std::conditional_t<std::is_integral_v<T>, std::int32_t, float>;
+  const auto x = given<T>(machine, {32, 256}, 11);
+  const auto y = given<T>(machine, {32, 256}, 12);
+  const auto combined = machine.empty<T>("combined", {32, 256});
+  const auto larger = machine.empty<T>("larger", {32, 256});
+  const auto chosen = machine.empty<T>("chosen", {32, 256});
+  const auto rows = machine.empty<Wide>("rows", {32, 256});
+  const auto columns = machine.empty<Wide>("columns", {8, 256});
+  const auto tiles = BlockSpec::blocks({32, 128}, [](auto& g) { return ix(0, g[0]); });
+  call(
+      machine, "types",
+      {.grid = {2},
+       .in = {tiles, tiles},
+       .out = {tiles, tiles, tiles, tiles,
+               BlockSpec::blocks({8, 128}, [](auto& g) { return ix(0, g[0]); })}},
+      [](auto a, auto b, auto c, auto l, auto s, auto r, auto k, auto row, auto column) {
+        map(
+            c, [](auto u, auto v) { return 3 * u - v; }, a, b);
+        map(
+            l, [](auto u, auto v) { return u > v ? u : v; }, a, b);
+        map(
+            s, [](auto u, auto v) { return u > v ? u : -v; }, a, b);
+        reduce_sum(row, a, 1);
+        assign(r, row);
+        reduce_sum(column, a, 0);
+        assign(k, column);
+      },
+      Vmem<Wide>{{32, 1}, "row sums"},
+      Vmem<Wide>{{1, 128}, "column sums"})(x, y, combined, larger, chosen, rows, columns);
+  const Golden golden("types");
+  golden.expect(name + "_combined", corner(machine, combined));
+  golden.expect(name + "_larger", corner(machine, larger));
+  golden.expect(name + "_chosen", corner(machine, chosen));
+  golden.expect(name + "_rows", corner(machine, rows));
+  golden.expect(name + "_columns", corner(machine, columns));
+}
+
+TEST_P(TilePrograms, Types) {
+  expect_types<float>(machine, "f32");
+  expect_types<bf16>(machine, "bf16");
+  expect_types<std::int32_t>(machine, "i32");
+  expect_types<std::int8_t>(machine, "i8");
+  Tensor<std::int32_t> o({128, 256});
+  matmul<std::int8_t, std::int32_t, std::int32_t>(
+      machine, given<std::int8_t>(machine, {128, 384}, 2),
+      given<std::int8_t>(machine, {384, 256}, 3), o.in(machine));
+  Golden("matmul_call").expect("i8_i32", o);
+}
+
+TEST_P(TilePrograms, ReductionsHaveNan) {
+  auto x = pattern({8, 128}, 13);
+  x.data[2 * 128 + 3] = std::nanf("");
+  Tensor<float> o({4, 8});
+  call(
+      machine, "reductions", {.grid = {1}, .in = {BlockSpec::whole()}},
+      [&](auto in, auto column) {
+        const auto keep = [&](std::size_t row) {
+          for (std::size_t i = 0; i < 8; ++i) o.data[row * 8 + i] = column.load(i, 0);
+        };
+        reduce_max(column, in, 1);
+        keep(0);
+        reduce_min(column, in, 1);
+        keep(1);
+        reduce_sum(column, in, 1);
+        keep(2);
+        reduce_sum(
+            column, 1, {}, [](float v) { return v > 0 ? 1.0f : 0.0f; }, in);
+        keep(3);
+      },
+      Vmem<float>{{8, 1}, "column"})(x.in(machine));
+  Golden("reductions_with_nan").expect("o", o);
+}
+
+TEST_P(TilePrograms, ProgramIdsOnTwoCores) {
+  Tensor<float> o({24, 512});
+  kernel(machine, "program_ids", tensorcore_mesh(machine, 2), [](auto out) {
+    emit_pipeline(
+        {.grid = {3, 4},
+         .out = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], g[1]); })},
+         .semantics = {Semantics::parallel, Semantics::parallel},
+         .over_cores = true},
+        [](auto tile) {
+          fill(tile, static_cast<float>(100 * program_id(0) + 10 * program_id(1) + core_index()));
+        },
+        out);
+  })(o.in(machine));
+  Tensor<float> kept({3, 4});
+  for (std::size_t i = 0; i < 12; ++i) kept.data[i] = o.data[(i / 4) * 8 * 512 + (i % 4) * 128];
+  Golden("program_ids").expect("o", kept);
+}
+
+/// One array per device, cut from one tensor.
+std::vector<Array<float>> shards(Machine& machine, Tensor<float>& all, const Shape& extents) {
+  std::int64_t size = 1;
+  for (const auto extent : extents) size *= extent;
+  std::vector<Array<float>> arrays;
+  for (int d = 0; d < machine.options().devices; ++d) {
+    arrays.push_back(machine.array<float>(
+        "x", MutableView::host(all.data.data() + d * size, DType::f32, extents), d));
+  }
+  return arrays;
+}
+
+TEST_P(TilePrograms, Collectives) {
+  Machine four = machine_of(4);
+  auto x = pattern({4, 8, 128}, 24);
+  Tensor<float> o({4, 8, 128});
+  right_permute(four, shards(four, x, {8, 128}), shards(four, o, {8, 128}));
+  Golden("right_permute").expect("o", o);
+
+  auto y = pattern({4, 8, 128}, 25);
+  Tensor<float> gathered({4, 4, 8, 128});
+  ring_all_gather(four, shards(four, y, {8, 128}), shards(four, gathered, {4, 8, 128}));
+  Golden("ring_all_gather").expect("device_0", gathered.part(0, 4 * 1024, {4, 8, 128}));
+  Golden("ring_all_gather").expect("device_3", gathered.part(3 * 4096, 4 * 1024, {4, 8, 128}));
+
+  auto parts = pattern({4, 4, 8, 128}, 26);
+  Tensor<float> sums({4, 8, 128});
+  reduce_scatter(four, shards(four, parts, {4, 8, 128}), shards(four, sums, {8, 128}));
+  Golden("reduce_scatter").expect("o", sums);
+}
+
+/// values[d]: what device d has; sizes[d][e]: how much of it goes to e.
+Tensor<float> ragged(Machine& machine, const std::vector<std::vector<float>>& values,
+                     const std::vector<std::vector<std::int32_t>>& sizes, std::int64_t capacity) {
+  const auto count = sizes.size();
+  std::vector<std::vector<std::int32_t>> tables(count, std::vector<std::int32_t>(4 * count));
+  std::vector<std::vector<float>> x(count);
+  std::vector<std::int32_t> landed(count, 0);
+  Tensor<float> out({static_cast<std::int64_t>(count), capacity, 8, 128});
+  out.data.assign(out.data.size(), 0.0f);
+  std::vector<Array<std::int32_t>> table_arrays;
+  std::vector<Array<float>> x_arrays;
+  const auto extent = static_cast<std::int64_t>(count);
+  std::size_t length = 0;
+  for (const auto& own : values) length = std::max(length, own.size());
+  for (std::size_t d = 0; d < count; ++d) {
+    std::int32_t begin = 0;
+    for (std::size_t e = 0; e < count; ++e) {
+      tables[d][e] = begin;
+      tables[d][count + e] = sizes[d][e];
+      tables[d][2 * count + e] = landed[e];
+      tables[d][3 * count + e] = sizes[e][d];
+      begin += sizes[d][e];
+      landed[e] += sizes[d][e];
+    }
+    for (const float value : values[d]) x[d].insert(x[d].end(), 1024, value);
+    x[d].resize(1024 * length);
+    const int device = static_cast<int>(d);
+    table_arrays.push_back(machine.array<std::int32_t>(
+        "table", View::host(tables[d].data(), DType::i32, {4, extent}), device));
+    x_arrays.push_back(machine.array<float>(
+        "x", View::host(x[d].data(), DType::f32, {static_cast<std::int64_t>(length), 8, 128}),
+        device));
+  }
+  ragged_all_to_all(machine, table_arrays, x_arrays, shards(machine, out, {capacity, 8, 128}));
+  Tensor<float> kept({extent, capacity});
+  for (std::size_t i = 0; i < kept.data.size(); ++i) kept.data[i] = out.data[1024 * i];
+  return kept;
+}
+
+TEST_P(TilePrograms, RaggedAllToAll) {
+  Machine two = machine_of(2);
+  Golden("ragged_all_to_all")
+      .expect("two", ragged(two, {{1, 2, 2}, {3, 4, 0}}, {{1, 2}, {1, 1}}, 4));
+  Machine four = machine_of(4);
+  std::vector<std::vector<std::int32_t>> sizes(4, std::vector<std::int32_t>(4));
+  std::vector<std::vector<float>> values(4);
+  for (std::size_t d = 0; d < 4; ++d) {
+    for (std::size_t e = 0; e < 4; ++e) {
+      sizes[d][e] = static_cast<std::int32_t>((3 * d + 2 * e) % 4);
+      for (int i = 0; i < sizes[d][e]; ++i)
+        values[d].push_back(static_cast<float>(100 * d + values[d].size() + 1));
+    }
+  }
+  Golden("ragged_all_to_all").expect("four", ragged(four, values, sizes, 8));
+}
+
+}  // namespace
+}  // namespace tessera::tile
