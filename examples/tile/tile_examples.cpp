@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
       const Report& report = machine.report();
       fmt::print("{:20} {:4} copies {:9} bytes {:8} of VMEM {:9.2f} us\n", example.name,
                  report.copies, report.bytes_copied, report.vmem_high_water_bytes,
-                 1e6 * report.modelled_seconds);
+                 1e6 * report.time.modelled_seconds);
     }
   } catch (const tessera::Error& error) {
     fmt::print(stderr, "{}\n", error.what());
