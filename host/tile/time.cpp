@@ -82,7 +82,7 @@ class Replayer {
       : rates_(rates),
         spans_(spans),
         devices_(extent.devices),
-        traffic_(rates, logs.size(), extent.devices, extent.copies, agenda_, spans),
+        traffic_(rates, logs, extent.devices, extent.copies, agenda_, spans),
         counts_(static_cast<std::size_t>(extent.semaphores), 0),
         device_of_(static_cast<std::size_t>(extent.semaphores), -1) {
     for (const CoreLog& log : logs) {
@@ -150,9 +150,10 @@ class Replayer {
   void do_work(Core& core, const Work& work) {
     UnitSeconds units;
     units.mxu = work.mxu_seconds * rates_.mxu;
-    units.vpu = work.vpu_ops / rates_.vpu;
-    units.eup = work.eup_ops / rates_.eup;
-    units.xlu = work.xlu_ops / rates_.xlu;
+    const bool whole = core.log->tensor_core;
+    units.vpu = work.vpu_ops / (whole ? rates_.vpu : rates_.subcore);
+    units.eup = work.eup_ops / (whole ? rates_.eup : rates_.subcore);
+    units.xlu = work.xlu_ops / (whole ? rates_.xlu : rates_.subcore);
     const double most = std::max({units.mxu, units.vpu, units.eup, units.xlu});
     const double all = units.mxu + units.vpu + units.eup + units.xlu;
     units.core = rates_.unit_overlap * most + (1 - rates_.unit_overlap) * all;
@@ -281,8 +282,8 @@ class Replayer {
                         "library");
       }
       if (last == nullptr || core.now > last->now) last = &core;
-      time.cores.push_back(
-          {core.log->device, core.log->core, core.now, core.busy.core, core.waiting});
+      time.cores.push_back({core.log->device, core.log->core, core.now, core.busy.core,
+                            core.waiting, core.log->tensor_core});
       time.busy.mxu = std::max(time.busy.mxu, core.busy.mxu);
       time.busy.vpu = std::max(time.busy.vpu, core.busy.vpu);
       time.busy.eup = std::max(time.busy.eup, core.busy.eup);

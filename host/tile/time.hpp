@@ -21,6 +21,7 @@ struct Rates {
   double vpu = 0;  ///< operations per second
   double eup = 0;
   double xlu = 0;
+  double subcore = 0;  ///< operations per second of a SparseCore's subcore, of any kind
   double unit_overlap = 0;
   double hbm = 0;   ///< bytes per second of one channel
   double vmem = 0;  ///< of copies that stay on a core

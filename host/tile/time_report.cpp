@@ -92,6 +92,9 @@ Rates rates_of(const Chip& chip, const TimeParameters& parameters) {
   rates.vpu = above_zero(vpu, "vpu_ops_per_second");
   rates.eup = rates.vpu * above_zero(parameters.eup_rate, "eup_rate");
   rates.xlu = rates.vpu * above_zero(parameters.xlu_rate, "xlu_rate");
+  // An operation per lane and cycle; chips without SparseCores have nothing to divide by it.
+  const double lanes = chip.sparse_cores ? chip.sparse_cores->lanes : chip.lanes;
+  rates.subcore = lanes * chip.implied_clock().value_or(assumed_clock);
   rates.unit_overlap = part(parameters.unit_overlap, "unit_overlap");
   rates.hbm = above_zero(chip.hbm_bandwidth, "the chip's hbm_bandwidth") *
               above_zero(parameters.hbm_efficiency, "hbm_efficiency");
@@ -142,7 +145,9 @@ void add_kernel(Report& report, Waits& waits, const Chip& chip, std::string name
   const Work& work = report.work;
   double core_seconds = 0;
   for (const KernelTime& kernel : time.kernels) {
-    core_seconds += kernel.seconds * static_cast<double>(kernel.cores.size());
+    core_seconds += kernel.seconds * static_cast<double>(std::count_if(
+                                         kernel.cores.begin(), kernel.cores.end(),
+                                         [](const CoreTime& core) { return core.tensor_core; }));
   }
   if (work.flops <= 0 || work.mxu_flops <= 0 || core_seconds <= 0) return;
   // mxu_seconds is at peak, also where types with different peaks were multiplied.

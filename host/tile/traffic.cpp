@@ -17,12 +17,25 @@ int legs(const Rates& rates, int from, int to, int devices) {
   return std::max(1, std::popcount(static_cast<unsigned>(hops(from, to, devices))));
 }
 
-Traffic::Traffic(const Rates& rates, std::size_t cores, int devices, std::size_t copies,
+Traffic::Traffic(const Rates& rates, std::span<const CoreLog> logs, int devices, std::size_t copies,
                  Agenda& agenda, std::vector<Span>* spans)
-    : rates_(rates), cores_(cores), devices_(devices), agenda_(agenda), spans_(spans) {
+    : rates_(rates), cores_(logs.size()), devices_(devices), agenda_(agenda), spans_(spans) {
   flights_.reserve(copies);
-  channels_.resize(2 * cores +
+  channels_.resize(2 * cores_ +
                    static_cast<std::size_t>(devices) * static_cast<std::size_t>(devices));
+  for (std::size_t i = 0; i < cores_; ++i) {
+    // Of a device's cores, those that share its memory use the channel of the first of them. The
+    // subcores of SparseCores always share it: they belong to a TensorCore.
+    const bool shares = rates.shared_hbm || !logs[i].tensor_core;
+    const auto first = [&](bool tensor_core) {
+      return std::find_if(logs.begin(), logs.end(), [&](const CoreLog& log) {
+        return log.device == logs[i].device && (log.tensor_core || !tensor_core);
+      });
+    };
+    auto owner = logs.begin() + static_cast<std::ptrdiff_t>(i);
+    if (shares) owner = first(true) != logs.end() ? first(true) : first(false);
+    hbm_of_.push_back(static_cast<std::size_t>(owner - logs.begin()));
+  }
 }
 
 void Traffic::start(const CopyEvent& event, std::size_t index, const CoreLog& core, double now) {
@@ -31,7 +44,7 @@ void Traffic::start(const CopyEvent& event, std::size_t index, const CoreLog& co
   const bool reads = event.from_space == MemorySpace::hbm;
   const bool stays = event.to_device == core.device;
   if (reads || (stays && event.to_space == MemorySpace::hbm)) {
-    enter(rates_.shared_hbm ? static_cast<std::size_t>(core.device) : index, number, now);
+    enter(hbm_of_[index], number, now);
   } else if (stays) {
     enter(cores_ + index, number, now);
   } else {

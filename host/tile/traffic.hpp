@@ -60,8 +60,8 @@ class Agenda {
 /// copy at a time, priority 1 first, else in the order in which they were started.
 class Traffic {
  public:
-  Traffic(const Rates& rates, std::size_t cores, int devices, std::size_t copies, Agenda& agenda,
-          std::vector<Span>* spans);
+  Traffic(const Rates& rates, std::span<const CoreLog> logs, int devices, std::size_t copies,
+          Agenda& agenda, std::vector<Span>* spans);
   /// By core `index` of the kernel.
   void start(const CopyEvent& event, std::size_t index, const CoreLog& core, double now);
   /// A channel has finished what it served.
@@ -99,6 +99,7 @@ class Traffic {
 
   const Rates& rates_;
   std::size_t cores_;
+  std::vector<std::size_t> hbm_of_{};  ///< by core: the channel of its HBM
   int devices_;
   Agenda& agenda_;
   std::vector<Span>* spans_;

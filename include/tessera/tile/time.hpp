@@ -64,7 +64,8 @@ struct CoreTime {
   int core = 0;
   double seconds = 0;  ///< from the start of the kernel
   double working = 0;
-  double waiting = 0;  ///< for copies, signals and barriers; working + waiting = seconds
+  double waiting = 0;       ///< for copies, signals and barriers; working + waiting = seconds
+  bool tensor_core = true;  ///< else a vector or scalar subcore of a SparseCore
 };
 
 /// The modelled time of one run of a kernel.
