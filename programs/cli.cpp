@@ -156,6 +156,17 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::s
       ->type_name("NAME[,NAME...]");
 }
 
+CLI::Option* add_triple(CLI::App& app, const std::string& name, std::vector<std::int64_t>& target,
+                        char separator, const std::string& form, const std::string& description) {
+  return app.add_option_function<std::string>(
+      name,
+      [name, &target, separator, form](const std::string& text) {
+        target = parse_integers(name, text, separator);
+        if (target.size() != 3) throw CLI::ValidationError(name, "takes three numbers, " + form);
+      },
+      description);
+}
+
 Context make_context(const std::string& device, const std::vector<std::string>& implementations,
                      std::vector<std::string>& warnings) {
   ContextOptions options;

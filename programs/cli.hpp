@@ -42,6 +42,9 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, std::optional<fl
 /// "a,b,c" without empty items.
 CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::string>& target,
                       const std::string& description);
+/// Three numbers, e.g. "1024,512,2048"; `form` says which: "takes three numbers, B,H,V".
+CLI::Option* add_triple(CLI::App& app, const std::string& name, std::vector<std::int64_t>& target,
+                        char separator, const std::string& form, const std::string& description);
 /// One of `choices`, given as name and value.
 template <class T>
 CLI::Option* add_choice(CLI::App& app, const std::string& name, T& target,

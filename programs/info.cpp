@@ -180,20 +180,8 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
   app.add_flag("--peaks", o.peaks,
                "measure what the device and the host can do at best (some seconds)");
   const std::string shape = "What would run";
-  app.add_option_function<std::string>(
-         "--shape",
-         [&o](const std::string& text) {
-           o.shape = parse_integers("--shape", text, 'x');
-           if (o.shape.size() != 3) {
-             throw CLI::ValidationError("--shape",
-                                        "takes three numbers, tokens x hidden x "
-                                        "vocabulary: 512x2048x32768");
-           }
-           for (auto extent : o.shape) {
-             if (extent < 0) throw CLI::ValidationError("--shape", "an extent is negative");
-           }
-         },
-         "tokens, hidden, vocabulary")
+  add_triple(app, "--shape", o.shape, 'x', "tokens x hidden x vocabulary: 512x2048x32768",
+             "tokens, hidden, vocabulary")
       ->type_name("BxHxV")
       ->group(shape);
   const std::vector<std::pair<std::string, std::optional<DType>>> types = {
@@ -213,15 +201,7 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
   add_list(app, "--implementation", o.implementation,
            "implementations to try, in this order (opencl,eigen)")
       ->group(shape);
-  app.add_option_function<std::string>(
-         "--block-sizes",
-         [&o](const std::string& text) {
-           o.block_sizes = parse_integers("--block-sizes", text, ',');
-           if (o.block_sizes.size() != 3) {
-             throw CLI::ValidationError("--block-sizes", "takes three numbers, B,H,V");
-           }
-         },
-         "block sizes to plan with")
+  add_triple(app, "--block-sizes", o.block_sizes, ',', "B,H,V", "block sizes to plan with")
       ->type_name("B,H,V")
       ->group(shape);
   add_integer(app, "--workspace-bytes", o.workspace_bytes, "upper bound on scratch memory")
@@ -234,6 +214,9 @@ void check_info_options(const CLI::App& app, const InfoOptions& o) {
                              "--block-sizes", "--workspace-bytes"}) {
       if (app.count(name) > 0) fail_call(fmt::format("{}: goes with --shape only", name));
     }
+  }
+  for (const auto extent : o.shape) {
+    if (extent < 0) fail_call("--shape: an extent is negative");
   }
   if (o.workspace_bytes && *o.workspace_bytes < 0) {
     fail_call(fmt::format("--workspace-bytes {} is negative", *o.workspace_bytes));

@@ -89,6 +89,9 @@ for compiler in "${compilers[@]}"; do
   quietly make -B -C "$work" -f "$here/pkg_config/Makefile" CXX="$compiler" EXAMPLE="$example" \
     LDFLAGS="-Wl,-rpath,$libdir"
   runs env LD_LIBRARY_PATH="$libdir" "$work/example"
+  quietly make -B -C "$work" -f "$here/pkg_config/Makefile" CXX="$compiler" PACKAGE=tessera-tile \
+    EXAMPLE="$here/find_package/tile.cpp" LDFLAGS="-Wl,-rpath,$libdir"
+  runs env LD_LIBRARY_PATH="$libdir" "$work/example"
 done
 
 [ -z "$quick" ] || exit 0
@@ -112,5 +115,10 @@ runs "$work/find_package-static/example"
 runs "$work/find_package-static/tile"
 PKG_CONFIG_PATH="$(dirname "$(find "$work/static-prefix" -name tessera.pc)")"
 export PKG_CONFIG_PATH
-quietly make -B -C "$work" -f "$here/pkg_config/Makefile" STATIC=--static EXAMPLE="$example"
-runs "$work/example"
+for package in tessera tessera-tile; do
+  source=$example
+  [ "$package" = tessera ] || source=$here/find_package/tile.cpp
+  quietly make -B -C "$work" -f "$here/pkg_config/Makefile" STATIC=--static PACKAGE="$package" \
+    EXAMPLE="$source"
+  runs "$work/example"
+done
