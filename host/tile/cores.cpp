@@ -18,6 +18,8 @@ Stamp CoreState::tick() {
   return stamp;
 }
 
+Stamp CoreState::now() const { return {agent, clock[static_cast<std::size_t>(agent)]}; }
+
 void CoreState::note(Event event) {
   if (!machine->options.model_time) return;
   // What is done between two other events is one piece of work.

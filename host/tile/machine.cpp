@@ -51,7 +51,7 @@ Elements access(const Region& region, AccessKind kind) {
                                 located(buffer.name), to_string(buffer.space)),
                     {}, buffer.name);
   }
-  record_access(buffer, region.slices, kind == AccessKind::write, false, core.tick(), core.clock,
+  record_access(buffer, region.slices, kind == AccessKind::write, false, core.now(), core.clock,
                 core.place);
   return elements_of(region);
 }

@@ -23,6 +23,22 @@ bool contains(const std::vector<Slice>& outer, const std::vector<Slice>& inner) 
   return true;
 }
 
+/// Makes `one` both of them, where they are of one event and together a whole part.
+bool absorb(AccessLog::Access& one, const AccessLog::Access& next) {
+  if (one.stamp.slot != next.stamp.slot || one.stamp.tick != next.stamp.tick ||
+      one.writes != next.writes || one.place != next.place) {
+    return false;
+  }
+  std::optional<std::size_t> differs;
+  for (std::size_t i = 0; i < one.where.size(); ++i) {
+    if (one.where[i] == next.where[i]) continue;
+    if (differs || one.where[i].start + one.where[i].size != next.where[i].start) return false;
+    differs = i;
+  }
+  if (differs) one.where[*differs].size += next.where[*differs].size;
+  return true;
+}
+
 }  // namespace
 
 void join(Clock& clock, const Clock& other) {
@@ -76,6 +92,10 @@ std::optional<AccessLog::Access> AccessLog::add(Access access, const Clock& know
   }
   accesses_.resize(kept);
   accesses_.push_back(std::move(access));
+  // Element by element and row by row becomes one part, so that loops over elements stay linear.
+  while (accesses_.size() > 1 && absorb(accesses_[accesses_.size() - 2], accesses_.back())) {
+    accesses_.pop_back();
+  }
   return collision;
 }
 

@@ -124,8 +124,10 @@ struct CoreState {
   /// Of the cores of its device that share a grid with it, which one it is, and how many they are.
   int share() const;
   int shares() const;
-  /// Before an event of its own: the event's stamp, which it knows.
+  /// What it does from here on is another event, which nobody knows of yet.
   Stamp tick();
+  /// The event that it is in: all that it does between two of its signals and copies.
+  Stamp now() const;
   /// Throws TileError (vmem, smem) with all that is held when `buffer` is more than there is.
   void hold(const Buffer& buffer);
   void release(const Buffer& buffer);
