@@ -23,6 +23,8 @@ ElementType type_of(const Region& region);
 bool overlap(const Region& a, const Region& b);
 /// The very same elements in the same order.
 bool same(const Region& a, const Region& b);
+/// Of an operand that is a ref.
+Shape extents_of(const Operand& operand);
 /// "'x' [8, 128] bf16"
 std::string described(const Region& region);
 [[noreturn]] void refuse(const char* what, const std::string& why, const Region& about);

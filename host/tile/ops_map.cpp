@@ -21,7 +21,7 @@ double lane_broadcasts(const Chip& chip, const Shape& domain, Operands operands)
   double elements = 0;
   for (const Operand& operand : operands) {
     if (operand.region == nullptr || domain.empty() || domain.back() == 1) continue;
-    const Shape extents = extents_of(*operand.region);
+    const Shape extents = extents_of(operand);
     if (!extents.empty() && extents.back() == 1) elements += padded_elements(chip, extents);
   }
   return elements;

@@ -41,6 +41,12 @@ bool same(const Region& a, const Region& b) {
   return a.buffer == b.buffer && a.slices == b.slices && a.squeezed == b.squeezed;
 }
 
+Shape extents_of(const Operand& operand) {
+  Shape extents = extents_of(*operand.region);
+  if (operand.column) extents.push_back(1);
+  return extents;
+}
+
 std::string described(const Region& region) {
   return fmt::format("'{}' {} {}", region.buffer->name, to_text(extents_of(region)),
                      to_string(region.buffer->type));
@@ -233,10 +239,15 @@ Plan plan(const char* what, const Shape& domain, Operands operands, const Region
     if (operand.region != nullptr) {
       const Region& region = *operand.region;
       Elements elements = tile_access(region, AccessKind::read);
+      if (operand.column) {
+        elements.extents.push_back(1);
+        elements.strides.push_back(1);
+      }
       const std::size_t missing = domain.size() - std::min(domain.size(), elements.extents.size());
       bool fits = elements.extents.size() <= domain.size();
       source.type = type_of(region);
-      if (elements.data != nullptr && overlap(region, out) && !(in_place && same(region, out))) {
+      const bool in_its_place = in_place && same(region, out) && !operand.column;
+      if (elements.data != nullptr && overlap(region, out) && !in_its_place) {
         copy_elements(elements, source.type, source.copy);
       }
       for (std::size_t d = 0; fits && d < elements.extents.size(); ++d) {

@@ -245,7 +245,7 @@ Shape domain_of(Operands operands) {
   Shape domain;
   for (const Operand& operand : operands) {
     if (operand.region == nullptr) continue;
-    const Shape extents = extents_of(*operand.region);
+    const Shape extents = extents_of(operand);
     if (extents.size() > domain.size())
       domain.insert(domain.begin(), extents.size() - domain.size(), 1);
     const std::size_t missing = domain.size() - extents.size();

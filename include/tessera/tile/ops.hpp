@@ -34,6 +34,17 @@ struct MapCost {
   double eup = 0;  ///< exp, log, tanh, division and the like
 };
 
+/// A ref's last dimension is followed by one of a single element: `ref[:, None]`. Of a vector, what
+/// broadcasts along rows.
+template <class T>
+struct Column {
+  Ref<T> ref{};
+};
+template <class T>
+Column<T> column(const Ref<T>& ref) {
+  return {ref};
+}
+
 namespace detail {
 
 /// Operands are read, and results written, as 32-bit words: floats as float, integers as
@@ -49,6 +60,7 @@ struct Operand {
   const Region* region = nullptr;  ///< null: `value`
   ElementType word = ElementType::f32;
   std::uint32_t value = 0;
+  bool column = false;  ///< one more dimension, of one element
 };
 
 template <class T>
@@ -63,6 +75,13 @@ template <class T>
 struct OperandOf<Ref<T>> {
   using type = Word<T>;
   static Operand get(const Ref<T>& ref) { return {&ref.region(), element_of<type>::value, 0}; }
+};
+template <class T>
+struct OperandOf<Column<T>> {
+  using type = Word<T>;
+  static Operand get(const Column<T>& column) {
+    return {&column.ref.region(), element_of<type>::value, 0, true};
+  }
 };
 
 /// Elements that a function takes at a time: a loop of constant length, which compilers vectorise
