@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/context.hpp"
 
+#include <cstdlib>
+#include <string>
+#include <utility>
+
 #include "host/context/open_device.hpp"
 #include "host/dispatch/context_state.hpp"
+#include "tessera/tile/chip.hpp"
 
 namespace tessera {
 
@@ -24,6 +29,17 @@ const ContextOptions& checked(const ContextOptions& options) {
   return options;
 }
 
+/// The chip where the text that chooses a device is the name of a TPU; empty where it is not.
+std::string tile_chip_of(const ContextOptions& options) {
+  std::string wanted = options.device;
+  if (wanted.empty() && !options.host_only) {
+    const char* variable = std::getenv("TESSERA_DEVICE");
+    if (variable != nullptr) wanted = variable;
+  }
+  const tile::Chip* chip = tile::known_chip(wanted);
+  return chip != nullptr ? chip->name : std::string();
+}
+
 /// A caller's handles already are the choice, so that the options may not hold another.
 const ContextOptions& checked_for_handles(const ContextOptions& options) {
   if (options.host_only || !options.device.empty()) {
@@ -38,9 +54,11 @@ const ContextOptions& checked_for_handles(const ContextOptions& options) {
 
 Context::Context() : Context(ContextOptions{}) {}
 
-Context::Context(const ContextOptions& options)
-    : state_(std::make_shared<ContextState>(
-          checked(options), options.host_only ? nullptr : context::open_device(options))) {}
+Context::Context(const ContextOptions& options) {
+  std::string chip = tile_chip_of(checked(options));
+  auto device = options.host_only || !chip.empty() ? nullptr : context::open_device(options);
+  state_ = std::make_shared<ContextState>(options, std::move(device), std::move(chip));
+}
 
 Context::Context(cl_context context, cl_device_id device, const ContextOptions& options) {
   checked_for_handles(options);

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 
 #include "host/dispatch/host_workspace.hpp"
 #include "host/dispatch/thread_pool.hpp"
@@ -40,14 +41,20 @@ class DeviceRuntime {
 /// What copies of one Context share.
 class ContextState : public std::enable_shared_from_this<ContextState> {
  public:
-  ContextState(const ContextOptions& options, std::shared_ptr<DeviceRuntime> runtime)
-      : warnings(options.warning_handler), threads(options.threads), device(std::move(runtime)) {}
+  ContextState(const ContextOptions& options, std::shared_ptr<DeviceRuntime> runtime,
+               std::string tile_chip_name = {})
+      : warnings(options.warning_handler),
+        threads(options.threads),
+        device(std::move(runtime)),
+        tile_chip(std::move(tile_chip_name)) {}
 
   dispatch::WarningLog warnings;
   dispatch::ThreadPool threads;
   dispatch::HostWorkspaces workspaces;
   /// nullptr: host only.
   const std::shared_ptr<DeviceRuntime> device;
+  /// The TPU that implementations on the tile machine take for theirs; empty: their default.
+  const std::string tile_chip;
 };
 
 }  // namespace tessera

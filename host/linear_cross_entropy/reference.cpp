@@ -37,8 +37,9 @@ void describe(const Request& request, Dispatch& dispatch) {
   dispatch.device = "host";
   dispatch.schedule = "textbook";
   dispatch.workspace_bytes = workspace_bytes(request);
-  loss::check_reference_workspace(request.execution.workspace_bytes, request.execution.workspace,
-                                  dispatch.workspace_bytes);
+  loss::check_fixed_workspace("reference, which materialises everything in double,",
+                              request.execution.workspace_bytes, request.execution.workspace,
+                              dispatch.workspace_bytes);
   // The textbook has no blocks; any are legal and none is used.
   const auto blocks = request.execution.block_sizes.value_or(BlockSizes::get_default());
   dispatch.block_source =

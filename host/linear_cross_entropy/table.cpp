@@ -13,6 +13,7 @@ const dispatch::Table<Request>& table() {
         "opencl", "this library was built without OpenCL (TESSERA_OPENCL=OFF)"));
 #endif
     result.push_back(eigen_implementation());
+    result.push_back(tile_implementation());
     result.push_back(reference_implementation());
     return result;
   }();

@@ -65,14 +65,14 @@ std::optional<std::string> reference_refusal(const LossRequest& request) {
   return std::nullopt;
 }
 
-void check_reference_workspace(std::optional<std::size_t> workspace_bytes,
-                               const MutableView& workspace, std::int64_t needed) {
+void check_fixed_workspace(const char* who, std::optional<std::size_t> workspace_bytes,
+                           const MutableView& workspace, std::int64_t needed) {
   const auto check = [&](const char* name, std::int64_t bytes) {
     if (bytes >= needed) return;
-    throw Error(ErrorCode::workspace_too_small,
-                std::string(name) + " is " + std::to_string(bytes) +
-                    " bytes, and reference, which materialises everything in double, needs " +
-                    std::to_string(needed) + "; raise it, or use another implementation");
+    throw Error(ErrorCode::workspace_too_small, std::string(name) + " is " + std::to_string(bytes) +
+                                                    " bytes, and " + who + " needs " +
+                                                    std::to_string(needed) +
+                                                    "; raise it, or use another implementation");
   };
   if (workspace_bytes) {
     // Clamped: a bound beyond 2^63 is no bound.

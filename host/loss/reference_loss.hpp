@@ -24,10 +24,10 @@ inline constexpr std::int64_t reference_max_logits = std::int64_t{1} << 26;
 std::optional<std::string> reference_refusal(const LossRequest& request);
 
 /// Throws Error workspace_too_small when the caller's bound, `workspace_bytes` or the size of the
-/// lent `workspace`, is below `needed` bytes. The reference allocates for itself: a lent block is
-/// checked, not used.
-void check_reference_workspace(std::optional<std::size_t> workspace_bytes,
-                               const MutableView& workspace, std::int64_t needed);
+/// lent `workspace`, is below `needed` bytes. For implementations that allocate for themselves: a
+/// lent block is checked, not used. `who`: "reference, which materialises everything in double,".
+void check_fixed_workspace(const char* who, std::optional<std::size_t> workspace_bytes,
+                           const MutableView& workspace, std::int64_t needed);
 
 /// The loss half of a problem, with everything but x, w, bias or logits.
 oracle::Problem reference_problem(const LossRequest& request, dispatch::HostViews& views);

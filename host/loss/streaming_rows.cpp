@@ -186,14 +186,14 @@ void StreamingRows::load_cotangents() {
   }
 }
 
-bool StreamingRows::class_terms() const noexcept {
-  return request_.pass == Pass::forward_partial || request_.options.label_smoothing != 0.0f;
+bool StreamingRows::class_terms(const LossRequest& request) noexcept {
+  return request.pass == Pass::forward_partial || request.options.label_smoothing != 0.0f;
 }
-bool StreamingRows::entropy() const noexcept {
-  return request_.pass == Pass::forward_partial || static_cast<bool>(request_.outputs.entropy);
+bool StreamingRows::entropy(const LossRequest& request) noexcept {
+  return request.pass == Pass::forward_partial || static_cast<bool>(request.outputs.entropy);
 }
-bool StreamingRows::argmax() const noexcept {
-  return request_.pass == Pass::forward_partial || static_cast<bool>(request_.outputs.argmax);
+bool StreamingRows::argmax(const LossRequest& request) noexcept {
+  return request.pass == Pass::forward_partial || static_cast<bool>(request.outputs.argmax);
 }
 
 std::int64_t StreamingRows::offsets_bytes(const LossRequest& request) {

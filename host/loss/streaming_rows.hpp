@@ -54,9 +54,12 @@ class StreamingRows {
   const float* class_weight() const noexcept { return class_weight_; }  ///< [v] or nullptr
 
   // What the request needs of the sums.
-  bool class_terms() const noexcept;
-  bool entropy() const noexcept;
-  bool argmax() const noexcept;
+  static bool class_terms(const LossRequest& request) noexcept;
+  static bool entropy(const LossRequest& request) noexcept;
+  static bool argmax(const LossRequest& request) noexcept;
+  bool class_terms() const noexcept { return class_terms(request_); }
+  bool entropy() const noexcept { return entropy(request_); }
+  bool argmax() const noexcept { return argmax(request_); }
 
   /// Element offsets of the kept rows of a view with the request's leading axes.
   std::int64_t* offsets(const View& view, streaming::Arena& arena) const;

@@ -18,8 +18,9 @@ void describe(const Request& request, Dispatch& dispatch) {
   const std::int64_t copies = request.loss.wants_gradients() ? 4 : 2;
   dispatch.workspace_bytes =
       copies * request.loss.b * request.loss.v * static_cast<std::int64_t>(sizeof(double));
-  loss::check_reference_workspace(request.execution.workspace_bytes, request.execution.workspace,
-                                  dispatch.workspace_bytes);
+  loss::check_fixed_workspace("reference, which materialises everything in double,",
+                              request.execution.workspace_bytes, request.execution.workspace,
+                              dispatch.workspace_bytes);
   // The textbook has no blocks; any are legal and none is used.
   const auto blocks = request.execution.block_sizes.value_or(BlockSizes::get_default());
   dispatch.block_source =

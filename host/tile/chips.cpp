@@ -176,15 +176,20 @@ const std::vector<Chip>& chips() {
   return table;
 }
 
-const Chip& find_chip(std::string_view name) {
-  std::string known;
+const Chip* known_chip(std::string_view name) noexcept {
   for (const Chip& chip : chips()) {
-    if (same_name(name, chip.name)) return chip;
+    if (same_name(name, chip.name)) return &chip;
     for (const std::string& alias : chip.aliases) {
-      if (same_name(name, alias)) return chip;
+      if (same_name(name, alias)) return &chip;
     }
-    known += (known.empty() ? "" : ", ") + chip.name;
   }
+  return nullptr;
+}
+
+const Chip& find_chip(std::string_view name) {
+  if (const Chip* chip = known_chip(name)) return *chip;
+  std::string known;
+  for (const Chip& chip : chips()) known += (known.empty() ? "" : ", ") + chip.name;
   throw TileError(ErrorKind::usage, "chip: '" + std::string(name) + "' is not known; there are " +
                                         known + " and JAX's device kinds of these");
 }

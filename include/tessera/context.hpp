@@ -46,7 +46,8 @@ struct ContextOptions {
   /// Text found in a platform or device name (case-insensitive), or "p:d". Empty: the environment
   /// variable TESSERA_DEVICE, else the first GPU, else accelerator, else CPU. A text that matches
   /// nothing is `Error device_not_found`, which lists what is there; with neither text nor device
-  /// the context is host only.
+  /// the context is host only. The name of a TPU ("TPU v5p", "v6e") makes a context without an
+  /// OpenCL device, in which `tpu_tile` takes that chip for its own.
   std::string device{};
   /// Threads for work on the host, the caller's included; 0: one per hardware thread.
   int threads = 0;

@@ -71,6 +71,8 @@ struct Chip {
 /// v3, v4, v5e, v5p, v6e, v7, in this order.
 TESSERA_API const std::vector<Chip>& chips();
 
+/// The chip of that name, alias or JAX device kind; nullptr where there is none.
+TESSERA_API const Chip* known_chip(std::string_view name) noexcept;
 /// The chip of that name, alias or JAX device kind ("TPU v5 lite", "TPU7x"); letter case does not
 /// matter. Throws TileError (usage) that names the known ones.
 TESSERA_API const Chip& find_chip(std::string_view name);

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <limits>
+
+#include "host/linear_cross_entropy/tile_setup.hpp"
+#include "host/loss/reference_loss.hpp"
+#include "host/loss/rows.hpp"
+#include "host/loss/streaming_rows.hpp"
+
+/// The implementation `tpu_tile`: what the table asks of it.
+namespace tessera::linear_cross_entropy {
+namespace tile_loss {
+namespace {
+
+// What Marin's and Tokamax's kernels are mostly tuned on, and one with two cores.
+constexpr const char* default_chip = "v5p";
+
+/// True when `leading` rows of `columns` elements lie one behind the other.
+bool rows_are_dense(const View& view, std::int64_t columns) {
+  const loss::RowOffsets offsets(view, view.rank() - 1);
+  if (columns > 1 && view.strides().back() != 1) return false;
+  return offsets.rank() == 0 || (offsets.rank() == 1 && offsets.stride(0) == columns) ||
+         (offsets.rank() == 1 && offsets.extent(0) == 1);
+}
+
+/// True when a matrix [h, v] lies as [v, h], row after row.
+bool nearer_to_vh(const View& matrix) { return matrix.strides()[0] < matrix.strides()[1]; }
+
+bool is_dense(const View& matrix, bool as_vh) {
+  const auto outer = as_vh ? 1 : 0;
+  const auto inner = 1 - outer;
+  const auto& extents = matrix.extents();
+  return (extents[inner] <= 1 || matrix.strides()[inner] == 1) &&
+         (extents[outer] <= 1 || matrix.strides()[outer] == extents[inner]);
+}
+
+std::string text_of(const std::vector<tile::Violation>& violations) {
+  std::string text;
+  for (const auto& violation : violations) {
+    text += (text.empty() ? "" : "; ") + violation.message;
+  }
+  return text;
+}
+
+const char* schedule_of(Pass pass) {
+  if (pass == Pass::backward) return "two_stage_backward";
+  // Each logit is formed twice: backward starts from the statistics that forward leaves.
+  return pass == Pass::value_and_grad ? "forward_then_two_stage_backward" : "online_forward";
+}
+
+/// What the machine takes at most: both kernels' arrays, and one kernel's VMEM on every core.
+std::int64_t machine_bytes(const Request& request, const Setup& setup) {
+  const Kernel& k = setup.kernel;
+  const Operands& o = setup.operands;
+  constexpr std::int64_t word = 4;
+  std::int64_t vmem = 0;
+  std::int64_t bytes = 0;
+  if (request.loss.wants_values()) {
+    vmem = tile::vmem_use(*setup.chip, allocations(Pass::forward, k, o)).declared;
+    bytes += 7 * word * k.b;  // labels and statistics
+  }
+  if (request.loss.wants_gradients()) {
+    const auto use = tile::vmem_use(*setup.chip, allocations(Pass::backward, k, o));
+    vmem = std::max(vmem, use.declared);
+    bytes += 5 * word * k.b;  // labels and coefficients
+    if (o.grad_x && !setup.direct_grad_x) bytes += word * splits(*setup.chip, k) * k.b * k.h;
+    if (o.grad_w && !setup.direct_grad_w) bytes += word * k.h * k.padded_v();
+    if (o.grad_bias) bytes += word * std::max<std::int64_t>(k.row_blocks(), 1) * k.v;
+  }
+  return bytes + vmem * (setup.chip->megacore ? setup.chip->cores : 1);
+}
+
+void describe(const Request& request, const Setup& setup, Dispatch& dispatch) {
+  dispatch.implementation = "tpu_tile";
+  dispatch.device = setup.chip->name + " on the tile machine";
+  dispatch.schedule = schedule_of(request.loss.pass);
+  dispatch.workspace_bytes = table_bytes(request) + machine_bytes(request, setup);
+  dispatch.block_source = setup.source;
+  dispatch.block_sizes = to_named(setup.kernel.blocks);
+  const std::int64_t cores = setup.chip->megacore ? setup.chip->cores : 1;
+  dispatch.knobs = {{"cores", cores}, {"scoped_vmem_bytes", setup.chip->scoped_vmem_bytes}};
+  loss::check_fixed_workspace("tpu_tile, whose blocks fix it,", request.execution.workspace_bytes,
+                              request.execution.workspace, dispatch.workspace_bytes);
+}
+
+Setup legal_setup(const ContextState& state, const Request& request) {
+  std::optional<std::string> reason;
+  Setup setup = make_setup(state, request, reason);
+  if (reason) throw Error(ErrorCode::unsupported, request.operation() + ": " + *reason);
+  return setup;
+}
+
+}  // namespace
+
+std::int64_t table_bytes(const Request& request) {
+  return loss::StreamingRows::bytes(request.loss) +
+         3 * loss::StreamingRows::offsets_bytes(request.loss) +
+         loss::dense_f32_bytes(request.bias, request.loss.v) + loss::workspace_slack;
+}
+
+Setup make_setup(const ContextState& state, const Request& request,
+                 std::optional<std::string>& reason) {
+  Setup s;
+  s.chip = &tile::find_chip(state.tile_chip.empty() ? default_chip : state.tile_chip);
+  const auto& g = request.gradients;
+  const bool gradients = request.loss.wants_gradients();
+  Kernel& k = s.kernel;
+  k.b = request.loss.b;
+  k.h = request.h;
+  k.v = request.loss.v;
+  k.w_is_vh = nearer_to_vh(request.w);
+  k.grad_w_is_vh = g.grad_w ? nearer_to_vh(g.grad_w) : k.w_is_vh;
+  k.scale = request.loss.options.logit_scale;
+  k.cap = request.loss.options.logit_soft_cap;
+  Operands& o = s.operands;
+  o.x_type = tile::element_type(request.x.dtype());
+  o.w_type = tile::element_type(request.w.dtype());
+  o.bias = static_cast<bool>(request.bias);
+  o.class_weight = static_cast<bool>(request.loss.class_weight);
+  o.class_terms = loss::StreamingRows::class_terms(request.loss);
+  o.entropy = loss::StreamingRows::entropy(request.loss);
+  o.argmax = loss::StreamingRows::argmax(request.loss);
+  o.smooth = request.loss.options.label_smoothing != 0.0f;
+  o.grad_x = gradients && static_cast<bool>(g.grad_x);
+  o.grad_w = gradients && static_cast<bool>(g.grad_w);
+  o.grad_bias = gradients && static_cast<bool>(g.grad_bias);
+
+  if (k.v > std::numeric_limits<std::int32_t>::max()) {
+    reason = "its columns are counted in 32 bits, V = " + std::to_string(k.v) + "; use eigen";
+    return s;
+  }
+  const auto refuse = [&] {
+    for (const Pass pass : {Pass::forward, Pass::backward}) {
+      if (pass == Pass::forward ? !request.loss.wants_values() : !gradients) continue;
+      const auto violations = check(*s.chip, pass, k, o);
+      if (violations.empty()) continue;
+      reason = text_of(violations);
+      return true;
+    }
+    return false;
+  };
+  if (request.execution.block_sizes) {
+    k.blocks = *request.execution.block_sizes;
+    s.source = BlockSource::caller;
+    if (refuse()) return s;
+  } else if (const auto chosen = choose_blocks(*s.chip, request.loss.pass, k, o)) {
+    k.blocks = chosen->first;
+    s.source = chosen->second;
+  } else {
+    k.blocks = smallest_blocks(*s.chip, k.b);
+    refuse();
+    return s;
+  }
+  s.copies_x = !rows_are_dense(request.x, k.h);
+  s.copies_w = !is_dense(request.w, k.w_is_vh);
+  if (gradients && !g.accumulate && k.h > 0) {
+    s.direct_grad_x = o.grad_x && g.grad_x.dtype() == DType::f32 && rows_are_dense(g.grad_x, k.h) &&
+                      splits(*s.chip, k) == 1;
+    s.direct_grad_w = o.grad_w && g.grad_w.dtype() == DType::f32 &&
+                      is_dense(g.grad_w, k.grad_w_is_vh) && k.padded_v() == k.v;
+  }
+  return s;
+}
+
+}  // namespace tile_loss
+
+dispatch::Implementation<Request> tile_implementation() {
+  using namespace tile_loss;
+  return {"tpu_tile",
+          "the TPU schedule on the tile machine, for the chip that the context names (v5p)", false,
+          [](ContextState& state, const Request& request) {
+            std::optional<std::string> reason;
+            make_setup(state, request, reason);
+            return reason;
+          },
+          [](const std::shared_ptr<ContextState>& state, const Request& request,
+             dispatch::Attempt& attempt) {
+            const Setup setup = legal_setup(*state, request);
+            describe(request, setup, attempt.dispatch);
+            return run(state, request, setup, attempt);
+          },
+          [](ContextState& state, const Request& request) {
+            Plan plan;
+            describe(request, legal_setup(state, request), plan.dispatch);
+            plan.workspace_bytes = plan.minimum_workspace_bytes = plan.dispatch.workspace_bytes;
+            return plan;
+          },
+          [](ContextState& state, const Request& request) {
+            const Setup setup = legal_setup(state, request);
+            return std::pair{setup.kernel.blocks, setup.source};
+          },
+          // value_and_grad forms every logit once in each of its two kernels.
+          [](ContextState&, const Request& request) -> std::int64_t {
+            return request.loss.pass == Pass::value_and_grad ? 2 : 1;
+          }};
+}
+
+}  // namespace tessera::linear_cross_entropy
