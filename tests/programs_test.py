@@ -26,7 +26,9 @@ def implementations(operator="linear_cross_entropy"):
     check(code == 0, f"tessera-info --json: {err}")
     info = json.loads(out)
     names = [row["name"] for row in info["implementations"] if operator in row["operators"]]
-    return [n for n in names if not n.startswith("opencl") or info["device"] is not None]
+    # tpu_tile takes whole blocks of 128 alone (test_tile).
+    return [n for n in names if n != "tpu_tile"
+            and (not n.startswith("opencl") or info["device"] is not None)]
 
 
 class Problem:
@@ -203,6 +205,22 @@ def test_values():
                     check_outputs(name, problem, out, problem.expected(), False)
                     check("loss" in text or case.get("reduction") == "none", f"{name}: {text}")
     test_default_order()
+    test_tile()
+
+
+def test_tile():
+    with Workplace() as place:
+        problem = Problem(place, leading=(128,), h=128, v=301, layout="vh", bias=True)
+        call = problem.arguments + ["--implementation", "tpu_tile", "--device", "TPU v6e"]
+        out = place.path("out")
+        code, _, err = run("tessera-score", *call, "--grad", *problem.gradient_arguments, "--out", out)
+        check(code == 0, f"tpu_tile: exit {code}: {err}")
+        check_outputs("tpu_tile", problem, out, problem.expected(), True)
+        report = check_report("tpu_tile", out, "tpu_tile")
+        check(report["device"].startswith("v6e"), f"tpu_tile: device {report['device']}")
+        code, _, err = run("tessera-score", *call, "--block-sizes", "128,100,128", "--out",
+                           place.path("never"))
+        check(code == 2 and "R7" in err, f"tpu_tile with illegal blocks: exit {code}: {err}")
 
 
 def test_default_order():

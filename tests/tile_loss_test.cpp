@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// The fused loss on the tile machine against the oracle: chips, types, layouts, options, edges.
+#include <gtest/gtest.h>
+
+#include "tests/support/matrix.hpp"
+
+namespace tessera::test {
+namespace {
+namespace lce = linear_cross_entropy;
+
+constexpr Pass passes[] = {Pass::forward, Pass::backward, Pass::value_and_grad,
+                           Pass::forward_partial};
+constexpr DType f32 = DType::f32, bf16_type = DType::bf16;
+
+Context on_chip(const std::string& chip) {
+  return Context({.device = chip, .warning_handler = [](const std::string&) {}});
+}
+
+/// Several blocks in every direction, the last one of the vocabulary ragged, and odd.
+Case base(const std::string& name) {
+  Case c;
+  c.name = "tile_loss_" + name;
+  c.b = 256;
+  c.h = 256;
+  c.v = 301;
+  c.block_sizes = lce::BlockSizes{128, 128, 128};
+  c.bias = true;
+  c.options.logsumexp_weight = 1e-2f;
+  return c;
+}
+
+void expect_right(Context& context, const Case& c, std::initializer_list<Pass> which) {
+  for (const Pass pass : which) {
+    EXPECT_TRUE(run_case(context, "tpu_tile", pass, c)) << c.name << " was refused";
+  }
+}
+void expect_right(Context& context, const Case& c) {
+  expect_right(context, c, {passes[0], passes[1], passes[2], passes[3]});
+}
+
+TEST(TileLoss, EveryChipTypeAndLayout) {
+  for (const std::string chip : {"v3", "v4", "v5e", "v5p", "v6e", "v7"}) {
+    Context context = on_chip(chip);
+    for (const DType x : {f32, bf16_type}) {
+      for (const DType w : {f32, bf16_type}) {
+        if (chip == "v3" && (x != f32 || w != f32)) continue;
+        for (const WLayout layout : {WLayout::hv, WLayout::vh}) {
+          // Chips are judged by one layout each where types are mixed.
+          if (x != w && (layout == WLayout::hv) != (chip == "v5p")) continue;
+          Case c = base(std::string("types_") + to_string(x) + "_" + to_string(w) +
+                        (layout == WLayout::hv ? "_hv" : "_vh"));
+          c.x_type = x;
+          c.w_type = w;
+          c.w_layout = layout;
+          expect_right(context, c, {Pass::forward, Pass::backward});
+        }
+      }
+    }
+  }
+}
+
+TEST(TileLoss, Options) {
+  Context context = on_chip("v5p");
+  const auto check = [&](const std::string& name, auto change) {
+    Case c = base(name);
+    change(c);
+    expect_right(context, c);
+  };
+  check("everything", [](Case& c) {
+    c.class_weight = true;
+    c.weight = Weights::signed_and_zero;
+    c.dlse = Cotangent::given;
+    c.dloss = Cotangent::given;
+    c.labels = Labels::some_ignored;
+    c.options.label_smoothing = 0.2f;
+    c.options.logit_soft_cap = 6.0f;
+    c.options.logit_scale = 0.7f;
+    c.options.reduction = Reduction::none;
+  });
+  check("smoothing", [](Case& c) {
+    c.options.label_smoothing = 0.1f;
+    c.w_layout = WLayout::hv;
+    c.bias = false;
+  });
+  check("scale", [](Case& c) {
+    c.options.logit_scale = -1.5f;
+    c.options.reduction = Reduction::sum;
+    c.label_type = DType::i64;
+  });
+  check("side_types", [](Case& c) {
+    c.side_type = DType::f16;
+    c.class_weight = true;
+    c.weight = Weights::positive;
+    c.grad_x_type = DType::f16;
+    c.grad_w_type = bf16_type;
+    c.grad_bias_type = bf16_type;
+    c.accumulate = true;
+    c.strided_outputs = true;
+  });
+  check("cancelling_weights", [](Case& c) { c.weight = Weights::cancelling; });
+  check("from_lse", [](Case& c) { c.from_lse = true; });
+  check("ignored", [](Case& c) { c.labels = Labels::some_ignored; });
+  check("all_ignored", [](Case& c) { c.labels = Labels::all_ignored; });
+  check("no_outputs", [](Case& c) {
+    c.outputs = 0;
+    c.gradients = grad_bias_bit;
+  });
+  check("argmax_of_equals", [](Case& c) {
+    c.data = Data::equal;
+    c.bias = false;
+  });
+  for (const unsigned gradient : {grad_x_bit, grad_w_bit}) {
+    check("one_gradient_" + std::to_string(gradient), [&](Case& c) { c.gradients = gradient; });
+  }
+}
+
+TEST(TileLoss, HardNumbers) {
+  Context context = on_chip("v5p");
+  const std::pair<const char*, Data> all[] = {{"dominating", Data::dominating},
+                                              {"all_negative", Data::all_negative},
+                                              {"large_offset", Data::large_offset},
+                                              {"large_spread", Data::large_spread},
+                                              {"masked", Data::masked},
+                                              {"masked_label", Data::masked_label},
+                                              {"masked_row", Data::masked_row},
+                                              {"nan_rows", Data::nan_rows},
+                                              {"large_bias", Data::large_bias},
+                                              {"nan_bias", Data::nan_bias},
+                                              {"one_hot_row", Data::one_hot_row}};
+  for (const auto& [name, data] : all) {
+    Case c = base(name);
+    c.data = data;
+    c.options.reduction = Reduction::none;
+    c.labels = Labels::some_ignored;  // a block is filled up with rows of zeros
+    expect_right(context, c);
+    if (data != Data::masked && data != Data::nan_rows) continue;
+    c.name += "_smoothed";
+    c.options.label_smoothing = 0.1f;
+    c.class_weight = true;
+    expect_right(context, c, {Pass::forward, Pass::value_and_grad});
+  }
+}
+
+TEST(TileLoss, Views) {
+  Context context = on_chip("v6e");
+  for (const XLayout layout : {XLayout::padded, XLayout::column, XLayout::shifted,
+                               XLayout::leading3, XLayout::broadcast}) {
+    Case c = base("x_layout_" + std::to_string(static_cast<int>(layout)));
+    c.x_layout = layout;
+    c.x_type = bf16_type;
+    if (layout == XLayout::leading3) c.b = 384;  // three axes take a multiple of six
+    expect_right(context, c, {Pass::value_and_grad});
+  }
+  for (const WLayout layout : {WLayout::hv_padded, WLayout::vh_padded, WLayout::strided}) {
+    Case c = base("w_layout_" + std::to_string(static_cast<int>(layout)));
+    c.w_layout = layout;
+    c.w_type = bf16_type;
+    expect_right(context, c, {Pass::value_and_grad});
+    c.name += "_other_gradient";
+    c.grad_w_layout = layout == WLayout::hv_padded ? WLayout::vh : WLayout::hv;
+    c.grad_w_type = f32;
+    expect_right(context, c, {Pass::backward});
+  }
+}
+
+TEST(TileLoss, Sizes) {
+  struct Size {
+    std::int64_t b, h, v;
+    lce::BlockSizes blocks;
+  };
+  const Size sizes[] = {{0, 128, 5, {128, 128, 128}},      {128, 0, 130, {128, 128, 128}},
+                        {128, 128, 1, {128, 128, 256}},    {128, 128, 128, {128, 128, 128}},
+                        {384, 128, 1000, {384, 128, 256}}, {256, 384, 641, {256, 128, 128}},
+                        {512, 128, 256, {128, 128, 128}},  {1024, 128, 300, {1024, 128, 256}}};
+  for (const std::string chip : {"v5e", "v5p"}) {
+    Context context = on_chip(chip);
+    for (const Size& size : sizes) {
+      for (const WLayout layout : {WLayout::hv, WLayout::vh}) {
+        Case c = base("size_" + std::to_string(size.b) + "x" + std::to_string(size.h) + "x" +
+                      std::to_string(size.v) + (layout == WLayout::hv ? "_hv" : "_vh"));
+        c.b = size.b;
+        c.h = size.h;
+        c.v = size.v;
+        c.block_sizes = size.blocks;
+        c.w_layout = layout;
+        expect_right(context, c, {Pass::forward, Pass::value_and_grad});
+      }
+    }
+  }
+}
+
+TEST(TileLoss, Reports) {
+  Context context = on_chip("TPU v6e");
+  EXPECT_FALSE(context.has_device());
+  Case c = base("report");
+  const Expected& e = expected_of(c);
+  Arguments arguments(context, c, e.problem);
+  lce::ExecutionOptions execution;
+  execution.implementation = "tpu_tile";
+  execution.block_sizes = c.block_sizes;
+  const auto result = lce::value_and_grad(context, arguments.linear(), {}, execution);
+  EXPECT_EQ(result.dispatch.implementation, "tpu_tile");
+  EXPECT_EQ(result.dispatch.device, "v6e on the tile machine");
+  EXPECT_EQ(result.dispatch.schedule, "forward_then_two_stage_backward");
+  EXPECT_EQ(result.dispatch.block_source, BlockSource::caller);
+  EXPECT_EQ(result.dispatch.block_sizes,
+            (std::vector<NamedValue>{
+                {"b_block_size", 128}, {"h_block_size", 128}, {"v_block_size", 128}}));
+  const auto plan =
+      lce::plan(context, Pass::value_and_grad, arguments.linear(), {}, {}, {}, execution);
+  EXPECT_EQ(plan.workspace_bytes, result.dispatch.workspace_bytes);
+  execution.workspace_bytes = static_cast<std::size_t>(plan.workspace_bytes - 1);
+  EXPECT_THROW(lce::value_and_grad(context, arguments.linear(), {}, execution), Error);
+  execution.workspace_bytes.reset();
+  const auto cost =
+      lce::cost_estimate(context, Pass::value_and_grad, arguments.linear(), {}, {}, {}, execution);
+  EXPECT_EQ(cost.flops, 6 * c.b * c.h * c.v);
+  EXPECT_EQ(cost.executed_flops, 8 * c.b * c.h * c.v);
+  // Only by name.
+  for (const auto& info : lce::implementations()) {
+    EXPECT_FALSE(info.name == "tpu_tile" && info.by_default);
+  }
+  EXPECT_EQ(lce::forward(context, arguments.linear(Pass::forward)).dispatch.implementation,
+            "eigen");
+}
+
+}  // namespace
+}  // namespace tessera::test
