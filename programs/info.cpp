@@ -174,7 +174,7 @@ Json peaks_to_json(peaks::Meter& meter) {
 }  // namespace
 
 void add_info_options(CLI::App& app, InfoOptions& o) {
-  app.add_option("--device", o.device, "text in a platform's or device's name, or P:D")
+  app.add_option("--device", o.device, "text in a platform's or device's name, P:D, or a TPU (v6e)")
       ->type_name("TEXT");
   app.add_flag("--json", o.json, "print one JSON object");
   app.add_flag("--peaks", o.peaks,

@@ -123,7 +123,7 @@ void add_score_options(CLI::App& app, ScoreOptions& o) {
   add_list(app, "--implementation", o.implementation,
            "implementations to try, in this order (opencl,eigen)")
       ->group(execution);
-  app.add_option("--device", o.device, "text in a platform's or device's name, or P:D")
+  app.add_option("--device", o.device, "text in a platform's or device's name, P:D, or a TPU (v6e)")
       ->type_name("TEXT")
       ->group(execution);
   app.add_option_function<std::string>(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <type_traits>
 
 #include "host/linear_cross_entropy/tile_steps.hpp"
 
@@ -89,11 +90,7 @@ void run(tile::Machine& machine, const Kernel& k, const BackwardArrays& a,
     if (step == 0) {
       const auto first = static_cast<std::int32_t>(j * v);
       if (i == 0 && local == 0) tile::iota(columns, 1);
-      if (bias) {
-        finish_logits(k, logits, bias_row, valid);
-      } else {
-        finish_logits(k, logits, 0.0f, valid);
-      }
+      finish_logits(k, logits, bias ? &bias_row : nullptr, valid);
       const auto with_slope = [&](const auto& slope) {
         const auto form = [&](const auto& s, const auto& weight) {
           form_dz(logits, max, gain, hit, labels, columns, first, slope, s, weight);

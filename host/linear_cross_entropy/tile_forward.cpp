@@ -50,11 +50,7 @@ void run(tile::Machine& machine, const Kernel& k, const ForwardArrays& a,
     tile::dot(x, w, logits, options);
     if (step + 1 < k.depth_blocks()) return;
 
-    if (bias) {
-      finish_logits(k, logits, bias_row, valid);
-    } else {
-      finish_logits(k, logits, 0.0f, valid);
-    }
+    finish_logits(k, logits, bias ? &bias_row : nullptr, valid);
     // The label's logit, by comparing every column with the label.
     tile::reduce_sum(
         part, 1, {2, 0},

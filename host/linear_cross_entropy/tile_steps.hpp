@@ -3,7 +3,6 @@
 
 #include <limits>
 #include <string>
-#include <type_traits>
 
 #include "host/linear_cross_entropy/tile.hpp"
 
@@ -35,25 +34,8 @@ class Optional {
 };
 
 /// logits = cap * tanh(scale * (logits + bias) / cap), in place; columns from `valid` on, which are
-/// behind the vocabulary, become -Inf. `bias` is a ref, or 0.
-template <class Bias>
-void finish_logits(const Kernel& k, const Ref<float>& logits, const Bias& bias,
-                   std::int64_t valid) {
-  const float scale = k.scale;
-  const float cap = k.cap;
-  if (cap != 0.0f) {
-    const float inverse = 1.0f / cap;
-    tile::map(
-        logits, {4, 1},
-        [=](float z, float b) { return cap * tile::tanh((z + b) * scale * inverse); }, logits,
-        bias);
-  } else if (!std::is_same_v<Bias, float> || scale != 1.0f) {
-    tile::map(
-        logits, {2, 0}, [=](float z, float b) { return (z + b) * scale; }, logits, bias);
-  }
-  if (valid < logits.extent(1)) {
-    tile::fill(logits.at(all, ds(valid, logits.extent(1) - valid)), -infinity);
-  }
-}
+/// behind the vocabulary, become -Inf. `bias` may be null.
+void finish_logits(const Kernel& k, const Ref<float>& logits, const Ref<float>* bias,
+                   std::int64_t valid);
 
 }  // namespace tessera::linear_cross_entropy::tile_loss
