@@ -310,7 +310,9 @@ void dot(const Region& a, const Region& b, const Region& out, const DotOptions& 
       }
     }
   };
-  compute.run(static_cast<std::int64_t>(pieces.size()), 1, std::ref(body));
+  // A product that is not worth cutting is not worth a turn of another core either.
+  const auto count = static_cast<std::int64_t>(pieces.size());
+  compute.run(count, count > 1 ? 1 : 2, std::ref(body));
 }
 
 }  // namespace tessera::tile::detail

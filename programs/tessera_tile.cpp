@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "programs/cli.hpp"
+#include "programs/output_set.hpp"
+#include "programs/tile.hpp"
+
+int main(int argc, char** argv) {
+  using namespace tessera::programs;
+  CLI::App app(
+      "How long a kernel would take on a TPU with these block sizes and why, what a TPU would "
+      "refuse, "
+      "and which block sizes are best; no TPU is needed.",
+      "tessera-tile");
+  TileOptions options;
+  add_tile_options(app, options);
+  return run_program(app, argc, argv, [&] {
+    check_tile_options(options);
+    if (options.sweep) {
+      const Json sweep = sweep_tile(options);
+      fmt::print("{}", options.json ? dump(sweep) : sweep_text(sweep));
+      return;
+    }
+    std::string trace;
+    const Json report = model_tile(options, trace);
+    fmt::print("{}", options.json ? dump(report) : tile_text(report));
+    if (!report.at("refused").empty()) fail_call("the block sizes are refused, see above");
+    if (options.trace.empty()) return;
+    const std::filesystem::path file(options.trace);
+    OutputSet files(file.has_parent_path() ? file.parent_path() : ".");
+    files.add_text(file.filename().string(), trace);
+    files.commit();
+  });
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "programs/tile.hpp"
+
+#include <fmt/format.h>
+
+#include "programs/cli.hpp"
+
+namespace tessera::programs {
+namespace {
+
+tile::MachineOptions machine_options(const TileOptions& o) {
+  tile::MachineOptions options;
+  options.chip = tile::find_chip(o.chip);
+  if (o.vmem_limit_kib) options.chip.scoped_vmem_bytes = *o.vmem_limit_kib * 1024;
+  options.dry_run = o.dry_run;
+  options.trace = !o.trace.empty();
+  return options;
+}
+
+tile::LossRun loss_run(const TileOptions& o) {
+  tile::LossRun run;
+  run.shape = {o.shape[0], o.shape[1], o.shape[2], o.x_type, o.w_type.value_or(o.x_type)};
+  run.pass = o.pass;
+  run.w_is_vh = o.w_is_vh;
+  run.f32_passes = o.f32_passes;
+  if (!o.block_sizes.empty()) {
+    run.blocks = {o.block_sizes[0], o.block_sizes[1], o.block_sizes[2]};
+  }
+  return run;
+}
+
+Json blocks_to_json(const linear_cross_entropy::BlockSizes& blocks) {
+  return {{"b_block_size", blocks.b_block_size},
+          {"h_block_size", blocks.h_block_size},
+          {"v_block_size", blocks.v_block_size}};
+}
+
+Json to_json(const std::vector<tile::Violation>& violations) {
+  Json list = Json::array();
+  for (const auto& violation : violations) {
+    list.push_back({{"rule", violation.rule}, {"reason", violation.message}});
+  }
+  return list;
+}
+
+/// What was asked.
+Json question(const TileOptions& o, const tile::MachineOptions& options) {
+  return {{"kernel", o.kernel},
+          {"pass", o.pass == Pass::forward ? "forward" : "backward"},
+          {"chip", options.chip.name},
+          {"calibrated", options.chip.calibrated},
+          {"shape", o.shape},
+          {"x_dtype", to_string(o.x_type)},
+          {"w_dtype", to_string(o.w_type.value_or(o.x_type))},
+          {"w_layout", o.w_is_vh ? "vh" : "hv"},
+          {"f32_passes", static_cast<int>(o.f32_passes)},
+          {"vmem_limit_bytes", options.chip.scoped_vmem_bytes},
+          {"dry_run", options.dry_run}};
+}
+
+Json to_json(const tile::UnitSeconds& busy) {
+  return {{"mxu", busy.mxu}, {"vpu", busy.vpu},   {"eup", busy.eup}, {"xlu", busy.xlu},
+          {"hbm", busy.hbm}, {"vmem", busy.vmem}, {"ici", busy.ici}};
+}
+
+void add_report(const tile::LossReport& loss, std::int64_t tokens, Json& json) {
+  const tile::Report& report = loss.report;
+  const tile::TimeReport& time = report.time;
+  json["block_sizes"] = blocks_to_json(loss.blocks);
+  json["block_source"] = to_string(loss.source);
+  json["modelled_seconds"] = time.modelled_seconds;
+  json["bound"] = time.bound;
+  json["tokens_per_second"] = static_cast<double>(tokens) / time.modelled_seconds;
+  json["busy_seconds"] = to_json(time.busy);
+  json["waiting_seconds"] = time.waiting_seconds;
+  json["waits_for"] = time.waits_for;
+  json["lower_bound_seconds"] = time.lower_bound_seconds;
+  json["upper_bound_seconds"] = time.upper_bound_seconds;
+  json["mxu_utilisation"] = time.mxu_utilisation;
+  json["padding_waste"] = time.padding_waste;
+  json["flops"] = report.work.flops;
+  json["mxu_flops"] = report.work.mxu_flops;
+  json["vpu_ops"] = report.work.vpu_ops;
+  json["eup_ops"] = report.work.eup_ops;
+  json["xlu_ops"] = report.work.xlu_ops;
+  json["dma_bytes"] = report.bytes_copied;
+  json["dma_copies"] = report.copies;
+  Json buffers = Json::array();
+  for (const auto& buffer : report.buffers) {
+    if (buffer.space != tile::MemorySpace::hbm || buffer.copies == 0) continue;
+    buffers.push_back({{"name", buffer.name},
+                       {"bytes_read", buffer.bytes_read},
+                       {"bytes_written", buffer.bytes_written},
+                       {"copies", buffer.copies}});
+  }
+  json["dma_bytes_by_buffer"] = std::move(buffers);
+  json["vmem_high_water_bytes"] = report.vmem_high_water_bytes;
+  json["vmem_declared_bytes"] = loss.vmem_declared_bytes;
+  json["vmem_with_temporaries_bytes"] = loss.vmem_with_temporaries_bytes;
+  json["smem_high_water_bytes"] = report.smem_high_water_bytes;
+}
+
+}  // namespace
+
+void add_tile_options(CLI::App& app, TileOptions& o) {
+  app.add_option("--chip", o.chip,
+                 "v3, v4, v5e, v5p (the default), v6e or v7, or JAX's name of one")
+      ->type_name("NAME");
+  app.add_option("--kernel", o.kernel, "linear_cross_entropy")->type_name("NAME");
+  add_choice<Pass>(app, "--pass", o.pass,
+                   {{"forward", Pass::forward}, {"backward", Pass::backward}}, "(forward)");
+  add_triple(app, "--shape", o.shape, 'x', "tokens x hidden x vocabulary: 8192x4096x128256",
+             "tokens, hidden, vocabulary")
+      ->type_name("BxHxV")
+      ->required();
+  const std::vector<std::pair<std::string, tile::ElementType>> types = {
+      {"f32", tile::ElementType::f32}, {"bf16", tile::ElementType::bf16}};
+  add_choice(app, "--x-dtype", o.x_type, types, "type of x (f32)");
+  add_choice<std::optional<tile::ElementType>>(
+      app, "--w-dtype", o.w_type,
+      {{"f32", tile::ElementType::f32}, {"bf16", tile::ElementType::bf16}},
+      "type of w (that of x)");
+  add_choice<bool>(app, "--w-layout", o.w_is_vh, {{"hv", false}, {"vh", true}},
+                   "[H, V] (hv) or [V, H]");
+  add_triple(app, "--block-sizes", o.block_sizes, ',', "B,H,V",
+             "block sizes (published ones, or those that move the fewest bytes)")
+      ->type_name("B,H,V");
+  add_choice<tile::F32Passes>(
+      app, "--f32-passes", o.f32_passes,
+      {{"1", tile::F32Passes::one}, {"3", tile::F32Passes::three}, {"6", tile::F32Passes::six}},
+      "bf16 passes of an f32 product: XLA's DEFAULT (1), HIGH, HIGHEST");
+  add_integer(app, "--vmem-limit-kib", o.vmem_limit_kib,
+              "scoped VMEM limit (what people set by hand for the chip)");
+  app.add_flag("--dry-run", o.dry_run, "the schedule, its checks and its time, without arithmetic");
+  app.add_option("--trace", o.trace, "write the timeline here, for Perfetto")->type_name("FILE");
+  app.add_flag("--sweep", o.sweep,
+               "rank block sizes by modelled time, and say why others are illegal");
+  app.add_flag("--json", o.json, "print one JSON object");
+}
+
+void check_tile_options(const TileOptions& o) {
+  if (o.kernel != "linear_cross_entropy") {
+    fail_call(fmt::format("--kernel '{}' is not one of linear_cross_entropy", o.kernel));
+  }
+  for (const auto extent : o.shape) {
+    if (extent < 1) fail_call(fmt::format("--shape: {} is less than 1", extent));
+  }
+  for (const auto size : o.block_sizes) {
+    if (size < 1) fail_call(fmt::format("--block-sizes: {} is less than 1", size));
+  }
+  if (o.vmem_limit_kib && *o.vmem_limit_kib < 1) {
+    fail_call(fmt::format("--vmem-limit-kib {} is less than 1", *o.vmem_limit_kib));
+  }
+  if (o.sweep && (!o.trace.empty() || !o.block_sizes.empty())) {
+    fail_call("--sweep tries all block sizes; --trace and --block-sizes are for one run");
+  }
+}
+
+Json model_tile(const TileOptions& o, std::string& trace) {
+  const auto options = machine_options(o);
+  const auto run = loss_run(o);
+  Json json = question(o, options);
+  if (run.blocks) {
+    if (const auto refused = tile::check_loss(options.chip, run); !refused.empty()) {
+      json["block_sizes"] = blocks_to_json(*run.blocks);
+      json["modelled_seconds"] = nullptr;
+      json["refused"] = to_json(refused);
+      return json;
+    }
+  }
+  tile::LossReport loss = tile::model_loss(options, run);
+  add_report(loss, run.shape.b, json);
+  json["refused"] = Json::array();
+  trace = std::move(loss.trace);
+  return json;
+}
+
+Json sweep_tile(const TileOptions& o) {
+  const auto options = machine_options(o);
+  Json json = question(o, options);
+  Json list = Json::array();
+  for (const auto& candidate : tile::sweep_loss(options, loss_run(o))) {
+    Json row = {{"block_sizes", blocks_to_json(candidate.blocks)}};
+    if (candidate.refused.empty()) {
+      row["modelled_seconds"] = candidate.modelled_seconds;
+      row["bound"] = candidate.bound;
+      row["mxu_utilisation"] = candidate.mxu_utilisation;
+      row["dma_bytes"] = candidate.dma_bytes;
+      row["vmem_declared_bytes"] = candidate.vmem_declared_bytes;
+      row["extrapolated"] = candidate.extrapolated;
+    }
+    row["vmem_with_temporaries_bytes"] = candidate.vmem_with_temporaries_bytes;
+    row["refused"] = to_json(candidate.refused);
+    list.push_back(std::move(row));
+  }
+  json["candidates"] = std::move(list);
+  return json;
+}
+
+}  // namespace tessera::programs
