@@ -175,7 +175,7 @@ TEST(TileLossKernels, DryRunsCountWhatRunsDo) {
       std::vector<tile::Report> reports;
       for (const bool dry : {false, true}) {
         tile::Machine machine({.chip = tile::find_chip(chip), .dry_run = dry});
-        run_on_empty(machine, pass, k, o);
+        run_alone(machine, pass, k, o);
         reports.push_back(machine.report());
         const auto declared = tile::vmem_use(tile::find_chip(chip), allocations(pass, k, o));
         EXPECT_EQ(machine.report().vmem_high_water_bytes, declared.declared);
@@ -201,7 +201,7 @@ TEST(TileLossKernels, ModelledTimesArePublishedOnes) {
     k.blocks = {1024, pass == Pass::forward ? 1024 : 512, 2048};
     k.product = {};
     tile::Machine machine({.chip = tile::find_chip("v7"), .dry_run = true});
-    run_on_empty(machine, pass, k, {.w_type = tile::ElementType::bf16});
+    run_alone(machine, pass, k, {.w_type = tile::ElementType::bf16});
     // The model's own worst row is 2.4 % off, with schedules that are not ours.
     EXPECT_NEAR(machine.report().time.modelled_seconds / seconds, 1.0, 0.03) << to_string(pass);
   }
@@ -212,12 +212,12 @@ TEST(TileLossKernels, BytesOfALargeDryRun) {
   const Kernel k{.b = 8192, .h = 4096, .v = 128256, .blocks = {1024, 512, 2048}};
   const Operands o{.x_type = tile::ElementType::bf16, .w_type = tile::ElementType::bf16};
   tile::Machine machine({.chip = tile::find_chip("v5e"), .dry_run = true});
-  run_on_empty(machine, Pass::forward, k, o);
+  run_alone(machine, Pass::forward, k, o);
   // A tile of x for each of 63 blocks of columns, of w for each of 8 blocks of rows.
   EXPECT_EQ(machine.report().buffer("x").bytes_read, std::int64_t{2} * 8192 * 4096 * 63);
   EXPECT_EQ(machine.report().buffer("w").bytes_read, std::int64_t{2} * 4096 * 128256 * 8);
   machine = tile::Machine({.chip = tile::find_chip("v5e"), .dry_run = true});
-  run_on_empty(machine, Pass::backward, k, o);
+  run_alone(machine, Pass::backward, k, o);
   EXPECT_EQ(machine.report().buffer("x").bytes_read, std::int64_t{4} * 8192 * 4096 * 63);
   EXPECT_EQ(machine.report().buffer("grad_x").bytes_written, std::int64_t{4} * 8192 * 4096 * 63);
   EXPECT_EQ(machine.report().buffer("grad_x").bytes_read, std::int64_t{4} * 8192 * 4096 * 62);

@@ -85,10 +85,9 @@ struct Operands {
   bool smooth = false, grad_x = true, grad_w = true, grad_bias = false;  ///< backward
 };
 
-/// Runs the kernel of `pass` (forward or backward) on arrays of the machine's own, uninitialised:
-/// for dry runs, which have no data.
-void run_on_empty(tile::Machine& machine, Pass pass, const Kernel& kernel,
-                  const Operands& operands);
+/// Runs the kernel of `pass` (forward or backward) on arrays of the machine's own, with random
+/// operands, in a dry run without data.
+void run_alone(tile::Machine& machine, Pass pass, const Kernel& kernel, const Operands& operands);
 
 /// What the kernel of `pass` holds in VMEM, window by window.
 std::vector<tile::Allocation> allocations(Pass pass, const Kernel& kernel,

@@ -57,7 +57,7 @@ Report dry_report(MachineOptions options, const LossRun& run, const loss::Kernel
   options.detect_races = false;
   options.trace = false;
   Machine machine(options);
-  loss::run_on_empty(machine, run.pass, kernel, operands_of(run));
+  loss::run_alone(machine, run.pass, kernel, operands_of(run));
   return machine.report();
 }
 
@@ -126,7 +126,7 @@ LossReport model_loss(const MachineOptions& options, const LossRun& run) {
   result.vmem_with_temporaries_bytes =
       loss_vmem_with_temporaries(kernel.blocks, run.pass, run.shape.x_type, run.shape.w_type);
   Machine machine(options);
-  loss::run_on_empty(machine, run.pass, kernel, operands);
+  loss::run_alone(machine, run.pass, kernel, operands);
   result.report = machine.report();
   if (options.trace) result.trace = perfetto_json(machine);
   return result;
