@@ -253,16 +253,6 @@ TEST(TileTime, RemoteCopiesTakeMemoryThenALinkAndItsHops) {
   EXPECT_DOUBLE_EQ(two(2), 10.5);
 }
 
-TEST(TileTime, V5eRoutesLeadToPowersOfTwo) {
-  Rates rates = simple_rates();
-  rates.power_of_two_routes = true;
-  EXPECT_DOUBLE_EQ(replay(rates, remote(copy_out(1000, 0), 8, 2), buffers).time.seconds, 10);
-  EXPECT_DOUBLE_EQ(replay(rates, remote(copy_out(1000, 0), 8, 3), buffers).time.seconds, 20);
-  EXPECT_DOUBLE_EQ(replay(rates, remote(copy_out(1000, 0), 8, 7), buffers).time.seconds, 10);
-  EXPECT_TRUE(rates_of(find_chip("v5e"), {}).power_of_two_routes);
-  EXPECT_FALSE(rates_of(find_chip("v5p"), {}).power_of_two_routes);
-}
-
 TEST(TileTime, PriorityOvertakesWhatWaits) {
   // It does not overtake what is being served.
   const auto then_works = [](int priority) {

@@ -130,6 +130,9 @@ Elements elements_of(const Region& region) {
 }
 
 Region slice_of(const Region& region, std::span<const Index> indices) {
+  if (region.buffer == nullptr) {
+    throw TileError(ErrorKind::usage, "a ref that names nothing cannot be sliced");
+  }
   Region result = region;
   const Buffer& buffer = *region.buffer;
   std::size_t next = 0;

@@ -73,6 +73,7 @@ Chip v5e() {
   c.scoped_vmem_compiler_bytes = 16 * mib;    // seen in pytorch/xla issues 6611 and 9524
   c.scoped_vmem_raised_bytes = 50'000 * kib;  // Marin, xla_tpu_scoped_vmem_limit_kib
   c.labels_in_tiles_of_1024 = true;           // Marin names v5*
+  c.power_of_two_routes = true;               // JAX, docs/pallas/tpu/distributed.md, "Routing"
   return c;
 }
 

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "host/tile/state.hpp"
 #include "host/tile/text.hpp"
+#include "host/tile/time.hpp"
 
 namespace tessera::tile {
 namespace detail {
@@ -54,6 +56,20 @@ void check_copy(const CoreState& core, const Transfer& transfer) {
     for (auto& violation : violations) violation.message += " (" + where() + ")";
     require(violations);
   }
+}
+
+/// JAX's documents (pallas/tpu/distributed.md): a device sends to any other of its pod, but on v5e
+/// only to offsets that are powers of two.
+void check_route(const CoreState& core, const Transfer& transfer, int target) {
+  const auto& options = core.machine->options;
+  const auto distance = static_cast<unsigned>(hops(core.device, target, options.devices));
+  if (!options.chip.power_of_two_routes || distance == 0 || std::has_single_bit(distance)) return;
+  throw TileError(ErrorKind::usage,
+                  fmt::format("{}: device {} is {} devices away from device {} in a ring of {}, "
+                              "where {} routes copies to offsets that are powers of two only; send "
+                              "through a device between them",
+                              located(core, title(transfer)), target, distance, core.device,
+                              options.devices, options.chip.name));
 }
 
 }  // namespace
@@ -152,6 +168,8 @@ void move_data(const std::shared_ptr<Transfer>& transfer) {
 Copy make_copy(const Region& from, const Region& to, const DmaSemaphore& semaphore,
                const CopyOptions& options) {
   CoreState& core = current_core("a copy");
+  core.own(from);
+  core.own(to);
   auto transfer = make_transfer(from, to, options);
   require_kind(core, semaphore, SemaphoreKind::dma, [&] { return title(*transfer); });
   check_copy(core, *transfer);
@@ -163,12 +181,15 @@ Copy make_remote_copy(const Region& from, const Region& to, const DmaSemaphore& 
                       const DmaSemaphore& receive, const Target& target,
                       const CopyOptions& options) {
   CoreState& core = current_core("a copy");
+  core.own(from);
+  core.own(to);
   auto transfer = make_transfer(from, to, options);
   require_kind(core, send, SemaphoreKind::dma, [&] { return title(*transfer); });
   require_kind(core, receive, SemaphoreKind::dma, [&] { return title(*transfer); });
   check_copy(core, *transfer);
   transfer->send = send.state();
   const std::size_t agent = agent_of(core, target);
+  check_route(core, *transfer, target.device);
   transfer->receive = sibling(*receive.state(), core, agent);
   transfer->own_receive = receive.state();
   if (to.buffer->siblings == nullptr) {
@@ -183,6 +204,7 @@ Copy make_remote_copy(const Region& from, const Region& to, const DmaSemaphore& 
 Copy make_indexed_copy(const Region& from, const Region& to, const Region& indices, Indexed side,
                        const DmaSemaphore& semaphore, const CopyOptions& options) {
   CoreState& core = current_core("a gather or scatter");
+  for (const Region* region : {&from, &to, &indices}) core.own(*region);
   const Region& rows = side == Indexed::from ? from : to;
   auto transfer = make_transfer(side == Indexed::from ? to : from, to, options);
   transfer->from = from;

@@ -70,6 +70,22 @@ void CoreState::hold(const Buffer& buffer) {
   mark = std::max(mark, bytes);
 }
 
+Buffer& CoreState::own(const Region& region) const {
+  if (region.buffer == nullptr) {
+    throw TileError(ErrorKind::usage, located(*this, "a ref that names nothing"));
+  }
+  Buffer& buffer = *region.buffer;
+  const bool on_chip = buffer.agent >= 0;
+  if (buffer.machine == machine && (on_chip ? buffer.agent == agent : buffer.device == device)) {
+    return buffer;
+  }
+  throw TileError(
+      ErrorKind::usage,
+      fmt::format("{} is {}; only remote copies reach it", located(*this, "'" + buffer.name + "'"),
+                  on_chip ? "another core's scratch" : "in another device's HBM"),
+      {}, buffer.name);
+}
+
 void CoreState::refuse_memory(const Buffer& buffer) const {
   const bool vmem = buffer.space == MemorySpace::vmem;
   VmemUse use;

@@ -22,6 +22,7 @@ std::unique_ptr<Buffer> make_scratch(const CoreState& core, MemorySpace space, E
       space == MemorySpace::smem
           ? std::accumulate(extents.begin(), extents.end(), word, std::multiplies<std::int64_t>())
           : padded_bytes(core.machine->options.chip, extents, type, core.tiling());
+  buffer->agent = core.agent;
   give_memory(*buffer);
   return buffer;
 }

@@ -43,8 +43,8 @@ void record_access(Buffer& buffer, const std::vector<Slice>& where, bool writes,
 }
 
 Elements access(const Region& region, AccessKind kind) {
-  Buffer& buffer = *region.buffer;
   CoreState& core = current_core("an access");
+  Buffer& buffer = core.own(region);
   if (buffer.space != MemorySpace::vmem && buffer.space != MemorySpace::smem) {
     throw TileError(ErrorKind::space,
                     fmt::format("{} is in {}, which only copies reach: copy it into VMEM or SMEM",

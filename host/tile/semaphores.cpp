@@ -11,6 +11,11 @@ namespace detail {
 
 void require_kind(const CoreState& core, const Semaphore& semaphore, SemaphoreKind kind,
                   const std::function<std::string()>& what) {
+  if (semaphore.state() != nullptr && semaphore.state()->agent != core.agent) {
+    throw TileError(ErrorKind::usage,
+                    fmt::format("{}: {} with '{}' of another core; signal it as a Target",
+                                core.place->text(), what(), semaphore.state()->name));
+  }
   if (semaphore.state() != nullptr && semaphore.state()->kind == kind) return;
   throw TileError(ErrorKind::usage,
                   fmt::format("{}: {} takes a {} semaphore", core.place->text(), what(),
@@ -139,6 +144,12 @@ void semaphore_wait(const Semaphore& semaphore, std::int64_t amount) {
   detail::take(*semaphore.state(), amount);
 }
 
-std::int64_t semaphore_read(const Semaphore& semaphore) { return semaphore.state()->count; }
+std::int64_t semaphore_read(const Semaphore& semaphore) {
+  const detail::CoreState& core = detail::current_core("semaphore_read");
+  if (semaphore.state() == nullptr) {
+    throw TileError(ErrorKind::usage, core.place->text() + ": semaphore_read of no semaphore");
+  }
+  return semaphore.state()->count;
+}
 
 }  // namespace tessera::tile

@@ -29,6 +29,7 @@ struct Buffer {
   Shape shape{};
   Shape strides{};  ///< in elements
   int device = 0;
+  int agent = -1;             ///< whose on-chip memory it is
   std::byte* data = nullptr;  ///< null where a dry run has no values
   std::unique_ptr<std::byte[]> owned{};
   bool writable = true;
@@ -130,6 +131,9 @@ struct CoreState {
   Stamp now() const;
   /// Throws TileError (vmem, smem) with all that is held when `buffer` is more than there is.
   void hold(const Buffer& buffer);
+  /// The buffer of a region. Throws TileError (usage) for a ref of nothing, of another device's HBM
+  /// or of another core's memory: a body can keep one that a core before it was given.
+  Buffer& own(const Region& region) const;
   void release(const Buffer& buffer);
   [[noreturn]] void refuse_memory(const Buffer& buffer) const;
 };

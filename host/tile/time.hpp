@@ -31,15 +31,11 @@ struct Rates {
   double step_overhead = 0;
   double launch_overhead = 0;
   bool shared_hbm = false;           ///< a device's cores have one channel (Megacore)
-  bool power_of_two_routes = false;  ///< see legs
 };
 Rates rates_of(const Chip& chip, const TimeParameters& parameters);
 
 /// Ring distance between two of `devices`.
 int hops(int from, int to, int devices);
-/// Over how many routes a copy goes one after the other: 1, but on v5e, where routes lead only to
-/// ring offsets that are powers of two, as many as it takes.
-int legs(const Rates& rates, int from, int to, int devices);
 
 /// Something that lasts, for the timeline.
 struct Span {

@@ -109,7 +109,6 @@ Rates rates_of(const Chip& chip, const TimeParameters& parameters) {
   rates.launch_overhead =
       not_negative(parameters.launch_overhead_seconds, "launch_overhead_seconds");
   rates.shared_hbm = chip.megacore;
-  rates.power_of_two_routes = chip.name == "v5e";
   return rates;
 }
 

@@ -2,7 +2,6 @@
 #include "host/tile/traffic.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
 
 namespace tessera::tile {
@@ -10,11 +9,6 @@ namespace tessera::tile {
 int hops(int from, int to, int devices) {
   const int apart = std::abs(to - from);
   return std::min(apart, devices - apart);
-}
-
-int legs(const Rates& rates, int from, int to, int devices) {
-  if (!rates.power_of_two_routes) return 1;
-  return std::max(1, std::popcount(static_cast<unsigned>(hops(from, to, devices))));
 }
 
 Traffic::Traffic(const Rates& rates, std::span<const CoreLog> logs, int devices, std::size_t copies,
@@ -87,7 +81,7 @@ double Traffic::service_seconds(const Flight& copy) const {
   const CopyEvent& event = *copy.event;
   const auto bytes = static_cast<double>(event.bytes);
   const int from = copy.core->device;
-  if (copy.on_link) return bytes * legs(rates_, from, event.to_device, devices_) / rates_.ici;
+  if (copy.on_link) return bytes / rates_.ici;
   const bool reads = event.from_space == MemorySpace::hbm;
   const bool writes = event.to_space == MemorySpace::hbm && event.to_device == from;
   if (!reads && !writes) return bytes / rates_.vmem;

@@ -39,6 +39,7 @@ Window::Window(CoreState& core, Scope& scope, const Walk& walk, const BlockSpec&
   }
   require(violations);
   direct_ = block.space == MemorySpace::hbm || block.space == MemorySpace::any;
+  whole_ = issuer == Issuer::call || !block.dims;
   if (direct_) return;
   trivial_ = is_trivial_window(shape_, block, issuer);
   const std::size_t count = trivial_ ? 1 : static_cast<std::size_t>(block.buffer_count);
@@ -194,7 +195,7 @@ void Window::wait_in(std::int64_t step) {
 
 const Region& Window::view(std::int64_t step) {
   if (direct_) {
-    if (array_.buffer->space == MemorySpace::hbm) {
+    if (whole_ && array_.buffer->space == MemorySpace::hbm) {
       if (spec_.index && map(step) != BlockIndex::zeros(dims_.size())) {
         refuse(ErrorKind::block_rule, "R4", "an index map of an array that stays in HBM moves");
       }

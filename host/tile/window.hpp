@@ -73,6 +73,7 @@ class Window {
   Shape shape_;  ///< of the ref that is cut into blocks
   BlockDims dims_;
   bool direct_ = false;   ///< used where it is, without copies
+  bool whole_ = true;     ///< an array in HBM is passed whole, not block by block
   bool trivial_ = false;  ///< the whole array: one copy
   std::vector<Region> slots_;
   std::vector<SemaphoreState*> semaphores_;

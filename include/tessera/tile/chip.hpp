@@ -60,6 +60,8 @@ struct Chip {
   /// XLA lays 32-bit vectors out in tiles of 1024 from 1024 elements on, so that a kernel's blocks
   /// of labels must be multiples of 1024 (R9).
   bool labels_in_tiles_of_1024 = false;
+  /// Copies to another device reach only those whose distance in the ring is a power of two.
+  bool power_of_two_routes = false;
   /// The time model was fitted to measurements of this chip.
   bool calibrated = false;
 

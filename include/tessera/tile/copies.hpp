@@ -138,6 +138,7 @@ TESSERA_API void semaphore_signal(const Semaphore& semaphore, std::int64_t amoun
                                   std::optional<Target> target = {});
 /// Until it holds at least `amount`, which is taken from it.
 TESSERA_API void semaphore_wait(const Semaphore& semaphore, std::int64_t amount = 1);
+/// What it holds now, without waiting: a count of signals, or the bytes of copies that have moved.
 TESSERA_API std::int64_t semaphore_read(const Semaphore& semaphore);
 /// Until every core of every device of the kernel has come here.
 TESSERA_API void barrier();

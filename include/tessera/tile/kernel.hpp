@@ -48,6 +48,15 @@ struct DmaSem {
 struct RegularSem {
   std::string name = "semaphore";
 };
+/// Several, of which the body gets a std::array: `DmaSems<2>{"slots"}`.
+template <std::size_t count>
+struct DmaSems {
+  std::string name = "dma semaphores";
+};
+template <std::size_t count>
+struct RegularSems {
+  std::string name = "semaphores";
+};
 
 /// Of the running core: its index in the mesh, how many there are, and the same of devices.
 TESSERA_API int core_index();
@@ -149,6 +158,40 @@ struct ScratchTraits<DmaSem> : SemaphoreTraits<DmaSem, DmaSemaphore, SemaphoreKi
 template <>
 struct ScratchTraits<RegularSem> : SemaphoreTraits<RegularSem, Semaphore, SemaphoreKind::regular> {
 };
+
+template <std::size_t count, class Handle, SemaphoreKind kind>
+struct SemaphoresTraits {
+  using Handles = std::array<Handle, count>;
+  template <class Spec>
+  static int add(Launch& launch, const Spec& spec) {
+    int last = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      last = launch.add_semaphore(kind, spec.name + " " + std::to_string(i));
+    }
+    return last;
+  }
+  /// `last`: scratch is numbered in the order in which it is added.
+  static Handles get(const Launch& launch, int agent, int last) {
+    Handles handles;
+    for (std::size_t i = 0; i < count; ++i) {
+      handles[i] = Handle(launch.semaphore(agent, last - static_cast<int>(count - 1 - i)));
+    }
+    return handles;
+  }
+  template <class Spec>
+  static Handles make(Scope& scope, const Spec& spec) {
+    Handles handles;
+    for (std::size_t i = 0; i < count; ++i) {
+      handles[i] = Handle(scope.semaphore(kind, spec.name + " " + std::to_string(i)));
+    }
+    return handles;
+  }
+};
+template <std::size_t count>
+struct ScratchTraits<DmaSems<count>> : SemaphoresTraits<count, DmaSemaphore, SemaphoreKind::dma> {};
+template <std::size_t count>
+struct ScratchTraits<RegularSems<count>>
+    : SemaphoresTraits<count, Semaphore, SemaphoreKind::regular> {};
 
 template <class T>
 Ref<T> argument_of(const Launch& launch, const Array<T>& array, int agent) {

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// What docs/tile_features.md lists and no other test of the tile machine shows.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+
+#include "tests/support/tile_add_one.hpp"
+
+namespace tessera::tile {
+namespace {
+
+using test::AddOne;
+using test::by_row_and_column;
+using test::expect_error;
+using test::for_each_order;
+
+TEST(TileFeatures, V5eRoutesCopiesToPowersOfTwo) {
+  // Device 0 of eight sends; 8 - 5 = 3 the other way round.
+  const auto send = [](const char* chip, int target) {
+    Machine machine({.chip = find_chip(chip), .devices = 8});
+    kernel(
+        machine, "send", tensorcore_mesh(machine, 1),
+        [&](auto tile, auto sent, auto received) {
+          const auto copy = [&] {
+            return make_async_remote_copy(tile, tile, sent, received, Target{target, 0});
+          };
+          if (device_index() == 0) {
+            auto leaving = copy();
+            leaving.start();
+            leaving.wait_send();
+          } else if (device_index() == target) {
+            auto coming = make_async_remote_copy(tile, tile, sent, received, Target{target, 0});
+            coming.wait_recv();
+          }
+        },
+        Vmem<float>{{8, 128}, "tile"}, DmaSem{"sent"}, DmaSem{"received"})();
+  };
+  for (const int target : {1, 2, 4, 6, 7}) send("v5e", target);
+  expect_error(ErrorKind::usage, {"'tile'", "3 devices away", "v5e", "powers of two", "device 0"},
+               [&] { send("v5e", 3); });
+  expect_error(ErrorKind::usage, {"device 5 is 3 devices away"}, [&] { send("v5e", 5); });
+  send("v5p", 3);
+}
+
+/// Who does what when, of 2 devices with 2 cores that copy some tiles.
+std::vector<std::string> sequence(std::uint64_t seed) {
+  std::vector<std::string> events;
+  Machine machine({.chip = find_chip("v5p"),
+                   .devices = 2,
+                   .seed = seed,
+                   .recorder = [&](const ScheduleEvent& event) {
+                     events.push_back(std::to_string(event.device) + std::to_string(event.core) +
+                                      " " + event.from + ">" + event.to + event.semaphore);
+                   }});
+  std::vector<Array<float>> x;
+  for (int device = 0; device < 2; ++device)
+    x.push_back(machine.empty<float>("x", {64, 128}, device));
+  kernel(
+      machine, "read", tensorcore_mesh(machine),
+      [](auto from, auto tile) {
+        for (int i = 0; i < 4; ++i) sync_copy(from.at(ds(32 * core_index() + 8 * i, 8)), tile);
+        barrier();
+      },
+      Vmem<float>{{8, 128}, "tile"})(x);
+  return events;
+}
+
+TEST(TileFeatures, SeedsReplay) {
+  std::set<std::vector<std::string>> orders;
+  for (std::uint64_t seed = 0; seed < 5; ++seed) {
+    const auto events = sequence(seed);
+    EXPECT_EQ(events, sequence(seed)) << seed;
+    EXPECT_EQ(events.size(), 4u * 4 * 2) << "a copy and a wait each";
+    orders.insert(events);
+  }
+  EXPECT_EQ(orders.size(), 5u) << "other seeds, other orders";
+}
+
+TEST(TileFeatures, TheRecorderSeesEveryGridPoint) {
+  std::vector<Shape> points;
+  AddOne problem{16, 256};
+  Machine machine({.recorder = [&](const ScheduleEvent& event) {
+    if (event.kind == ScheduleEvent::Kind::step) points.push_back(event.grid_point);
+  }});
+  const auto block = BlockSpec::blocks({8, 128}, by_row_and_column);
+  call(machine, "add_one", {.grid = {2, 2}, .in = {block}, .out = {block}}, AddOne::body)(
+      problem.in(machine), problem.result(machine));
+  EXPECT_EQ(points, (std::vector<Shape>{{0, 0}, {0, 1}, {1, 0}, {1, 1}}));
+}
+
+TEST(TileFeatures, DeadlocksAreReportedAtOnce) {
+  Machine machine({.chip = find_chip("v5p"), .devices = 4});
+  const auto begin = std::chrono::steady_clock::now();
+  expect_error(ErrorKind::deadlock,
+               {"device 0, core 0", "device 1, core 1", "device 3, core 1", "'never'", "3"}, [&] {
+                 kernel(
+                     machine, "stuck", tensorcore_mesh(machine),
+                     [](auto never) { semaphore_wait(never, 3); }, RegularSem{"never"})();
+               });
+  // Within a second is what is asked for; a busy machine may be slow.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+}
+
+TEST(TileFeatures, SemaphoresAreRead) {
+  for_each_order([](const MachineOptions& options) {
+    Machine machine(options);
+    AddOne problem{8, 128};
+    kernel(
+        machine, "count", tensorcore_mesh(machine, 1),
+        [&](auto x, auto tile, auto arrived, auto signals) {
+          EXPECT_EQ(semaphore_read(signals), 0);
+          semaphore_signal(signals, 3);
+          EXPECT_EQ(semaphore_read(signals), 3);
+          semaphore_wait(signals, 2);
+          EXPECT_EQ(semaphore_read(signals), 1);
+          semaphore_wait(signals);
+          auto copy = async_copy(x, tile, arrived);
+          // An eager copy has moved already.
+          EXPECT_EQ(semaphore_read(arrived), options.dma == DmaMode::eager ? 8 * 128 * 4 : 0);
+          copy.wait();
+          EXPECT_EQ(semaphore_read(arrived), 0);
+          expect_error(ErrorKind::usage, {"no semaphore"}, [] { semaphore_read(Semaphore()); });
+        },
+        Vmem<float>{{8, 128}, "tile"}, DmaSem{"arrived"},
+        RegularSem{"signals"})(problem.in(machine));
+  });
+}
+
+TEST(TileFeatures, ScopesNest) {
+  Machine machine;
+  AddOne problem{16, 128};
+  kernel(machine, "scopes", tensorcore_mesh(machine, 1), [](auto x, auto out) {
+    for (int i = 0; i < 2; ++i) {
+      run_scoped(
+          [&](auto outer, auto arrived) {
+            async_copy(x.at(ds(8 * i, 8)), outer, arrived).wait();
+            run_scoped(
+                [&](auto inner) {
+                  AddOne::body(outer, inner);
+                  sync_copy(inner, out.at(ds(8 * i, 8)));
+                },
+                Vmem<float>{{8, 128}, "inner"});
+          },
+          Vmem<float>{{8, 128}, "outer"}, DmaSem{"arrived"});
+    }
+  })(problem.in(machine), problem.result(machine));
+  problem.check();
+  EXPECT_EQ(machine.report().vmem_high_water_bytes, 2 * 8 * 128 * 4) << "both, once at a time";
+  expect_error(ErrorKind::semaphore, {"'inner'"}, [&] {
+    kernel(machine, "leaves", tensorcore_mesh(machine, 1), [] {
+      run_scoped(
+          [](auto) {
+            run_scoped([](auto signals) { semaphore_signal(signals); }, RegularSem{"inner"});
+          },
+          RegularSem{"outer"});
+    })();
+  });
+}
+
+TEST(TileFeatures, ArraysOfSemaphores) {
+  for_each_order([](const MachineOptions& options) {
+    Machine machine(options);
+    AddOne problem{32, 128};
+    kernel(
+        machine, "two_slots", tensorcore_mesh(machine, 1),
+        [](auto x, auto out, auto slots, auto arrived) {
+          const auto fetch = [&](int i) {
+            const auto slot = static_cast<std::size_t>(i % 2);
+            return make_async_copy(x.at(ds(8 * i, 8)), slots.at(slot), arrived[slot]);
+          };
+          fetch(0).start();
+          run_scoped(
+              [&](auto tile, auto left) {
+                for (int i = 0; i < 4; ++i) {
+                  if (i < 3) fetch(i + 1).start();
+                  fetch(i).wait();
+                  AddOne::body(slots.at(i % 2), tile);
+                  async_copy(tile, out.at(ds(8 * i, 8)), left[0]).wait();
+                }
+              },
+              Vmem<float>{{8, 128}, "tile"}, DmaSems<1>{"left"});
+        },
+        Vmem<float>{{2, 8, 128}, "slots"},
+        DmaSems<2>{"arrived"})(problem.in(machine), problem.result(machine));
+    problem.check();
+  });
+  Machine machine;
+  expect_error(ErrorKind::deadlock, {"'ready 1'"}, [&] {
+    kernel(
+        machine, "waits", tensorcore_mesh(machine, 1),
+        [](auto ready) {
+          semaphore_signal(ready[0]);
+          semaphore_wait(ready[1]);
+        },
+        RegularSems<2>{"ready"})();
+  });
+}
+
+TEST(TileFeatures, PipelinesNest) {
+  // The outer pipeline hands on blocks where they are, in HBM; the inner one brings them in tiles.
+  for_each_order([](const MachineOptions& options) {
+    Machine machine(options);
+    AddOne problem{64, 512};
+    BlockSpec block = BlockSpec::blocks({16, 256}, by_row_and_column);
+    block.shape.space = MemorySpace::hbm;
+    const auto tile = BlockSpec::blocks({8, 128}, by_row_and_column);
+    kernel(machine, "nested", tensorcore_mesh(machine, 1), [&](auto x, auto out) {
+      emit_pipeline(
+          {.grid = {4, 2}, .in = {block}, .out = {block}},
+          [&](auto from, auto to) {
+            EXPECT_EQ(from.extents(), (Shape{16, 256}));
+            emit_pipeline({.grid = {2, 2}, .in = {tile}, .out = {tile}}, AddOne::body, from, to);
+          },
+          x, out);
+    })(problem.in(machine), problem.result(machine));
+    problem.check();
+    EXPECT_EQ(machine.report().bytes_copied, 2 * 64 * 512 * 4);
+    EXPECT_EQ(machine.report().vmem_high_water_bytes, 4 * 8 * 128 * 4);
+  });
+}
+
+TEST(TileFeatures, MemoryOfOthers) {
+  // A body can keep a ref that another core was given.
+  for_each_order([](const MachineOptions& options) {
+    const auto keep = [&](int devices, auto choose) {
+      MachineOptions several = options;
+      several.devices = devices;
+      Machine machine(several);
+      std::vector<Array<float>> x;
+      for (int device = 0; device < devices; ++device) {
+        x.push_back(machine.empty<float>("x", {8, 128}, device));
+      }
+      Ref<float> kept;
+      Semaphore kept_signals;
+      kernel(
+          machine, "keeps", tensorcore_mesh(machine, devices == 1 ? 2 : 1),
+          [&](auto in_hbm, auto tile, auto signals) {
+            const bool first = device_index() == 0 && core_index() == 0;
+            if (first) {
+              kept = choose(in_hbm, tile);
+              kept_signals = signals;
+            }
+            barrier();
+            if (first) return;
+            if (choose(in_hbm, tile).name() == "x") {
+              sync_copy(kept, tile);
+            } else if (devices == 1) {
+              kept.load(0, 0);
+            } else {
+              semaphore_signal(kept_signals);
+            }
+          },
+          Vmem<float>{{8, 128}, "tile"}, RegularSem{"signals"})(x);
+    };
+    const auto scratch = [](auto, auto tile) { return tile; };
+    expect_error(ErrorKind::usage, {"'tile'", "core 1", "another core's scratch"},
+                 [&] { keep(1, scratch); });
+    expect_error(ErrorKind::usage, {"'x'", "device 1", "another device's HBM"},
+                 [&] { keep(2, [](auto in_hbm, auto) { return in_hbm; }); });
+    expect_error(ErrorKind::usage, {"'signals'", "device 1", "another core"},
+                 [&] { keep(2, scratch); });
+  });
+  Machine machine;
+  const auto run = [&](auto body) {
+    kernel(machine, "nothing", tensorcore_mesh(machine, 1), body, Vmem<float>{{8, 128}})();
+  };
+  expect_error(ErrorKind::usage, {"names nothing"},
+               [&] { run([](auto) { Ref<float>().load(); }); });
+  expect_error(ErrorKind::usage, {"names nothing"},
+               [&] { run([](auto tile) { sync_copy(Ref<float>(), tile); }); });
+}
+
+}  // namespace
+}  // namespace tessera::tile
