@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Enforces the direction of includes between the rooms, what the two references link, the length of
-files, and the links between documents. usage: architecture_test.py SOURCE_DIR [--oracle OBJECT... --streaming OBJECT...]"""
+files, the links between documents, and the tests that these name. usage: architecture_test.py SOURCE_DIR [--oracle OBJECT... --streaming OBJECT...]"""
 import argparse
 import pathlib
 import re
@@ -144,6 +144,48 @@ def check_documents(root):
     return problems
 
 
+TEST_CASE = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\((\w+), (\w+)\)", re.MULTILINE)
+
+
+def check_named_tests(root):
+    """The tests that the pages of the tile machine name must exist. A table may leave out the suite
+    that the name before it has, or that its heading has ("Suite.*")."""
+    cases = {pair for file in (root / "tests").glob("tile_*.cpp")
+             for pair in TEST_CASE.findall(file.read_text(encoding="utf-8"))}
+    suites = {suite for suite, _ in cases}
+    planted = "".join(file.read_text(encoding="utf-8")
+                      for file in (root / "tests" / "tile_planted").glob("*.cpp"))
+    problems = []
+    names = 0
+    for file in (root / "docs").glob("tile_*.md"):
+        of_table = None
+        for line in file.read_text(encoding="utf-8").splitlines():
+            table = line.startswith("|")
+            if not table:
+                of_table = None
+            last = line.rstrip("| ").rfind("|") if table else len(line)
+            suite = of_table
+            for word in re.finditer(r"(planted )?`([\w.*]+)`", line):
+                name = word.group(2)
+                if word.group(1):
+                    known = f'{{"{name}"' in planted
+                elif name.split(".")[0] in suites or re.match(r"(Tile[A-Z]\w+|DmaSlice\w*)\.", name):
+                    suite, case = name.split(".", 1) if "." in name else (name, "*")
+                    known = suite in suites if case == "*" else (suite, case) in cases
+                    if case == "*" and table and word.start() > last:
+                        of_table = suite
+                elif table and word.start() > last and suite and name[0].isupper():
+                    known = (suite, name) in cases
+                else:
+                    continue
+                names += 1
+                if not known:
+                    problems.append(f"{file.relative_to(root)}: there is no test {name}")
+    if names < 100:
+        problems.append(f"only {names} tests are named in docs/tile_*.md: is this check right?")
+    return problems
+
+
 def undefined_symbols(objects):
     """What the objects need from elsewhere in tessera, demangled."""
     def nm(kind):
@@ -212,7 +254,7 @@ def main():
     parser.add_argument("--streaming", nargs="*", default=[])
     arguments = parser.parse_args()
     problems = check_rules() + check_tree(arguments.source)
-    problems += check_documents(arguments.source)
+    problems += check_documents(arguments.source) + check_named_tests(arguments.source)
     if arguments.oracle:
         problems += check_links(arguments.oracle, arguments.streaming)
     for problem in problems:
