@@ -42,7 +42,7 @@ TEST(TilePlanted, EndAsTheyShould) {
   }
 }
 
-// The table of docs/tile_machine.md: `tile_planted_test --gtest_filter=*Table*` prints it.
+// The table of docs/tile_features.md: `tile_planted_test --gtest_filter=*Table*` prints it.
 TEST(TilePlanted, TableBesideJax) {
   std::ifstream stream(TESSERA_GOLDENS "/planted_bugs.json");
   const auto golden = nlohmann::json::parse(stream)["verdicts"];
