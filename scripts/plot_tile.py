@@ -14,9 +14,13 @@ import argparse
 import json
 import sys
 
-# Times beyond this many times the best have one colour: who picks blocks looks at the good ones.
-SLOWEST = 2.0
+# Times beyond this many times the best have one colour, and most colours are near the best: that is
+# where who picks blocks looks.
+SLOWEST = 1.5
+CLOSE = 0.5  # the exponent of the scale
 STEPS_SHOWN = 6
+LETTER = 0.008  # the width of one in a label, of a timeline's
+HAIR = 0.001
 SKIPPED_LANES = ("kernels",)
 
 
@@ -57,26 +61,24 @@ def chosen_h(candidates, best):
     return legal[max(0, at - 1):at + 2]
 
 
-def draw_cell(axes, x, y, candidate, best, colours):
+def draw_cell(plt, axes, x, y, candidate, best, colours, limit):
     plt_text = {"ha": "center", "va": "center"}
     box = {"xy": (x - 0.5, y - 0.5), "width": 1, "height": 1}
-    from matplotlib.patches import Rectangle
-    if candidate is None:
-        return
     if candidate["refused"]:
-        axes.add_patch(Rectangle(**box, facecolor="0.93", edgecolor="0.78", hatch="////", linewidth=0))
+        axes.add_patch(plt.Rectangle(**box, facecolor="0.93", edgecolor="0.78", hatch="////", linewidth=0))
         rules = list(dict.fromkeys(r["rule"] for r in candidate["refused"]))
         axes.text(x, y, "\n".join(rules[:2]), fontsize=6, color="0.25", **plt_text,
                   bbox={"facecolor": "0.93", "edgecolor": "none", "pad": 0.6})
         return
     relative = candidate["modelled_seconds"] / best["modelled_seconds"]
     colour = colours.to_rgba(min(relative, SLOWEST))
-    axes.add_patch(Rectangle(**box, facecolor=colour, edgecolor="white", linewidth=0.6))
+    axes.add_patch(plt.Rectangle(**box, facecolor=colour, edgecolor="white", linewidth=0.6))
     bright = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 0.5
-    axes.text(x, y, f"{1e3 * candidate['modelled_seconds']:.3g}", fontsize=6.5,
+    tight = candidate["vmem_with_temporaries_bytes"] > limit
+    axes.text(x, y, f"{1e3 * candidate['modelled_seconds']:.4g}" + ("°" if tight else ""), fontsize=6,
               color="black" if bright else "white", **plt_text)
     if candidate is best:
-        axes.add_patch(Rectangle(**box, facecolor="none", edgecolor="red", linewidth=2, zorder=3))
+        axes.add_patch(plt.Rectangle(**box, facecolor="none", edgecolor="red", linewidth=2, zorder=3))
 
 
 def sweep_title(data, legal):
@@ -88,7 +90,7 @@ def sweep_title(data, legal):
             f"modelled milliseconds of {len(legal)} legal block sizes of {len(data['candidates'])}; "
             f"best {','.join(map(str, sizes(legal[0])))}: "
             f"{1e3 * legal[0]['modelled_seconds']:.4g} ms, bound by {legal[0]['bound']}; "
-            "hatched: refused, by rule")
+            "hatched: refused, by rule; °: with the compiler's temporaries VMEM may not suffice")
 
 
 def plot_sweep(arguments):
@@ -107,16 +109,16 @@ def plot_sweep(arguments):
     if not rows:
         fail(f"--h: no candidate has h_block_size {panels}")
     plt = pyplot()
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-    colours = ScalarMappable(Normalize(1.0, SLOWEST), plt.get_cmap("viridis_r"))
+    from matplotlib.colors import PowerNorm
+    colours = plt.cm.ScalarMappable(PowerNorm(CLOSE, 1.0, SLOWEST), plt.get_cmap("viridis_r"))
     figure, grid = plt.subplots(1, len(panels), squeeze=False, sharey=True, layout="constrained",
                                 figsize=(0.6 + (0.42 * len(columns) + 0.5) * len(panels),
                                          1.5 + 0.34 * len(rows)))
     for axes, h in zip(grid[0], panels):
         for x, v in enumerate(columns):
             for y, b in enumerate(rows):
-                draw_cell(axes, x, y, by_size.get((b, h, v)), best, colours)
+                if (b, h, v) in by_size:
+                    draw_cell(plt, axes, x, y, by_size[b, h, v], best, colours, data["vmem_limit_bytes"])
         axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-0.5, len(rows) - 0.5), xlabel="v_block_size")
         axes.set_title(f"h_block_size {h}" + (" (best)" if h == sizes(best)[1] else ""), fontsize=9)
         axes.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
@@ -124,6 +126,7 @@ def plot_sweep(arguments):
     grid[0][0].set_ylabel("b_block_size")
     bar = figure.colorbar(colours, ax=list(grid[0]), pad=0.01, extend="max")
     bar.set_label("time / time of the best", fontsize=8)
+    bar.set_ticks([1, 1.02, 1.05, 1.1, 1.2, 1.3, 1.4, 1.5])
     bar.ax.tick_params(labelsize=7)
     figure.suptitle(sweep_title(data, legal), fontsize=9)
     figure.savefig(arguments.out, dpi=130)
@@ -167,13 +170,11 @@ def default_windows(lanes):
             ("in the middle", steps[middle]["ts"], steps[middle]["ts"] + end - steps[0]["ts"])]
 
 
-def draw_window(axes, lanes, begin, end, palette):
-    from matplotlib.patches import Rectangle
+def draw_window(plt, axes, lanes, begin, end, palette):
     shown = [(name, [e for e in boxes if e["ts"] < end and e["ts"] + e["dur"] > begin])
              for name, boxes in lanes]
     width = end - begin
     for lane, (name, boxes) in enumerate(shown):
-        core = name.rpartition(" ")[0]
         if lane and shown[lane - 1][0].split(" ")[:2] != name.split(" ")[:2]:
             axes.axhline(lane - 0.5, color="0.4", linewidth=0.6)
         for box in boxes:
@@ -182,13 +183,14 @@ def draw_window(axes, lanes, begin, end, palette):
             kind = "steps" if name.endswith("steps") else "waits" if name.endswith("waits") else \
                 box["name"]
             colour, hatch = palette(kind)
-            axes.add_patch(Rectangle((left, lane - 0.36), length, 0.72, facecolor=colour, hatch=hatch,
-                                     edgecolor="white" if not hatch else "0.6", linewidth=0.4))
-            # A letter at this size takes about 0.7 % of the width.
-            if length > 0.0072 * width * (len(box["name"]) + 1):
+            if length < HAIR * width:  # too short to be seen as a box
+                axes.vlines(left, lane - 0.36, lane + 0.36, color=colour, linewidth=1)
+                continue
+            axes.add_patch(plt.Rectangle((left, lane - 0.36), length, 0.72, facecolor=colour, hatch=hatch,
+                                         edgecolor="white" if not hatch else "0.6", linewidth=0.4))
+            if length > LETTER * width * len(box["name"]):
                 axes.text(left + length / 2, lane, box["name"], fontsize=6, ha="center", va="center",
                           clip_on=True)
-        del core
     axes.set(xlim=(begin, end), ylim=(len(shown) - 0.5, -0.5))
     axes.set_yticks(range(len(shown)), [name for name, _ in shown], fontsize=7)
     axes.tick_params(axis="x", labelsize=7)
@@ -230,8 +232,11 @@ def plot_timeline(arguments):
     figure, grid = plt.subplots(len(windows), 1, squeeze=False, layout="constrained",
                                 figsize=(11, 0.6 + (0.6 + 0.27 * len(lanes)) * len(windows)))
     for (axes,), (name, begin, end) in zip(grid, windows):
-        draw_window(axes, lanes, begin, end, palette)
+        draw_window(plt, axes, lanes, begin, end, palette)
         axes.set_title(name, fontsize=8, loc="left")
+    from matplotlib.patches import Patch
+    grid[0][0].legend([plt.Rectangle((0, 0), 1, 1, color=palette(kind)[0]) for kind in used], used,
+                      fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1))
     grid[-1][0].set_xlabel("microseconds", fontsize=8)
     last = max(e["ts"] + e["dur"] for _, boxes in lanes for e in boxes)
     figure.suptitle((arguments.title or ", ".join(processes)) + f"; all of it takes {last:.6g} us",
