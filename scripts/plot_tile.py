@@ -164,7 +164,7 @@ def default_windows(lanes):
     last = max(e["ts"] + e["dur"] for _, boxes in lanes for e in boxes)
     if not steps or len(steps) <= 2 * STEPS_SHOWN:
         return [("all of it", 0.0, last)]
-    middle = len(steps) // 2
+    middle = len(steps) // 2 - STEPS_SHOWN // 2  # what ends in the middle of a grid is seen too
     end = steps[STEPS_SHOWN]["ts"]
     return [("the beginning", 0.0, end),
             ("in the middle", steps[middle]["ts"], steps[middle]["ts"] + end - steps[0]["ts"])]
