@@ -26,7 +26,13 @@ int main(int argc, char** argv) {
     std::string trace;
     const Json report = model_tile(options, trace);
     fmt::print("{}", options.json ? dump(report) : tile_text(report));
-    if (!report.at("refused").empty()) fail_call("the block sizes are refused, see above");
+    if (const Json& refused = report.at("refused"); !refused.empty()) {
+      std::string rules;
+      for (const auto& one : refused) {
+        rules += (rules.empty() ? "" : ", ") + one.at("rule").get<std::string>();
+      }
+      fail_call("the block sizes are refused by " + rules + "; the reasons are above");
+    }
     if (options.trace.empty()) return;
     const std::filesystem::path file(options.trace);
     OutputSet files(file.has_parent_path() ? file.parent_path() : ".");

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures of what tessera-tile says.
 
-usage: scripts/plot_tile.py sweep SWEEP.json OUT.png [--h SIZE,...]
+usage: scripts/plot_tile.py sweep SWEEP.json OUT.png [--h SIZE,...] [--keep SHOWN.json]
        scripts/plot_tile.py timeline TRACE.json OUT.png [--from US --to US] [--title TEXT]
 
 sweep     of `tessera-tile --sweep --json`: block sizes b x v, a panel per h (the best one and its neighbours),
-          coloured by time; what is illegal is hatched, with the rule that refuses it
+          coloured by time; what is illegal is hatched, with the rule that refuses it; --keep writes the part
+          of the sweep that is shown, without the reasons' texts, for the same picture again
 timeline  of `tessera-tile --trace`: a lane per track; without --from and --to the beginning, and as many steps
           in the middle
 """
@@ -81,16 +82,27 @@ def draw_cell(plt, axes, x, y, candidate, best, colours, limit):
         axes.add_patch(plt.Rectangle(**box, facecolor="none", edgecolor="red", linewidth=2, zorder=3))
 
 
-def sweep_title(data, legal):
+def sweep_title(data, best):
     b, h, v = data["shape"]
     calibrated = ("calibrated" if data["calibrated"] else
                   "calibrated: false, no measurements of this chip")
     return (f"{data['kernel']} {data['pass']} on {data['chip']}, B {b}, H {h}, V {v}, "
             f"x {data['x_dtype']}, w {data['w_dtype']} {data['w_layout']}; {calibrated}\n"
-            f"modelled milliseconds of {len(legal)} legal block sizes of {len(data['candidates'])}; "
-            f"best {','.join(map(str, sizes(legal[0])))}: "
-            f"{1e3 * legal[0]['modelled_seconds']:.4g} ms, bound by {legal[0]['bound']}; "
+            f"modelled milliseconds; best: {','.join(map(str, sizes(best)))} with "
+            f"{1e3 * best['modelled_seconds']:.4g} ms, bound by {best['bound']}; "
             "hatched: refused, by rule; °: with the compiler's temporaries VMEM may not suffice")
+
+
+def keep(data, best, panels, path):
+    """One candidate a line, so that changes can be read."""
+    lines = []
+    for candidate in data["candidates"]:
+        if candidate is best or sizes(candidate)[1] in panels:
+            rules = [{"rule": r["rule"]} for r in candidate["refused"]]
+            lines.append(json.dumps({**candidate, "refused": rules}))
+    rest = json.dumps({k: v for k, v in data.items() if k != "candidates"})
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(rest[:-1] + ', "candidates": [\n' + ",\n".join(lines) + "\n]}\n")
 
 
 def plot_sweep(arguments):
@@ -108,6 +120,8 @@ def plot_sweep(arguments):
     columns = sorted({v for _, h, v in by_size if h in panels})
     if not rows:
         fail(f"--h: no candidate has h_block_size {panels}")
+    if arguments.keep:
+        keep(data, best, panels, arguments.keep)
     plt = pyplot()
     from matplotlib.colors import PowerNorm
     colours = plt.cm.ScalarMappable(PowerNorm(CLOSE, 1.0, SLOWEST), plt.get_cmap("viridis_r"))
@@ -128,7 +142,7 @@ def plot_sweep(arguments):
     bar.set_label("time / time of the best", fontsize=8)
     bar.set_ticks([1, 1.02, 1.05, 1.1, 1.2, 1.3, 1.4, 1.5])
     bar.ax.tick_params(labelsize=7)
-    figure.suptitle(sweep_title(data, legal), fontsize=9)
+    figure.suptitle(sweep_title(data, best), fontsize=9)
     figure.savefig(arguments.out, dpi=130)
 
 
@@ -254,6 +268,7 @@ def main():
     kinds = parser.add_subparsers(required=True)
     sweep = kinds.add_parser("sweep")
     sweep.add_argument("--h", type=integers)
+    sweep.add_argument("--keep")
     sweep.set_defaults(plot=plot_sweep)
     timeline = kinds.add_parser("timeline")
     timeline.add_argument("--from", dest="begin", type=float)

@@ -21,6 +21,10 @@ if(TESSERA_BUILD_PROGRAMS)
                        "$<TARGET_FILE_DIR:tessera-score>" ${part})
       set_tests_properties(programs_${part} PROPERTIES TIMEOUT 600)
     endforeach()
+    add_test(NAME programs_tile
+             COMMAND ${TESSERA_TEST_PYTHON} "${CMAKE_CURRENT_LIST_DIR}/tile_program_test.py"
+                     "$<TARGET_FILE_DIR:tessera-tile>")
+    set_tests_properties(programs_tile PROPERTIES TIMEOUT 600)
   else()
     message(STATUS "python3 with numpy was not found: the programs are not tested")
   endif()
