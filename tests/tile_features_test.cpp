@@ -5,6 +5,7 @@
 #include <chrono>
 #include <set>
 
+#include "examples/tile/fused_gather.hpp"
 #include "tests/support/tile_add_one.hpp"
 
 namespace tessera::tile {
@@ -218,6 +219,36 @@ TEST(TileFeatures, PipelinesNest) {
     EXPECT_EQ(machine.report().bytes_copied, 2 * 64 * 512 * 4);
     EXPECT_EQ(machine.report().vmem_high_water_bytes, 4 * 8 * 128 * 4);
   });
+}
+
+TEST(TileFeatures, FusedGatherOfTheExamples) {
+  for (const char* chip : {"v5p", "v6e", "v7"}) {
+    for_each_order([&](MachineOptions options) {
+      options.chip = find_chip(chip);
+      Machine machine(options);
+      // Small integers, which one bf16 pass multiplies exactly.
+      std::vector<float> table(64 * 128), w(128 * 128), out(32 * 128, -1.0f);
+      std::vector<std::int32_t> indices(32);
+      for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<float>(i * 37 % 17) - 8;
+      for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i * 11 % 13) - 6;
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        indices[i] = static_cast<std::int32_t>(i * 29 % 64);
+      }
+      tile_examples::fused_gather(
+          machine, machine.array<float>("table", View::host(table.data(), DType::f32, {64, 128})),
+          machine.array<std::int32_t>("indices", View::host(indices.data(), DType::i32, {32})),
+          machine.array<float>("w", View::host(w.data(), DType::f32, {128, 128})),
+          machine.array<float>("out", MutableView::host(out.data(), DType::f32, {32, 128})), 8);
+      for (std::size_t i = 0; i < 32; ++i) {
+        const auto row = static_cast<std::size_t>(indices[i]);
+        for (std::size_t j = 0; j < 128; ++j) {
+          float sum = 0;
+          for (std::size_t k = 0; k < 128; ++k) sum += table[row * 128 + k] * w[k * 128 + j];
+          ASSERT_EQ(out[i * 128 + j], sum) << i << " " << j;
+        }
+      }
+    });
+  }
 }
 
 TEST(TileFeatures, MemoryOfOthers) {

@@ -11,6 +11,7 @@
 #include "examples/tile/aliased_update.hpp"
 #include "examples/tile/collectives.hpp"
 #include "examples/tile/dynamic_slice.hpp"
+#include "examples/tile/fused_gather.hpp"
 #include "examples/tile/gather_blocks.hpp"
 #include "examples/tile/loop_of_kernels.hpp"
 #include "examples/tile/matmul.hpp"
@@ -40,6 +41,7 @@ struct Example {
   const char* name;
   int devices;
   std::function<void(Machine&)> run;
+  bool needs_sparse_cores = false;
 };
 
 std::vector<Array<float>> on_all(Machine& machine, const char* name, const Shape& shape) {
@@ -99,6 +101,15 @@ const std::vector<Example> examples = {
      [](Machine& m) {
        twice_with_edges(m, counting(m, "x", {203, 300}), m.empty<float>("o", {203, 300}));
      }},
+    {"fused_gather", 1,
+     [](Machine& m) {
+       std::vector<std::int32_t> indices(64);
+       for (std::size_t i = 0; i < indices.size(); ++i)
+         indices[i] = static_cast<std::int32_t>(i * 37 % 512);
+       fused_gather(m, counting(m, "table", {512, 128}), table(m, "indices", indices, {64}),
+                    counting(m, "w", {128, 256}), m.empty<float>("o", {64, 256}), 16);
+     },
+     true},
     {"ring_all_gather", 4,
      [](Machine& m) {
        ring_all_gather(m, on_all(m, "x", {8, 128}), on_all(m, "o", {4, 8, 128}));
@@ -113,8 +124,10 @@ const std::vector<Example> examples = {
 
 int main(int argc, char** argv) {
   try {
+    const Chip& chip = find_chip(argc > 1 ? argv[1] : "v5p");
     for (const Example& example : examples) {
-      Machine machine({.chip = find_chip(argc > 1 ? argv[1] : "v5p"), .devices = example.devices});
+      if (example.needs_sparse_cores && !chip.sparse_cores) continue;
+      Machine machine({.chip = chip, .devices = example.devices});
       example.run(machine);
       const Report& report = machine.report();
       fmt::print("{:20} {:4} copies {:9} bytes {:8} of VMEM {:9.2f} us\n", example.name,
