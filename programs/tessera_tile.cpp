@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
       for (const auto& one : refused) {
         rules += (rules.empty() ? "" : ", ") + one.at("rule").get<std::string>();
       }
-      fail_call("the block sizes are refused by " + rules + "; the reasons are above");
+      fail_call("block sizes are refused by " + rules + "; the reasons are above");
     }
     if (options.trace.empty()) return;
     const std::filesystem::path file(options.trace);

@@ -168,7 +168,17 @@ Json model_tile(const TileOptions& o, std::string& trace) {
       return json;
     }
   }
-  tile::LossReport loss = tile::model_loss(options, run);
+  tile::LossReport loss;
+  try {
+    loss = tile::model_loss(options, run);
+  } catch (const tile::TileError& error) {
+    // No blocks were given, and of those that could be chosen none is legal.
+    if (error.rule().empty()) throw;
+    json["block_sizes"] = nullptr;
+    json["modelled_seconds"] = nullptr;
+    json["refused"] = Json::array({{{"rule", error.rule()}, {"reason", error.what()}}});
+    return json;
+  }
   add_report(loss, run.shape.b, json);
   json["refused"] = Json::array();
   trace = std::move(loss.trace);

@@ -85,6 +85,9 @@ std::string heat_map(const Json& candidates) {
 
 std::string tile_text(const Json& report) {
   std::string text = heading(report);
+  if (report.at("block_sizes").is_null()) {
+    return text + "no block sizes are legal:\n" + reasons(report.at("refused"));
+  }
   const std::string blocks = blocks_text(report.at("block_sizes"));
   if (!report.at("refused").empty()) {
     return text + fmt::format("block sizes {} are refused:\n", blocks) +
@@ -129,8 +132,11 @@ std::string sweep_text(const Json& sweep) {
   std::map<std::string, std::pair<std::size_t, std::string>> rules;  // how often, and an example
   for (const auto& candidate : candidates) {
     legal += candidate.at("refused").empty() ? 1 : 0;
+    std::set<std::string> broken;  // one rule may be broken by b and by h
     for (const auto& refused : candidate.at("refused")) {
-      auto& rule = rules[refused.at("rule").get<std::string>()];
+      const auto name = refused.at("rule").get<std::string>();
+      if (!broken.insert(name).second) continue;
+      auto& rule = rules[name];
       if (rule.first++ == 0) rule.second = refused.at("reason").get<std::string>();
     }
   }

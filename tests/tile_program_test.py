@@ -129,6 +129,12 @@ def refusals():
             code, out, _ = run("tessera-tile", *arguments)
             check(code == 2 and all(one["reason"] in out for one in report["refused"]),
                   f"{label}: {out}")
+        # Where nobody gives blocks and none fit: the same.
+        report, err = tile("--shape", "2048x4000x384", "--dry-run", "--trace", trace, expected=2)
+        check(rules(report["refused"]) == ["R8"] and report["block_sizes"] is None, f"{report}")
+        check("R8" in err and err.count("\n") == 1 and not os.path.exists(trace), f"no blocks: {err}")
+        code, out, _ = run("tessera-tile", "--shape", "2048x4000x384", "--dry-run")
+        check(code == 2 and "no block sizes are legal" in out and "4000" in out, f"no blocks: {out}")
         for arguments, said in (
                 (["--chip", "v9", "--shape", "256x256x384"], "'v9'"),
                 (["--kernel", "attention", "--shape", "256x256x384"], "'attention'"),
@@ -218,6 +224,10 @@ def sweeps():
             check(alone[field] == c[field], f"{blocks}: {field} {c[field]}, alone {alone[field]}")
     code, out, _ = run("tessera-tile", *question, "--sweep")
     check(code == 0 and "h_block_size" in out and "refused by R9" in out, "the table of a sweep")
+    counts = {r: sum(r in rules(c["refused"]) for c in candidates) for r in ("R8", "R9", "R10", "R13")}
+    for rule, count in counts.items():
+        check(not count or f"refused by {rule}: {count}, for example: {rule}: " in out,
+              f"{count} candidates break {rule}: {out}")
     if DRAWS:
         with Workplace() as place:
             with open(place.path("sweep.json"), "w", encoding="utf-8") as file:
