@@ -141,7 +141,7 @@ TEST(TileCall, Refused) {
          [](auto out) { out.store(1.0f, 0, 0); })(problem.in(machine));
   });
   Machine small({.chip = find_chip("v3")});
-  const auto big = small.empty<float>("big", {8192, 1024});
+  const auto big = small.empty_ref<float>("big", {8192, 1024});
   expect_error(ErrorKind::vmem, {"R13", "big window"}, [&] {
     call(small, "large",
          {.grid = {2}, .in = {spec({4096, 1024}, [](auto& g) { return ix(g[0], 0); })}},

@@ -56,7 +56,7 @@ std::vector<std::string> sequence(std::uint64_t seed) {
                    }});
   std::vector<Array<float>> x;
   for (int device = 0; device < 2; ++device)
-    x.push_back(machine.empty<float>("x", {64, 128}, device));
+    x.push_back(machine.empty_ref<float>("x", {64, 128}, device));
   kernel(
       machine, "read", tensorcore_mesh(machine),
       [](auto from, auto tile) {
@@ -260,7 +260,7 @@ TEST(TileFeatures, MemoryOfOthers) {
       Machine machine(several);
       std::vector<Array<float>> x;
       for (int device = 0; device < devices; ++device) {
-        x.push_back(machine.empty<float>("x", {8, 128}, device));
+        x.push_back(machine.empty_ref<float>("x", {8, 128}, device));
       }
       Ref<float> kept;
       Semaphore kept_signals;

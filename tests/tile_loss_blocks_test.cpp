@@ -131,7 +131,7 @@ TEST(TileLossKernels, SameBitsInEveryOrder) {
   tile::test::for_each_order([&](const tile::MachineOptions& options) {
     tile::Machine machine(options);
     const auto floats = [&](const char* name, const tile::Shape& extents) {
-      return machine.empty<float>(name, extents);
+      return machine.empty_ref<float>(name, extents);
     };
     const auto borrowed = machine.array<float>("gain", View(coefficients));
     const auto max = machine.array<float>("max", View(coefficients));

@@ -220,7 +220,7 @@ TEST(TileMachine, SignalsOrder) {
   for_each_order([](const MachineOptions& options) {
     const auto pass_on = [&](bool waits) {
       Machine machine(options);
-      auto box = machine.empty<float>("box", {8, 128});
+      auto box = machine.empty_ref<float>("box", {8, 128});
       kernel(
           machine, "pass_on", tensorcore_mesh(machine),
           [&](auto shared, auto tile, auto ready) {

@@ -331,7 +331,7 @@ TEST(TileMap, Charges) {
 TEST(TileMap, Refused) {
   const auto refuse = [](ErrorKind kind, std::initializer_list<const char*> parts, auto body) {
     Machine machine;
-    auto hbm = machine.empty<float>("far", {8, 128});
+    auto hbm = machine.empty_ref<float>("far", {8, 128});
     expect_error(kind, parts, [&] {
       kernel(machine, "wrong", tensorcore_mesh(machine, 1), body, Vmem<float>{{8, 128}, "x"},
              Vmem<float>{{4, 128}, "y"}, Smem<float>{{8}, "scalars"})(hbm);

@@ -34,8 +34,8 @@ std::string trace_of(std::int64_t steps, int in_buffers, int out_buffers, bool l
     }
   };
   Machine machine(options);
-  const auto x = machine.empty<float>("x", {8 * steps, 128});
-  const auto o = machine.empty<float>("o", {8 * steps, 128});
+  const auto x = machine.empty_ref<float>("x", {8 * steps, 128});
+  const auto o = machine.empty_ref<float>("o", {8 * steps, 128});
   kernel(machine, "trace", tensorcore_mesh(machine, 1), [&](auto x_ref, auto o_ref) {
     emit_pipeline(
         {.grid = {steps},

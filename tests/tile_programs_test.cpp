@@ -215,7 +215,7 @@ TEST_P(TilePrograms, AWindowThatIsWritten) {
 
 /// Views know no int8: the values come as i32 and are cast on the machine.
 Array<std::int8_t> bytes(Machine& machine, Tensor<std::int32_t>& values) {
-  const auto result = machine.empty<std::int8_t>("bytes", values.shape);
+  const auto result = machine.empty_ref<std::int8_t>("bytes", values.shape);
   kernel(
       machine, "cast", tensorcore_mesh(machine, 1),
       [](auto from, auto to, auto wide, auto narrow) {
@@ -251,11 +251,11 @@ void expect_types(Machine& machine, const std::string& name) {
   using Wide = std::conditional_t<std::is_integral_v<T>, std::int32_t, float>;
   const auto x = given<T>(machine, {32, 256}, 11);
   const auto y = given<T>(machine, {32, 256}, 12);
-  const auto combined = machine.empty<T>("combined", {32, 256});
-  const auto larger = machine.empty<T>("larger", {32, 256});
-  const auto chosen = machine.empty<T>("chosen", {32, 256});
-  const auto rows = machine.empty<Wide>("rows", {32, 256});
-  const auto columns = machine.empty<Wide>("columns", {8, 256});
+  const auto combined = machine.empty_ref<T>("combined", {32, 256});
+  const auto larger = machine.empty_ref<T>("larger", {32, 256});
+  const auto chosen = machine.empty_ref<T>("chosen", {32, 256});
+  const auto rows = machine.empty_ref<Wide>("rows", {32, 256});
+  const auto columns = machine.empty_ref<Wide>("columns", {8, 256});
   const auto tiles = BlockSpec::blocks({32, 128}, [](auto& g) { return ix(0, g[0]); });
   call(
       machine, "types",

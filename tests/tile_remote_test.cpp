@@ -134,7 +134,7 @@ TEST(TileRemote, RaggedAllToAll) {
 TEST(TileRemote, BarriersOrder) {
   for_each_order([](const MachineOptions& options) {
     Machine machine(options);
-    auto box = machine.empty<float>("box", {8, 128});
+    auto box = machine.empty_ref<float>("box", {8, 128});
     const auto run = [&](int barriers) {
       kernel(
           machine, "hand_over", tensorcore_mesh(machine),
@@ -156,7 +156,7 @@ TEST(TileRemote, BarriersOrder) {
 
 TEST(TileRemote, TargetsThatAreNone) {
   Machine machine({.devices = 2});
-  auto here = machine.empty<float>("here", {8, 128});
+  auto here = machine.empty_ref<float>("here", {8, 128});
   const auto send = [&](Target target, bool scoped) {
     kernel(
         machine, "send", tensorcore_mesh(machine, 1),

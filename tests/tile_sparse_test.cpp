@@ -196,7 +196,7 @@ TEST(TileSparse, SubcoreBarriersOrder) {
 void fused_gather(const MachineOptions& options, Lookup& problem, bool wait_for_empty) {
   Machine machine(with_sparse_cores(options));
   auto arrays = problem.arrays(machine);
-  const auto shared = machine.empty<float>("chunks", {2, 8, 128});
+  const auto shared = machine.empty_ref<float>("chunks", {2, 8, 128});
   const auto fetch = [&](auto table, auto indices, auto, auto chunks, auto full, auto empty) {
     run_scoped(
         [&](auto mine, auto rows) {

@@ -28,7 +28,7 @@ void add_one(Machine& machine, int cores, const std::string& name = "x", int dev
   for (int device = 0; device < devices; ++device) {
     x.push_back(
         machine.array<float>(name, View::host(data.data(), DType::f32, {rows, 128}), device));
-    out.push_back(machine.empty<float>("out", {rows, 128}, device));
+    out.push_back(machine.empty_ref<float>("out", {rows, 128}, device));
   }
   kernel(
       machine, "add \"one\"", tensorcore_mesh(machine, cores),
@@ -107,7 +107,7 @@ TEST(TileTimeline, AKernelTakesWhatItsCopiesAndItsWorkTake) {
 TEST(TileTimeline, WhatBoundsAKernel) {
   const auto bound = [](const Work& work, int copies) {
     Machine machine({.chip = find_chip("v7"), .detect_races = false});
-    auto x = machine.empty<float>("x", {1024, 1024});
+    auto x = machine.empty_ref<float>("x", {1024, 1024});
     kernel(
         machine, "k", tensorcore_mesh(machine, 1),
         [&](auto from, auto tile, auto arrived) {
@@ -133,7 +133,7 @@ TEST(TileTimeline, APipelineHidesWhatIsShorter) {
   const auto seconds = [](double work) {
     MachineOptions options{.chip = find_chip("v5e"), .dry_run = true};
     Machine machine(options);
-    const auto x = machine.empty<float>("x", {steps * 1024, 1024});
+    const auto x = machine.empty_ref<float>("x", {steps * 1024, 1024});
     kernel(machine, "read", tensorcore_mesh(machine), [&](auto from) {
       emit_pipeline(
           {.grid = {steps},

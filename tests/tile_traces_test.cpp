@@ -108,7 +108,7 @@ void expect_trace(const Json& vector, DmaMode dma) {
       {.dma = dma, .recorder = [&](const ScheduleEvent& event) { traces.record(event); }});
   std::vector<Array<float>> arrays;
   for (const Json& operand : operands) {
-    arrays.push_back(machine.empty<float>(operand["name"], operand["array"].get<Shape>()));
+    arrays.push_back(machine.empty_ref<float>(operand["name"], operand["array"].get<Shape>()));
     (operand.value("out", false) ? spec.out : spec.in).push_back(block_spec(operand, grid));
   }
   switch (arrays.size()) {

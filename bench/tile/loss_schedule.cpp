@@ -31,10 +31,10 @@ std::int64_t blocks(std::int64_t extent, std::int64_t block) {
 
 void schedule_forward(Machine& machine, const LossProblem& p) {
   const Chip& chip = machine.options().chip;
-  const auto x = machine.empty<float>("x", {p.b, p.h});
-  const auto w = machine.empty<bf16>("w", {p.h, p.v});
-  const auto labels = machine.empty<std::int32_t>("labels", {p.b});
-  const auto lse = machine.empty<float>("lse", {p.b});
+  const auto x = machine.empty_ref<float>("x", {p.b, p.h});
+  const auto w = machine.empty_ref<bf16>("w", {p.h, p.v});
+  const auto labels = machine.empty_ref<std::int32_t>("labels", {p.b});
+  const auto lse = machine.empty_ref<float>("lse", {p.b});
   const std::int64_t last_h = blocks(p.h, p.h_block) - 1;
   call(
       machine, "forward",
@@ -58,12 +58,12 @@ void schedule_forward(Machine& machine, const LossProblem& p) {
 
 void schedule_backward(Machine& machine, const LossProblem& p) {
   const Chip& chip = machine.options().chip;
-  const auto x = machine.empty<float>("x", {p.b, p.h});
-  const auto w = machine.empty<bf16>("w", {p.h, p.v});
-  const auto labels = machine.empty<std::int32_t>("labels", {p.b});
-  const auto lse = machine.empty<float>("lse", {p.b});
-  const auto x_grad = machine.empty<float>("x_grad", {p.b, p.h});
-  const auto w_grad = machine.empty<float>("w_grad", {p.h, p.v});
+  const auto x = machine.empty_ref<float>("x", {p.b, p.h});
+  const auto w = machine.empty_ref<bf16>("w", {p.h, p.v});
+  const auto labels = machine.empty_ref<std::int32_t>("labels", {p.b});
+  const auto lse = machine.empty_ref<float>("lse", {p.b});
+  const auto x_grad = machine.empty_ref<float>("x_grad", {p.b, p.h});
+  const auto w_grad = machine.empty_ref<float>("w_grad", {p.h, p.v});
   const std::int64_t last_b = blocks(p.b, p.b_block) - 1;
   const std::int64_t last_v = blocks(p.v, p.v_block) - 1;
   const double logits = area(p.b_block, p.v_block);

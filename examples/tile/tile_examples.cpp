@@ -55,34 +55,34 @@ const std::vector<Example> examples = {
     {"add_vectors", 1,
      [](Machine& m) {
        add_vectors(m, counting(m, "x", {4096}), counting(m, "y", {4096}),
-                   m.empty<float>("o", {4096}));
+                   m.empty_ref<float>("o", {4096}));
      }},
     {"add_refs", 1,
      [](Machine& m) {
        add_refs(m, counting(m, "x", {16, 128}), counting(m, "y", {16, 128}),
-                m.empty<float>("o", {16, 128}));
+                m.empty_ref<float>("o", {16, 128}));
      }},
     {"matmul", 1,
      [](Machine& m) {
        matmul(m, counting(m, "x", {256, 384}), counting(m, "y", {384, 256}),
-              m.empty<float>("o", {256, 256}));
+              m.empty_ref<float>("o", {256, 256}));
      }},
     {"matmul_on_cores", 1,
      [](Machine& m) {
        matmul_on_cores(m, counting(m, "x", {256, 384}), counting(m, "y", {384, 256}),
-                       m.empty<float>("o", {256, 256}), m.options().chip.megacore ? 2 : 1, 3);
+                       m.empty_ref<float>("o", {256, 256}), m.options().chip.megacore ? 2 : 1, 3);
      }},
     {"gather_blocks", 1,
      [](Machine& m) {
        gather_blocks(m, table(m, "table", {3, 3, 0, 7, 1, 1}, {6}), counting(m, "x", {64, 128}),
-                     m.empty<float>("o", {48, 128}));
+                     m.empty_ref<float>("o", {48, 128}));
      }},
     {"block_sparse_matmul", 1,
      [](Machine& m) {
        block_sparse_matmul(m, table(m, "row", {0, 0, 1, 2, 2, 2, 3}, {7}),
                            table(m, "column", {0, 2, 1, 0, 1, 2, 2}, {7}),
                            counting(m, "packed", {7, 8, 128}), counting(m, "x", {384, 128}),
-                           m.empty<float>("o", {32, 128}));
+                           m.empty_ref<float>("o", {32, 128}));
      }},
     {"aliased_update", 1,
      [](Machine& m) {
@@ -91,7 +91,7 @@ const std::vector<Example> examples = {
     {"dynamic_slice", 1,
      [](Machine& m) {
        dynamic_slice(m, table(m, "table", {5, 1, 0, 2, 7, 3, 2, 4, 0, 0}, {5, 2}),
-                     counting(m, "x", {64, 128}), m.empty<float>("o", {32, 128}));
+                     counting(m, "x", {64, 128}), m.empty_ref<float>("o", {32, 128}));
      }},
     {"loop_of_kernels", 1,
      [](Machine& m) {
@@ -99,7 +99,7 @@ const std::vector<Example> examples = {
      }},
     {"twice_with_edges", 1,
      [](Machine& m) {
-       twice_with_edges(m, counting(m, "x", {203, 300}), m.empty<float>("o", {203, 300}));
+       twice_with_edges(m, counting(m, "x", {203, 300}), m.empty_ref<float>("o", {203, 300}));
      }},
     {"fused_gather", 1,
      [](Machine& m) {

@@ -15,7 +15,7 @@ class Operand {
 
   template <class T, class Next>
   tile::Array<T> make(const char* name, const tile::Shape& extents, Next next) {
-    if (machine_.options().dry_run) return machine_.empty<T>(name, extents);
+    if (machine_.options().dry_run) return machine_.empty_ref<T>(name, extents);
     std::size_t count = 1;
     for (const auto extent : extents) count *= static_cast<std::size_t>(extent);
     std::vector<T> values(count);
@@ -60,7 +60,7 @@ void run_alone(tile::Machine& machine, Pass pass, const Kernel& k, const Operand
     return is_vh ? tile::Shape{v, h} : tile::Shape{h, v};
   };
   const auto result = [&](const char* name, const tile::Shape& extents) {
-    return machine.empty<float>(name, extents);
+    return machine.empty_ref<float>(name, extents);
   };
   const auto optional_result = [&](bool given, const char* name, const tile::Shape& extents) {
     return given ? std::optional(result(name, extents)) : std::nullopt;
@@ -84,7 +84,7 @@ void run_alone(tile::Machine& machine, Pass pass, const Kernel& k, const Operand
                     .class_logit = optional_result(o.class_terms, "class_logit", {k.b}),
                     .exp_logit = optional_result(o.entropy, "exp_logit", {k.b}),
                     .argmax = {}};
-    if (o.argmax) a.argmax = machine.empty<std::int32_t>("argmax", {k.b});
+    if (o.argmax) a.argmax = machine.empty_ref<std::int32_t>("argmax", {k.b});
     forward(machine, k, a);
     return;
   }

@@ -74,7 +74,7 @@ class TileCall {
   void values() {
     if (rows_.kept() == 0) return;
     Kernel k = kernel_of(rows_.kept());
-    const auto vector = [&](const char* name) { return machine_.empty<float>(name, {k.b}); };
+    const auto vector = [&](const char* name) { return machine_.empty_ref<float>(name, {k.b}); };
     const auto labels = labels_of(rows_.kept(), k.b);
     ForwardArrays a{matrix_x("x", rows_.kept(), k),
                     matrix_w(k),
@@ -92,7 +92,7 @@ class TileCall {
       a.class_logit = vector("class_logit");
     }
     if (rows_.entropy()) a.exp_logit = vector("exp_logit");
-    if (rows_.argmax()) a.argmax = machine_.empty<std::int32_t>("argmax", {k.b});
+    if (rows_.argmax()) a.argmax = machine_.empty_ref<std::int32_t>("argmax", {k.b});
     forward(machine_, k, a);
     keep(a);
   }
@@ -132,17 +132,17 @@ class TileCall {
       if (grad_x) {
         a.grad_x = direct_x ? machine_.array<float>(
                                   "grad_x", grad_x.reshaped({1, k.b, k.h}, {k.b * k.h, k.h, 1}))
-                            : machine_.empty<float>("grad_x", {shares, k.b, k.h});
+                            : machine_.empty_ref<float>("grad_x", {shares, k.b, k.h});
       }
       if (grad_w) {
         const Dims shape = k.grad_w_is_vh ? Dims{k.padded_v(), k.h} : Dims{k.h, k.padded_v()};
         a.grad_w =
             setup_.direct_grad_w
                 ? machine_.array<float>("grad_w", grad_w.reshaped(shape, contiguous_strides(shape)))
-                : machine_.empty<float>("grad_w", {shape[0], shape[1]});
+                : machine_.empty_ref<float>("grad_w", {shape[0], shape[1]});
       }
       if (grad_bias) {
-        a.grad_bias = machine_.empty<float>("grad_bias", {k.row_blocks(), 1, k.v});
+        a.grad_bias = machine_.empty_ref<float>("grad_bias", {k.row_blocks(), 1, k.v});
       }
       backward(machine_, k, a);
       if (grad_x && !direct_x) write_x(grad_x, machine_.values(*a.grad_x), shares, k.b);

@@ -170,7 +170,7 @@ void half_of_the_lanes(Ref<float> x, Ref<float> out, Ref<float> tile, DmaSemapho
 
 void int8_rows(const MachineOptions& options) {
   Machine machine(options);
-  const auto x = machine.empty<std::int8_t>("x", {32, 128});
+  const auto x = machine.empty_ref<std::int8_t>("x", {32, 128});
   kernel(
       machine, "planted", tensorcore_mesh(machine, 1),
       [](auto from, auto tile) { sync_copy(from.at(ds(8, 8)), tile.at(ds(8, 8))); },

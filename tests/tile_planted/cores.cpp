@@ -54,8 +54,8 @@ auto devices(int count, std::int64_t rows, std::int64_t out_rows, Body body, Scr
     std::vector<Array<float>> x;
     std::vector<Array<float>> out;
     for (int d = 0; d < count; ++d) {
-      x.push_back(machine.empty<float>("x", {rows, 128}, d));
-      out.push_back(machine.empty<float>("out", {out_rows, 128}, d));
+      x.push_back(machine.empty_ref<float>("x", {rows, 128}, d));
+      out.push_back(machine.empty_ref<float>("out", {out_rows, 128}, d));
     }
     kernel(machine, "planted", tensorcore_mesh(machine, 1), body, scratch...)(x, out);
   };

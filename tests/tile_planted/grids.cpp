@@ -89,7 +89,7 @@ void prefetched_operand_aliased(const MachineOptions& options) {
   std::vector<std::int32_t> values(8 * 128, 1);
   const auto table =
       machine.array<std::int32_t>("table", MutableView::host(values.data(), DType::i32, {8, 128}));
-  const auto x = machine.empty<std::int32_t>("x", {8, 128});
+  const auto x = machine.empty_ref<std::int32_t>("x", {8, 128});
   const auto whole = BlockSpec::blocks({8, 128}, [](auto&) { return ix(0, 0); });
   call(machine, "planted",
        {.grid = {1},

@@ -54,7 +54,8 @@ struct MachineOptions {
   /// The schedule, its checks and its counts without data: no array has values.
   bool dry_run = false;
   /// Of the host, for the arithmetic of large operations and, without detect_races, seed and
-  /// recorder, for cores beside each other; results do not depend on it. 0: one per hardware thread.
+  /// recorder, for cores beside each other; results do not depend on it. 0: one per hardware
+  /// thread.
   int threads = 0;
   /// Keeps what every core did and models its time (some 100 bytes per copy or wait).
   bool model_time = true;
@@ -139,7 +140,7 @@ class TESSERA_API Machine {
   }
   /// An array of the machine's own, uninitialised (Pallas' empty_ref).
   template <class T>
-  Array<T> empty(std::string name, const Shape& extents, int device = 0) {
+  Array<T> empty_ref(std::string name, const Shape& extents, int device = 0) {
     return Array<T>(allocate(std::move(name), element_of<T>::value, extents, device));
   }
   /// Ends the array's use (Pallas' freeze): a kernel that names it afterwards is refused. Its
