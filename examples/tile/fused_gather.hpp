@@ -16,7 +16,7 @@ inline void fused_gather(Machine& machine, const Array<float>& table,
   const std::int64_t depth = table.extents()[1];
   const std::int64_t columns = w.extents()[1];
   const std::int64_t count = indices.extents()[0] / chunk;
-  const auto chunks = machine.empty<float>("chunks", {2, chunk, depth});
+  const auto chunks = machine.empty_ref<float>("chunks", {2, chunk, depth});
 
   const auto fetch = [=](auto from, auto which, auto, auto, auto places, auto full, auto empty) {
     run_scoped(

@@ -107,7 +107,7 @@ const std::vector<Example> examples = {
        for (std::size_t i = 0; i < indices.size(); ++i)
          indices[i] = static_cast<std::int32_t>(i * 37 % 512);
        fused_gather(m, counting(m, "table", {512, 128}), table(m, "indices", indices, {64}),
-                    counting(m, "w", {128, 256}), m.empty<float>("o", {64, 256}), 16);
+                    counting(m, "w", {128, 256}), m.empty_ref<float>("o", {64, 256}), 16);
      },
      true},
     {"ring_all_gather", 4,
