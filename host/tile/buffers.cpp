@@ -69,14 +69,14 @@ std::unique_ptr<Buffer> make_buffer(MachineState& machine, std::string name, Mem
   return buffer;
 }
 
-void give_memory(Buffer& buffer) {
+void give_memory(Buffer& buffer, bool poisoned) {
   // What steers a kernel is in SMEM, also in a dry run.
   if (buffer.machine->options.dry_run && buffer.space != MemorySpace::smem) return;
   std::size_t bytes = buffer.element_bytes();
   for (const auto extent : buffer.shape) bytes *= static_cast<std::size_t>(extent);
   buffer.owned = std::make_unique_for_overwrite<std::byte[]>(bytes);
   buffer.data = buffer.owned.get();
-  poison(whole(buffer));
+  if (poisoned) poison(whole(buffer));
 }
 
 Region whole(Buffer& buffer) {
@@ -85,17 +85,37 @@ Region whole(Buffer& buffer) {
   return region;
 }
 
+namespace {
+
+/// Every element becomes `pattern`, by copies that double.
+void fill_row(std::byte* to, std::size_t bytes, const std::vector<std::byte>& pattern) {
+  std::size_t filled = std::min(bytes, pattern.size());
+  std::memcpy(to, pattern.data(), filled);
+  // What was written is read again from the first-level cache.
+  constexpr std::size_t most = 4096;
+  while (filled < bytes) {
+    const std::size_t more = std::min({filled, bytes - filled, most});
+    std::memcpy(to + filled, to, more);
+    filled += more;
+  }
+}
+
+}  // namespace
+
 void poison(const Region& region) {
   const Elements elements = elements_of(region);
   if (elements.data == nullptr) return;
   const Buffer& buffer = *region.buffer;
   const auto pattern = poison_of(buffer.type, buffer.machine->options.uninitialized);
+  const std::int64_t count = elements.extents.empty() ? 1 : elements.extents.back();
+  const std::int64_t stride = elements.strides.empty() ? 1 : elements.strides.back();
+  const auto step = stride * static_cast<std::int64_t>(pattern.size());
   for_each_row(elements.extents, [&](const Shape& row) {
     auto* to = static_cast<std::byte*>(elements.data) +
                offset_of(row, elements.strides) * static_cast<std::int64_t>(pattern.size());
-    const std::int64_t count = elements.extents.empty() ? 1 : elements.extents.back();
-    const auto step = static_cast<std::ptrdiff_t>(pattern.size()) *
-                      (elements.strides.empty() ? 1 : elements.strides.back());
+    if (stride == 1) {
+      return fill_row(to, static_cast<std::size_t>(count) * pattern.size(), pattern);
+    }
     for (std::int64_t i = 0; i < count; ++i, to += step) {
       std::memcpy(to, pattern.data(), pattern.size());
     }

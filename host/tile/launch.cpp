@@ -14,7 +14,8 @@ namespace detail {
 namespace {
 
 std::unique_ptr<Buffer> make_scratch(const CoreState& core, MemorySpace space, ElementType type,
-                                     const Shape& extents, const std::string& name) {
+                                     const Shape& extents, const std::string& name,
+                                     bool poisoned = true) {
   auto buffer = make_buffer(*core.machine, name, space, type, extents, core.device);
   // SMEM holds words, VMEM tiles.
   const auto word = std::max<std::int64_t>(4, static_cast<std::int64_t>(buffer->element_bytes()));
@@ -23,7 +24,7 @@ std::unique_ptr<Buffer> make_scratch(const CoreState& core, MemorySpace space, E
           ? std::accumulate(extents.begin(), extents.end(), word, std::multiplies<std::int64_t>())
           : padded_bytes(core.machine->options.chip, extents, type, core.tiling());
   buffer->agent = core.agent;
-  give_memory(*buffer);
+  give_memory(*buffer, poisoned);
   return buffer;
 }
 
@@ -268,8 +269,8 @@ Scope::~Scope() {
 }
 
 Region Scope::memory(MemorySpace space, ElementType type, const Shape& extents,
-                     const std::string& name) {
-  auto buffer = make_scratch(*impl_->core, space, type, extents, name);
+                     const std::string& name, bool poisoned) {
+  auto buffer = make_scratch(*impl_->core, space, type, extents, name, poisoned);
   impl_->core->hold(*buffer);
   impl_->buffers.push_back(std::move(buffer));
   return whole(*impl_->buffers.back());

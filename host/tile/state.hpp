@@ -50,8 +50,8 @@ Shape row_major(const Shape& shape);
 /// Row-major, without memory. Throws TileError (usage) for extents below 1.
 std::unique_ptr<Buffer> make_buffer(MachineState& machine, std::string name, MemorySpace space,
                                     ElementType type, const Shape& extents, int device);
-/// Memory of its own, poisoned; in a dry run only to SMEM.
-void give_memory(Buffer& buffer);
+/// Memory of its own; in a dry run only to SMEM.
+void give_memory(Buffer& buffer, bool poisoned = true);
 Region whole(Buffer& buffer);
 /// Fills with what uninitialised memory holds.
 void poison(const Region& region);

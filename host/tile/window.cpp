@@ -45,18 +45,21 @@ Window::Window(CoreState& core, Scope& scope, const Walk& walk, const BlockSpec&
   const std::size_t count = trivial_ ? 1 : static_cast<std::size_t>(block.buffer_count);
   const Shape window = ref_shape(shape_, block);
   const std::string name = buffer.name + " window";
+  // A body sees a slot when its block has come, which poisons what the copy leaves out, or, of an
+  // output, when `view` has poisoned it. An output's only window is seen at once.
+  const bool poisoned = output && trivial_;
   if (window.size() == 1) {
     // Slots of a vector lie end to end: a leading dimension would pad each to 8 rows.
     const auto size = window[0];
-    const Region all =
-        scope.memory(block.space, buffer.type, {static_cast<std::int64_t>(count) * size}, name);
+    const Region all = scope.memory(block.space, buffer.type,
+                                    {static_cast<std::int64_t>(count) * size}, name, poisoned);
     for (std::size_t slot = 0; slot < count; ++slot) {
       const Index part(ds(static_cast<std::int64_t>(slot) * size, size));
       slots_.push_back(slice_of(all, std::span<const Index>(&part, 1)));
     }
   } else {
     for (std::size_t slot = 0; slot < count; ++slot) {
-      slots_.push_back(scope.memory(block.space, buffer.type, window, name));
+      slots_.push_back(scope.memory(block.space, buffer.type, window, name, poisoned));
     }
   }
   for (std::size_t slot = 0; slot < count; ++slot) {

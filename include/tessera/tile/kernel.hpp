@@ -114,7 +114,9 @@ class TESSERA_API Scope {
   ~Scope();
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
-  Region memory(MemorySpace space, ElementType type, const Shape& extents, const std::string& name);
+  /// Not `poisoned`: nobody sees it before it is written or poisoned.
+  Region memory(MemorySpace space, ElementType type, const Shape& extents, const std::string& name,
+                bool poisoned = true);
   SemaphoreState* semaphore(SemaphoreKind kind, const std::string& name);
   /// Throws for copies that are still in flight and semaphores that are not zero; before it ends.
   void check() const;
