@@ -14,6 +14,18 @@
 // judged (memory space, races, extents) once per ref, and charges the core's units as
 // docs/tile_machine.md says; in a dry run that is all it does. Where refs overlap, the result is
 // that of reading everything before the first element is written.
+
+// Loops over a user's function are compiled a second time for AVX2, which what they are built for
+// need not have, and chosen where they run. Without fused multiply-add: every bit is the same.
+#if defined(__GNUC__) && defined(__x86_64__) && !defined(__AVX2__)
+#define TESSERA_TILE_AVX2 __attribute__((target("avx2"), flatten))
+#endif
+#if defined(__GNUC__)
+#define TESSERA_TILE_INLINE __attribute__((always_inline)) inline
+#else
+#define TESSERA_TILE_INLINE inline
+#endif
+
 namespace tessera::tile {
 
 struct DotOptions {
@@ -96,29 +108,41 @@ struct Function {
 };
 
 template <class F, class Result, class... Words, std::size_t... I>
-void run_function(const void* object, const void* const* in, void* out, int count,
-                  std::index_sequence<I...>) {
+TESSERA_TILE_INLINE void loop_over(const void* object, const void* const* in, void* out, int count,
+                                   std::index_sequence<I...>) {
   const F& f = *static_cast<const F*>(object);
   auto* __restrict results = static_cast<Result*>(out);
-  const auto each = [&](int i) {
-    results[i] = static_cast<Result>(f(static_cast<const Words*>(in[I])[i]...));
-  };
   if (count == chunk_elements) {
-    for (int i = 0; i < chunk_elements; ++i) each(i);
+    for (int i = 0; i < chunk_elements; ++i) {
+      results[i] = static_cast<Result>(f(static_cast<const Words*>(in[I])[i]...));
+    }
   } else {
-    for (int i = 0; i < count; ++i) each(i);
+    for (int i = 0; i < count; ++i) {
+      results[i] = static_cast<Result>(f(static_cast<const Words*>(in[I])[i]...));
+    }
   }
 }
+
+template <class F, class Result, class... Words>
+void run_function(const void* object, const void* const* in, void* out, int count) {
+  loop_over<F, Result, Words...>(object, in, out, count, std::index_sequence_for<Words...>{});
+}
+#if defined(TESSERA_TILE_AVX2)
+template <class F, class Result, class... Words>
+TESSERA_TILE_AVX2 void run_function_avx2(const void* object, const void* const* in, void* out,
+                                         int count) {
+  loop_over<F, Result, Words...>(object, in, out, count, std::index_sequence_for<Words...>{});
+}
+#endif
 
 template <class F, class... Words>
 Function function_of(const F& f) {
   using Result = Word<std::remove_cvref_t<std::invoke_result_t<const F&, Words...>>>;
-  return {&f,
-          [](const void* object, const void* const* in, void* out, int count) {
-            run_function<F, Result, Words...>(object, in, out, count,
-                                              std::index_sequence_for<Words...>{});
-          },
-          element_of<Result>::value};
+  auto run = run_function<F, Result, Words...>;
+#if defined(TESSERA_TILE_AVX2)
+  if (__builtin_cpu_supports("avx2")) run = run_function_avx2<F, Result, Words...>;
+#endif
+  return {&f, run, element_of<Result>::value};
 }
 
 inline constexpr std::size_t max_operands = 8;
