@@ -159,6 +159,17 @@ TEST(TileFeatures, ScopesNest) {
   });
 }
 
+TEST(TileFeatures, RefsEndWithTheirScope) {
+  Machine machine;
+  expect_error(ErrorKind::usage, {"'tile'", "core 0", "run_scoped"}, [&] {
+    kernel(machine, "keeps", tensorcore_mesh(machine, 1), [] {
+      Ref<float> kept;
+      run_scoped([&](auto tile) { kept = tile; }, Vmem<float>{{8, 128}, "tile"});
+      kept.store(1.0f, 0, 0);
+    })();
+  });
+}
+
 TEST(TileFeatures, ArraysOfSemaphores) {
   for_each_order([](const MachineOptions& options) {
     Machine machine(options);

@@ -75,6 +75,11 @@ Buffer& CoreState::own(const Region& region) const {
     throw TileError(ErrorKind::usage, located(*this, "a ref that names nothing"));
   }
   Buffer& buffer = *region.buffer;
+  if (buffer.ended) {
+    throw TileError(ErrorKind::usage,
+                    located(*this, "'" + buffer.name + "'") + " has ended with its run_scoped", {},
+                    buffer.name);
+  }
   const bool on_chip = buffer.agent >= 0;
   if (buffer.machine == machine && (on_chip ? buffer.agent == agent : buffer.device == device)) {
     return buffer;

@@ -265,7 +265,13 @@ struct Scope::Impl {
 Scope::Scope() : impl_(std::make_unique<Impl>()) { impl_->core = &current_core("run_scoped"); }
 
 Scope::~Scope() {
-  for (const auto& buffer : impl_->buffers) impl_->core->release(*buffer);
+  for (auto& buffer : impl_->buffers) {
+    impl_->core->release(*buffer);
+    buffer->ended = true;
+    buffer->data = nullptr;
+    buffer->owned.reset();
+    impl_->core->ended.push_back(std::move(buffer));
+  }
 }
 
 Region Scope::memory(MemorySpace space, ElementType type, const Shape& extents,

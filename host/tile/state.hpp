@@ -34,6 +34,7 @@ struct Buffer {
   std::unique_ptr<std::byte[]> owned{};
   bool writable = true;
   bool frozen = false;
+  bool ended = false;             ///< with the run_scoped that made it
   std::int64_t padded_bytes = 0;  ///< what it takes on chip
   std::size_t report = 0;         ///< of Report::buffers
   AccessLog log{};
@@ -107,7 +108,9 @@ struct CoreState {
   Clock clock{};
   std::shared_ptr<const Place> place{};
   std::vector<const Buffer*> held{};  ///< on-chip memory in use
-  std::int64_t vmem_bytes = 0;        ///< of these, padded
+  /// Without their memory, so that a ref that a body has kept names something.
+  std::vector<std::unique_ptr<Buffer>> ended{};
+  std::int64_t vmem_bytes = 0;  ///< of what is held, padded
   std::int64_t smem_bytes = 0;
   struct Grid {
     Shape extents{};
