@@ -151,8 +151,8 @@ class Loss {
   /// Of the operands that the kernel does not read.
   void drop_others() {
     if (s_.type == DType::f32) return;
-    p_.x = {};
-    p_.w = {};
+    p_.x = std::vector<float>();  // {} would keep the memory
+    p_.w = std::vector<float>();
 #if defined(__GLIBC__)
     malloc_trim(0);
 #endif
