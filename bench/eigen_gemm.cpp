@@ -5,9 +5,8 @@
 #include "bench/eigen_gemm.hpp"
 
 #include <Eigen/Core>
-#include <functional>
-#include <thread>
-#include <vector>
+
+#include "bench/pieces.hpp"
 
 namespace tessera::bench {
 namespace {
@@ -25,17 +24,6 @@ struct EigenGemm::Impl {
   Row row;
   std::int64_t threads;
   Matrix logits;
-
-  /// Cuts [0, n) into one piece per thread.
-  void pieces(std::int64_t n, const std::function<void(std::int64_t, std::int64_t)>& body) const {
-    const auto piece = [&](std::int64_t i) {
-      const std::int64_t first = n * i / threads;
-      body(first, n * (i + 1) / threads - first);
-    };
-    std::vector<std::jthread> others;
-    for (std::int64_t i = 1; i < threads; ++i) others.emplace_back(piece, i);
-    piece(0);
-  }
 };
 
 EigenGemm::EigenGemm(const Row& row, int threads) : impl_(new Impl{row, threads, {}}) {
@@ -61,7 +49,7 @@ void EigenGemm::run(const Arrays& arrays) {
   Matrix& logits = impl_->logits;
   const Input x(of(arrays.x), b, h);
   const Input w(of(arrays.w), vh ? v : h, vh ? h : v);
-  impl_->pieces(v, [&](std::int64_t first, std::int64_t count) {
+  in_pieces(v, impl_->threads, [&](std::int64_t first, std::int64_t count) {
     if (vh) {
       logits.middleCols(first, count).noalias() = x * w.middleRows(first, count).transpose();
     } else {
@@ -70,7 +58,7 @@ void EigenGemm::run(const Arrays& arrays) {
   });
   if (arrays.grad_x) {
     Output grad_x(of(arrays.grad_x), b, h);
-    impl_->pieces(h, [&](std::int64_t first, std::int64_t count) {
+    in_pieces(h, impl_->threads, [&](std::int64_t first, std::int64_t count) {
       if (vh) {
         grad_x.middleCols(first, count).noalias() = logits * w.middleCols(first, count);
       } else {
@@ -80,7 +68,7 @@ void EigenGemm::run(const Arrays& arrays) {
   }
   if (arrays.grad_w) {
     Output grad_w(of(arrays.grad_w), vh ? v : h, vh ? h : v);
-    impl_->pieces(v, [&](std::int64_t first, std::int64_t count) {
+    in_pieces(v, impl_->threads, [&](std::int64_t first, std::int64_t count) {
       if (vh) {
         grad_w.middleRows(first, count).noalias() = logits.middleCols(first, count).transpose() * x;
       } else {

@@ -54,12 +54,6 @@ Question make_question(const InfoOptions& o) {
   return q;
 }
 
-Json blocks_to_json(const lce::BlockSizes& blocks) {
-  return {{"b_block_size", blocks.b_block_size},
-          {"h_block_size", blocks.h_block_size},
-          {"v_block_size", blocks.v_block_size}};
-}
-
 /// Why an implementation that could run is not the one that does.
 std::string why_not_chosen(const ImplementationInfo& info, const InfoOptions& o,
                            const std::string& chosen) {
@@ -88,7 +82,7 @@ Json verdicts(Context& context, const InfoOptions& o, const Question& q,
           lce::infer_block_sizes(context, info.name, o.pass, o.shape[0], o.shape[1], o.shape[2],
                                  q.inputs.x.dtype(), q.inputs.w.dtype());
       // The plan says what the caller's own block sizes become; these are what it would infer.
-      verdict["inferred_block_sizes"] = blocks_to_json(blocks);
+      verdict["inferred_block_sizes"] = programs::to_json(blocks);
       verdict["inferred_block_source"] = to_string(source);
     }
     result.push_back(std::move(verdict));

@@ -54,6 +54,12 @@ Json to_json(const DeviceInfo& device) {
           {"shares_host_memory", device.shares_host_memory}};
 }
 
+Json to_json(const linear_cross_entropy::BlockSizes& blocks) {
+  return {{"b_block_size", blocks.b_block_size},
+          {"h_block_size", blocks.h_block_size},
+          {"v_block_size", blocks.v_block_size}};
+}
+
 Json provenance() {
   Json environment = Json::object();
   for (char** entry = environ; *entry != nullptr; ++entry) {

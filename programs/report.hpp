@@ -7,6 +7,7 @@
 
 #include "tessera/context.hpp"
 #include "tessera/execution.hpp"
+#include "tessera/linear_cross_entropy.hpp"
 
 namespace tessera::programs {
 
@@ -20,6 +21,9 @@ using Json = nlohmann::ordered_json;
 Json to_json(const Dispatch& dispatch);
 
 Json to_json(const DeviceInfo& device);
+
+/// By name: `b_block_size`, `h_block_size`, `v_block_size`.
+Json to_json(const linear_cross_entropy::BlockSizes& blocks);
 
 /// `version`, `revision`, `build` and `environment`, the variables that steer drivers.
 Json provenance();

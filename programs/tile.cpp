@@ -29,12 +29,6 @@ tile::LossRun loss_run(const TileOptions& o) {
   return run;
 }
 
-Json blocks_to_json(const linear_cross_entropy::BlockSizes& blocks) {
-  return {{"b_block_size", blocks.b_block_size},
-          {"h_block_size", blocks.h_block_size},
-          {"v_block_size", blocks.v_block_size}};
-}
-
 Json to_json(const std::vector<tile::Violation>& violations) {
   Json list = Json::array();
   for (const auto& violation : violations) {
@@ -66,7 +60,7 @@ Json to_json(const tile::UnitSeconds& busy) {
 void add_report(const tile::LossReport& loss, std::int64_t tokens, Json& json) {
   const tile::Report& report = loss.report;
   const tile::TimeReport& time = report.time;
-  json["block_sizes"] = blocks_to_json(loss.blocks);
+  json["block_sizes"] = programs::to_json(loss.blocks);
   json["block_source"] = to_string(loss.source);
   json["modelled_seconds"] = time.modelled_seconds;
   json["bound"] = time.bound;
@@ -162,7 +156,7 @@ Json model_tile(const TileOptions& o, std::string& trace) {
   Json json = question(o, options);
   if (run.blocks) {
     if (const auto refused = tile::check_loss(options.chip, run); !refused.empty()) {
-      json["block_sizes"] = blocks_to_json(*run.blocks);
+      json["block_sizes"] = programs::to_json(*run.blocks);
       json["modelled_seconds"] = nullptr;
       json["refused"] = to_json(refused);
       return json;
@@ -190,7 +184,7 @@ Json sweep_tile(const TileOptions& o) {
   Json json = question(o, options);
   Json list = Json::array();
   for (const auto& candidate : tile::sweep_loss(options, loss_run(o))) {
-    Json row = {{"block_sizes", blocks_to_json(candidate.blocks)}};
+    Json row = {{"block_sizes", programs::to_json(candidate.blocks)}};
     if (candidate.refused.empty()) {
       row["modelled_seconds"] = candidate.modelled_seconds;
       row["bound"] = candidate.bound;

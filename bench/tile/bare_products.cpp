@@ -5,9 +5,9 @@
 #include "bench/tile/bare_products.hpp"
 
 #include <Eigen/Core>
-#include <functional>
 #include <thread>
-#include <vector>
+
+#include "bench/pieces.hpp"
 
 namespace tessera::bench {
 namespace {
@@ -22,16 +22,6 @@ struct BareProducts::Impl {
   std::int64_t b, h, v;
   int threads;
   Matrix logits;
-
-  void pieces(std::int64_t n, const std::function<void(std::int64_t, std::int64_t)>& body) const {
-    const auto piece = [&](std::int64_t i) {
-      const std::int64_t first = n * i / threads;
-      body(first, n * (i + 1) / threads - first);
-    };
-    std::vector<std::jthread> others;
-    for (int i = 1; i < threads; ++i) others.emplace_back(piece, i);
-    piece(0);
-  }
 };
 
 BareProducts::BareProducts(std::int64_t b, std::int64_t h, std::int64_t v, int threads) {
@@ -47,7 +37,7 @@ int BareProducts::threads() const { return impl_->threads; }
 
 void BareProducts::forward(const float* x_data, const float* w_data) {
   const Input x(x_data, impl_->b, impl_->h), w(w_data, impl_->h, impl_->v);
-  impl_->pieces(impl_->v, [&](std::int64_t first, std::int64_t count) {
+  in_pieces(impl_->v, impl_->threads, [&](std::int64_t first, std::int64_t count) {
     impl_->logits.middleCols(first, count).noalias() = x * w.middleCols(first, count);
   });
 }
@@ -57,10 +47,10 @@ void BareProducts::backward(const float* x_data, const float* w_data, float* dx_
   forward(x_data, w_data);
   const Input x(x_data, impl_->b, impl_->h), w(w_data, impl_->h, impl_->v);
   Output dx(dx_data, impl_->b, impl_->h), dw(dw_data, impl_->h, impl_->v);
-  impl_->pieces(impl_->h, [&](std::int64_t first, std::int64_t count) {
+  in_pieces(impl_->h, impl_->threads, [&](std::int64_t first, std::int64_t count) {
     dx.middleCols(first, count).noalias() = impl_->logits * w.middleRows(first, count).transpose();
   });
-  impl_->pieces(impl_->v, [&](std::int64_t first, std::int64_t count) {
+  in_pieces(impl_->v, impl_->threads, [&](std::int64_t first, std::int64_t count) {
     dw.middleCols(first, count).noalias() = x.transpose() * impl_->logits.middleCols(first, count);
   });
 }

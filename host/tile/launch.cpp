@@ -230,7 +230,7 @@ void Launch::run(const std::function<void(int)>& body) {
                         body(core.agent);
                       }});
   }
-  const CostEstimate before = counted(machine.report);
+  const CostEstimate before = impl_->estimated ? counted(machine.report) : CostEstimate{};
   machine.running = &state;
   ++machine.report.kernels;
   try {

@@ -158,17 +158,8 @@ detail::Region make_array(detail::MachineState& machine, std::string name, Eleme
   return region;
 }
 
-}  // namespace
-
-detail::Region Machine::allocate(std::string name, ElementType type, const Shape& extents,
-                                 int device) {
-  const auto region = make_array(*state_, std::move(name), type, extents, device);
-  detail::give_memory(*region.buffer);
-  return region;
-}
-
-detail::Region Machine::borrow(std::string name, ElementType type, const View& view, bool writable,
-                               int device) {
+/// The extents of a view that an array of `type` can be, or be copied from.
+Shape checked_extents(const std::string& name, ElementType type, const View& view) {
   if (view.is_device()) {
     throw TileError(ErrorKind::usage,
                     fmt::format("'{}' is in an OpenCL device's memory; the machine takes host "
@@ -181,13 +172,29 @@ detail::Region Machine::borrow(std::string name, ElementType type, const View& v
   }
   Shape extents(view.extents().begin(), view.extents().end());
   const Shape strides(view.strides().begin(), view.strides().end());
+  const Shape dense = detail::row_major(extents);
   for (std::size_t i = 0; i < extents.size(); ++i) {
-    if (extents[i] > 1 && strides[i] != detail::row_major(extents)[i]) {
+    if (extents[i] > 1 && strides[i] != dense[i]) {
       throw TileError(ErrorKind::usage,
                       fmt::format("'{}' {} has strides {}; the machine's arrays are row-major",
                                   name, to_text(extents), to_text(strides)));
     }
   }
+  return extents;
+}
+
+}  // namespace
+
+detail::Region Machine::allocate(std::string name, ElementType type, const Shape& extents,
+                                 int device) {
+  const auto region = make_array(*state_, std::move(name), type, extents, device);
+  detail::give_memory(*region.buffer);
+  return region;
+}
+
+detail::Region Machine::borrow(std::string name, ElementType type, const View& view, bool writable,
+                               int device) {
+  const Shape extents = checked_extents(name, type, view);
   const auto region = make_array(*state_, std::move(name), type, extents, device);
   region.buffer->writable = writable;
   region.buffer->data = static_cast<std::byte*>(const_cast<void*>(view.host_data()));
@@ -195,17 +202,13 @@ detail::Region Machine::borrow(std::string name, ElementType type, const View& v
 }
 
 detail::Region Machine::copy_of(std::string name, ElementType type, const View& view, int device) {
-  // The checks of a view that is used where it is; this handle of it is given up again.
-  const auto original = borrow(name, type, view, false, device);
-  const auto values = detail::elements_of(original);
-  state_->arrays.pop_back();
-  --state_->report.hbm_allocations;
-  const auto region = allocate(std::move(name), type, values.extents, device);
+  const Shape extents = checked_extents(name, type, view);
+  const auto region = allocate(std::move(name), type, extents, device);
   auto& copy = *region.buffer;
-  if (copy.data != nullptr && values.data != nullptr) {
+  if (copy.data != nullptr && view.host_data() != nullptr) {
     std::size_t bytes = copy.element_bytes();
-    for (const auto extent : copy.shape) bytes *= static_cast<std::size_t>(extent);
-    std::memcpy(copy.data, values.data, bytes);
+    for (const auto extent : extents) bytes *= static_cast<std::size_t>(extent);
+    std::memcpy(copy.data, view.host_data(), bytes);
   }
   return region;
 }
