@@ -81,9 +81,15 @@ class DeviceMeter final : public Meter {
                   fmt::format("the peak kernels do not build on {}", context.device_info().name),
                   build_log_);
     }
-    // The compiler may still refuse the instruction; then there is no such peak from here.
-    if (cpu_ && processor_has_bf16_dot_product()) bf16_program_ = build(vdpbf16ps_source, 16);
-    if (cpu_) nontemporal_program_ = build(kernel_source, memory_width_, " -DNONTEMPORAL");
+    // Asked first: the processor, and whether the driver compiles for registers of this width. The
+    // sources leave out what the compiler does not have.
+    if (cpu_ && processor_has_bf16_dot_product() && width_ == 16) {
+      bf16_program_ = with_kernel(build(vdpbf16ps_source, 16), "dot_bf16_peak");
+    }
+    if (cpu_) {
+      nontemporal_program_ = with_kernel(build(kernel_source, memory_width_, " -DNONTEMPORAL"),
+                                         "write_nontemporal_peak");
+    }
   }
 
   std::string why_absent(Kind kind) const override {
@@ -93,8 +99,11 @@ class DeviceMeter final : public Meter {
     }
     if (kind != Kind::dot_bf16 || bf16_program_) return {};
     if (!cpu_) return "matrix units of this device are not reached by portable OpenCL C";
-    if (processor_has_bf16_dot_product()) return "the driver's compiler refuses vdpbf16ps";
-    return "the processor has no bf16 dot product (avx512bf16)";
+    if (!processor_has_bf16_dot_product()) {
+      return "the processor has no bf16 dot product (avx512bf16)";
+    }
+    if (width_ < 16) return "the driver compiles for vectors of less than 16 floats";
+    return "the driver's compiler has no vdpbf16ps";
   }
 
   std::string description(Kind kind) const override {
@@ -162,6 +171,15 @@ class DeviceMeter final : public Meter {
     clGetProgramBuildInfo(program.get(), device_, CL_PROGRAM_BUILD_LOG, bytes, build_log_.data(),
                           nullptr);
     return {};
+  }
+
+  /// The program, or none where the compiler left the kernel out.
+  static Program with_kernel(Program program, const char* name) {
+    if (!program) return program;
+    cl_int status = CL_SUCCESS;
+    const Kernel kernel(clCreateKernel(program.get(), name, &status));
+    if (status != CL_SUCCESS) program.reset();
+    return program;
   }
 
   Buffer allocate(std::int64_t bytes) const {

@@ -108,7 +108,8 @@ struct Probe {
   }
 };
 
-/// One tile by the device, with the inner loop of `options`.
+/// One tile by the device, with the inner loop of `options`, and behind it whether that loop was
+/// built as it was asked for.
 std::vector<float> compute(opencl::Runtime& runtime, const std::string& options, const Probe& probe,
                            std::vector<cl::Buffer>& buffers) {
   auto kernel = runtime.programs().kernel({"engines/cpu/probe_bf16.cl", options}, "probe");
@@ -123,7 +124,7 @@ std::vector<float> compute(opencl::Runtime& runtime, const std::string& options,
   };
   const cl::Buffer a = buffer(probe.a.data(), probe.a.size() * sizeof(bf16));
   const cl::Buffer b = buffer(probe.b.data(), probe.b.size() * sizeof(std::uint32_t));
-  std::vector<float> result(static_cast<std::size_t>(probe.rows * probe.columns),
+  std::vector<float> result(static_cast<std::size_t>(probe.rows * probe.columns + 1),
                             std::numeric_limits<float>::quiet_NaN());
   const std::size_t bytes = result.size() * sizeof(float);
   const cl::Buffer c = buffer(result.data(), bytes);
@@ -169,7 +170,12 @@ DotBf16Gates::Verdict pass_gates(opencl::Runtime& runtime, std::vector<cl::Buffe
     const auto engine = make_cpu_engine(facts, std::int64_t{1} << 31, dot);
     const Probe probe(static_cast<int>(engine->row_padding()), static_cast<int>(engine->tile_n()));
     const auto options = engine->options() + engine->pair_options();
-    if (!probe.agrees(compute(runtime, options, probe, buffers))) {
+    const auto tile = compute(runtime, options, probe, buffers);
+    if (tile.back() == 0.0f) {
+      return {DotBf16::none,
+              "the driver does not take the instruction: its compiler does not target AVX-512"};
+    }
+    if (!probe.agrees(tile)) {
       return {DotBf16::none, "a tile that the device computed by pairs is wrong"};
     }
   } catch (const Error& error) {
