@@ -20,8 +20,11 @@ LIBRARY = """
   INLINE void store##n(type##n value, size_t at, global type* p) {                       \\
     *(global loose_##type##n*)(p + at * n) = value;                                      \\
   }
-VECTOR(ushort, 2) VECTOR(ushort, 16) VECTOR(int, 16) VECTOR(float, 16)
+VECTOR(ushort, 2) VECTOR(ushort, 8) VECTOR(int, 8) VECTOR(float, 8)
+VECTOR(ushort, 16) VECTOR(int, 16) VECTOR(float, 16)
 #define vload2 load2
+#define vload8 load8
+#define vstore8 store8
 #define vload16 load16
 #define vstore16 store16
 """
@@ -92,13 +95,14 @@ def check(source, clang, objdump):
                     problems.append(f"{what}: sums are spilled: {spills}")
                 if any("vfmadd" in i for i in body):
                     problems.append(f"{what}: {DOT} and vfmadd in one loop")
-        # A compiler for less must refuse, at the build: its back end would end the process.
+        # A compiler for less builds the portable code instead: with the instruction its back end would
+        # end the process, and a build that fails is reported on stderr by some drivers.
         for options in ("-march=haswell -DLANES=16", "-march=cooperlake -DLANES=8"):
             output, log = compile_kernel(
                 source, clang, folder, "engines/cpu/probe_bf16.cl",
-                f"-DENGINE_CPU=1 -DMICRO_M=6 {WIDE} {PAIRS} {options}")
-            if output is not None or "does not target AVX-512" not in log:
-                problems.append(f"{options}: not refused: {log}")
+                f"-DENGINE_CPU=1 -DMICRO_M=6 {WIDE} {PAIRS} {options} -Wno-psabi")
+            if output is None or any(DOT in i for b in loops(objdump, output) for i in b):
+                problems.append(f"{options}: not the portable code: {log or DOT}")
         # Other types and devices have none of it.
         output, log = compile_kernel(source, clang, folder, "linear_cross_entropy/forward.cl",
                                      f"{ENGINE} {WIDE} -DW_TYPE=1 -DW_LAYOUT=0 {SKELETON} "

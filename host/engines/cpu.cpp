@@ -21,10 +21,13 @@ std::int64_t interleaved_depth(std::int64_t tokens) {
 }
 constexpr std::int64_t micro_m = 6;  ///< MICRO_M of cl_kernels/engines/cpu
 constexpr std::int64_t spare = 16;   ///< spare words a packed row has there
+/// Up to this thrift tiles shrink, from 400 KiB to a few; beyond it there are fewer groups.
+constexpr std::int64_t thrift_of_tiles = 64;
 
 class CpuEngine final : public Engine {
  public:
-  CpuEngine(const opencl::DeviceFacts& facts, std::int64_t rows, DotBf16 dot)
+  CpuEngine(const opencl::DeviceFacts& facts, std::int64_t rows, DotBf16 dot,
+            std::int64_t most_columns)
       : dot_(dot),
         is_cpu_(facts.is_cpu),
         compute_units_(facts.compute_units),
@@ -32,17 +35,16 @@ class CpuEngine final : public Engine {
     // 8 lanes with two vectors a row: 12 accumulators, 2 columns and a broadcast fill the 16
     // registers of AVX2. 16 lanes: AVX-512 has 32 registers, for 24 + 4 + 1. 4 lanes: NEON, SSE.
     lanes_ = facts.native_float_vector >= 16 ? 16 : facts.native_float_vector >= 8 ? 8 : 4;
-    vectors_ = lanes_ == 16 ? 4 : 2;
-    std::int64_t phases = 1;
+    const std::int64_t full = lanes_ == 16 ? 4 : 2;
+    vectors_ = std::clamp<std::int64_t>(most_columns / lanes_, 1, full);
     narrow_ = rows <= lanes_;
     while (few_ < std::min(rows, lanes_)) few_ *= 2;
-    // Few tokens: one vector of them, and several sums per element, so that no lane multiplies
-    // padding and w, which nobody reads twice, sets the pace. (More rows instead would be more rows
-    // than the first-level cache has ways, where they lie a power of two apart.)
-    if (narrow_) {
-      phases = vectors_;
-      vectors_ = 1;
-    }
+    // Few tokens: one vector of them, so that no lane multiplies padding and w, which nobody reads
+    // twice, sets the pace. (More rows instead would be more rows than the first-level cache has
+    // ways, where they lie a power of two apart.)
+    if (narrow_) vectors_ = 1;
+    // The registers that a narrow tile leaves are several sums per element.
+    const std::int64_t phases = full / vectors_;
     options_ = fmt::format("-DENGINE_CPU=1 -DLANES={} -DNV={} -DMICRO_M={} -DPHASES={}", lanes_,
                            vectors_, micro_m, phases);
   }
@@ -69,7 +71,9 @@ class CpuEngine final : public Engine {
     if (multiplies_pairs()) list.push_back({"dot_bf16", static_cast<int>(dot_)});
     return list;
   }
-  BlockRule rule() const override { return {lanes_ == 16 ? 64 : 2 * lanes_, 8, 8}; }
+  /// Tokens: the narrowest tile of more than a vector's worth of them, which is the same on
+  /// processors with 8 and 16 lanes.
+  BlockRule rule() const override { return {std::min<std::int64_t>(2 * lanes_, 16), 8, 8}; }
 
   Blocks heuristic(std::int64_t b, std::int64_t h, std::int64_t v, Operand w) const override {
     // The packed rows of x stay in half of the last-level cache while w streams past them.
@@ -77,7 +81,7 @@ class CpuEngine final : public Engine {
     const std::int64_t rows = std::clamp(cached / tile_n() * tile_n(), 4 * tile_n(),
                                          std::max<std::int64_t>(1024, 4 * tile_n()));
     // As many slices for every group, none longer than 2048: sums stay short and cores balanced.
-    const std::int64_t parallel = groups(v);
+    const std::int64_t parallel = groups(v, 1);
     const std::int64_t rounds = std::max<std::int64_t>(1, ceil_div(v, parallel * 2048));
     const std::int64_t slice = ceil_div(std::max<std::int64_t>(v, 1), parallel * rounds);
     // All of H in one step, or in even steps, so that 48 columns of w and a panel of x stay in the
@@ -91,10 +95,11 @@ class CpuEngine final : public Engine {
             round_up(ceil_div(std::max<std::int64_t>(h, 1), steps), 8), round_up(slice, 8)};
   }
 
-  std::int64_t step_count(std::int64_t rows, std::int64_t tile_m) const override {
+  std::int64_t step_count(std::int64_t rows, std::int64_t tile_m,
+                          std::int64_t thrift) const override {
     // The same number for every group, so that none waits for another's last one.
     const std::int64_t strips = std::max<std::int64_t>(1, ceil_div(rows, micro_m));
-    const std::int64_t parallel = groups(strips);
+    const std::int64_t parallel = groups(strips, thrift);
     return std::min(strips, round_up(std::max<std::int64_t>(1, ceil_div(rows, tile_m)), parallel));
   }
   std::int64_t tokens_along_k(DType type) const override {
@@ -109,20 +114,27 @@ class CpuEngine final : public Engine {
     const bool in_place = operand == Operand::in_place;
     rows = std::max<std::int64_t>(rows, 1);
     std::int64_t tile =
-        cached_bytes / (in_place ? 1 : 2 * thrift) / ((depth + spare) * 4) / micro_m * micro_m;
+        cached_bytes / thrift / (in_place ? 1 : 2) / ((depth + spare) * 4) / micro_m * micro_m;
     if (narrow_ && operand != Operand::interleaved) tile = micro_m;
     tile = std::clamp(tile, micro_m, round_up(rows, micro_m));
-    if (shared) tile = ceil_div(ceil_div(rows, micro_m), step_count(rows, tile)) * micro_m;
+    if (shared) {
+      tile = ceil_div(ceil_div(rows, micro_m), step_count(rows, tile, thrift)) * micro_m;
+    }
     // Two buffers. Where A is read in place they hold the rows that do not fill a strip.
     const std::int64_t packed = in_place ? micro_m : tile;
     return {tile, 2 * (packed * (depth + spare) + spare), (tile + micro_m) * tile_n()};
   }
   std::int64_t row_padding() const override { return micro_m; }
   bool group_walks_panels() const override { return true; }
-  std::int64_t groups(std::int64_t steps) const override {
+  std::int64_t groups(std::int64_t steps, std::int64_t thrift) const override {
     // Two a core: a core that another process slows down leaves work to the rest, while scratch
     // (per group) stays small.
-    return std::clamp<std::int64_t>(steps, 1, 2 * compute_units_);
+    const std::int64_t fewer = std::max<std::int64_t>(1, thrift / thrift_of_tiles);
+    const std::int64_t most = std::max<std::int64_t>(1, 2 * compute_units_ / fewer);
+    return std::clamp<std::int64_t>(steps, 1, most);
+  }
+  std::int64_t most_thrift() const override {
+    return thrift_of_tiles * std::max<std::int64_t>(1, 2 * compute_units_);
   }
   std::int64_t v_panel(std::int64_t v, std::int64_t tokens, Operand w) const override {
     return std::clamp<std::int64_t>(
@@ -145,8 +157,8 @@ class CpuEngine final : public Engine {
 }  // namespace
 
 std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts, std::int64_t rows,
-                                        DotBf16 dot) {
-  return std::make_unique<CpuEngine>(facts, rows, dot);
+                                        DotBf16 dot, std::int64_t most_columns) {
+  return std::make_unique<CpuEngine>(facts, rows, dot, most_columns);
 }
 
 }  // namespace tessera::engines

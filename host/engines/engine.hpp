@@ -79,12 +79,13 @@ class Engine {
   virtual std::int64_t lanes() const = 0;
   virtual std::size_t group_size() const = 0;
   /// `depth` in words. `shared`: the groups divide these rows between them (else each group has
-  /// rows of its own). `thrift`: packed rows take this part of what the cache could hold, where
-  /// scratch is short.
+  /// rows of its own). `thrift`: where scratch is short, tiles and packed rows take one part in so
+  /// many of what the cache could hold.
   virtual Steps steps(std::int64_t rows, std::int64_t depth, bool shared, Operand operand,
                       std::int64_t thrift) const = 0;
   /// Steps of at most `tile_m` rows that the groups divide these rows into, all about equal.
-  virtual std::int64_t step_count(std::int64_t rows, std::int64_t tile_m) const = 0;
+  virtual std::int64_t step_count(std::int64_t rows, std::int64_t tile_m,
+                                  std::int64_t thrift) const = 0;
   /// For how many tokens products with a w of this type that is contiguous along H run along H, in
   /// whole vectors (ALONG_K of cl_kernels/engines/cpu/along_k.cl); 0: they do not.
   virtual std::int64_t tokens_along_k(DType) const { return 0; }
@@ -95,8 +96,11 @@ class Engine {
   virtual std::int64_t row_padding() const = 0;
   /// True: every group walks all panels of tokens, so that A is packed once. False: a group each.
   virtual bool group_walks_panels() const = 0;
-  /// Work-groups worth launching for `steps` independent steps.
-  virtual std::int64_t groups(std::int64_t steps) const = 0;
+  /// Work-groups worth launching for `steps` independent steps; with much thrift fewer of them, where
+  /// each has scratch of its own.
+  virtual std::int64_t groups(std::int64_t steps, std::int64_t thrift) const = 0;
+  /// Beyond this `thrift` saves nothing more.
+  virtual std::int64_t most_thrift() const = 0;
   /// Depth of a panel of the vocabulary in grad_x of so many tokens, to which w comes like this.
   virtual std::int64_t v_panel(std::int64_t v, std::int64_t tokens, Operand w) const = 0;
   /// Elements of h that one work-item of the copying kernels takes.
@@ -104,14 +108,20 @@ class Engine {
 };
 
 /// `rows`: tokens that count; an engine may be shaped for few of them. `dot`: for products of x and
-/// w.
+/// w. `most_columns`: of a tile; narrower ones take less scratch.
 std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts, std::int64_t rows,
-                                        DotBf16 dot = DotBf16::none);
+                                        DotBf16 dot = DotBf16::none,
+                                        std::int64_t most_columns = 64);
 std::unique_ptr<Engine> make_simt_engine(const opencl::DeviceFacts& facts);
-/// By name ("cpu"); nullptr for an unknown one.
+/// By name ("cpu"), in the shape that is fastest; nullptr for an unknown one.
 std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts,
                                     std::int64_t rows = std::int64_t{1} << 31,
                                     DotBf16 dot = DotBf16::none);
+/// The engine of that name in all its shapes: first the fastest, then those with narrower tiles, for
+/// blocks and memory that have no room for it.
+using EngineShapes = std::vector<std::shared_ptr<const Engine>>;
+EngineShapes make_engine_shapes(const std::string& name, const opencl::DeviceFacts& facts,
+                                std::int64_t rows, DotBf16 dot);
 
 /// Why extents are beyond what kernels count with: rows, h and columns of one launch are 32-bit
 /// (offsets are 64-bit throughout). Nothing: they are not.

@@ -61,7 +61,7 @@ class SimtEngine final : public Engine {
   std::int64_t tile_n() const override { return tile; }
   std::int64_t lanes() const override { return 1; }
   std::size_t group_size() const override { return items; }
-  std::int64_t step_count(std::int64_t rows, std::int64_t tile_m) const override {
+  std::int64_t step_count(std::int64_t rows, std::int64_t tile_m, std::int64_t) const override {
     return std::max<std::int64_t>(1, ceil_div(rows, tile_m));
   }
   bool reads_in_place(DType) const override { return true; }
@@ -70,7 +70,10 @@ class SimtEngine final : public Engine {
   }
   std::int64_t row_padding() const override { return 0; }
   bool group_walks_panels() const override { return false; }
-  std::int64_t groups(std::int64_t steps) const override { return steps < 1 ? 1 : steps; }
+  std::int64_t groups(std::int64_t steps, std::int64_t) const override {
+    return steps < 1 ? 1 : steps;
+  }
+  std::int64_t most_thrift() const override { return 1; }  // groups have no scratch of their own
   std::int64_t v_panel(std::int64_t v, std::int64_t, Operand) const override { return v < 1 ? 1 : v; }
   std::int64_t h_step() const override { return 1; }
 
@@ -92,6 +95,22 @@ std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::Devic
   if (name == "cpu") return make_cpu_engine(facts, rows, dot);
   if (name == "simt") return make_simt_engine(facts);
   return nullptr;
+}
+
+EngineShapes make_engine_shapes(const std::string& name, const opencl::DeviceFacts& facts,
+                                std::int64_t rows, DotBf16 dot) {
+  EngineShapes shapes;
+  if (name != "cpu") {
+    shapes.push_back(make_engine(name, facts, rows, dot));
+    return shapes;
+  }
+  constexpr std::int64_t widest = 64, narrowest = 16;
+  for (std::int64_t columns = widest; columns >= narrowest; columns /= 2) {
+    auto engine = make_cpu_engine(facts, rows, dot, columns);
+    if (!shapes.empty() && shapes.back()->tile_n() == engine->tile_n()) continue;
+    shapes.push_back(std::move(engine));
+  }
+  return shapes;
 }
 
 std::optional<std::string> beyond_32_bits(

@@ -74,8 +74,7 @@ streaming::LinearPlan make_plan(ContextState& state, const Request& request) {
       minimum_bytes(request, shape, blocks));
 }
 
-void describe(const Request& request, const streaming::LinearPlan& plan, int threads,
-              Dispatch& dispatch) {
+void describe(const Request& request, const streaming::LinearPlan& plan, Dispatch& dispatch) {
   dispatch.implementation = "eigen";
   dispatch.device = "host";
   dispatch.schedule = plan.schedule;
@@ -90,14 +89,14 @@ void describe(const Request& request, const streaming::LinearPlan& plan, int thr
   dispatch.knobs = {{"rows_per_chunk", sweep.rows},
                     {"blocks_per_range", sweep.blocks},
                     {"sweeps", plan.sweep_count},
-                    {"threads", threads},
+                    {"threads", plan.threads},
                     {"lanes", streaming::kernels().lanes}};
 }
 
 std::unique_ptr<Completion::State> run_eigen(const std::shared_ptr<ContextState>& state,
                                              const Request& request, dispatch::Attempt& attempt) {
   const auto plan = make_plan(*state, request);
-  describe(request, plan, state->threads.size(), attempt.dispatch);
+  describe(request, plan, attempt.dispatch);
   if (state->device) state->device->wait_for(request.execution.wait_for);
 
   dispatch::HostViews views(*state, request.execution.queue);
@@ -178,7 +177,7 @@ Plan plan_eigen(ContextState& state, const Request& request) {
   const auto plan = make_plan(state, request);
   const auto shape = shape_of(request, state.threads.size());
   Plan result;
-  describe(request, plan, state.threads.size(), result.dispatch);
+  describe(request, plan, result.dispatch);
   result.workspace_bytes = result.dispatch.workspace_bytes;
   result.minimum_workspace_bytes =
       std::min(minimum_bytes(request, shape, blocks_of(request)), result.workspace_bytes);

@@ -74,7 +74,7 @@ Plan plan(ContextState& state, const Request& request, const std::string& family
   describe(result.dispatch, request, prepared, runtime.info());
   result.workspace_bytes = prepared.schedule.scratch_words * 4;
   result.minimum_workspace_bytes =
-      minimum_workspace_bytes(request, *prepared.engine, runtime.facts(), runtime.info());
+      minimum_workspace_bytes(request, prepared.shapes, runtime.facts(), runtime.info());
   build_kernels(request, prepared, runtime);
   return result;
 }

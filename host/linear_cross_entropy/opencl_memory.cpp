@@ -22,9 +22,11 @@ Prepared prepare(const Request& request, const std::string& engine_name, opencl:
     bf16 = runtime.keep<engines::DotBf16Gates>().verdict(runtime);
     if (!bf16.reason.empty()) made.notes.push_back("bf16 is widened to f32: " + bf16.reason);
   }
-  made.engine =
-      engines::make_engine(engine_name, runtime.facts(), counted_rows(request.loss), bf16.dot);
-  made.schedule = make_schedule(request, *made.engine, runtime.facts(), runtime.info());
+  made.shapes = engines::make_engine_shapes(engine_name, runtime.facts(),
+                                            counted_rows(request.loss), bf16.dot);
+  auto choice = make_schedule(request, made.shapes, runtime.facts(), runtime.info());
+  made.engine = std::move(choice.engine);
+  made.schedule = std::move(choice.schedule);
   auto& p = made.programs;
   p = programs_of(request, *made.engine, made.schedule, engines::statistics_options(request.loss));
   for (auto* program : {&p.pack_x, &p.forward, &p.gradient, &p.grad_w, &p.write_w, &p.write_bias,

@@ -14,6 +14,7 @@ namespace tessera::linear_cross_entropy {
 
 /// What calls that are alike share: how they are cut, and what they compile.
 struct Prepared {
+  engines::EngineShapes shapes;                   ///< of which `engine` is one
   std::shared_ptr<const engines::Engine> engine;
   Schedule schedule;
   Programs programs;

@@ -86,7 +86,8 @@ BlockSizes clamp_to_problem(BlockSizes blocks, const Request& r, const engines::
   const auto limit = [](std::int64_t block, std::int64_t extent, std::int64_t multiple) {
     return std::min(block, round_up(std::max<std::int64_t>(extent, 1), multiple));
   };
-  blocks.b_block_size = limit(blocks.b_block_size, r.loss.b, rule.b_multiple);
+  blocks.b_block_size =
+      limit(blocks.b_block_size, r.loss.b, std::max(rule.b_multiple, engine.tile_n()));
   blocks.h_block_size = limit(blocks.h_block_size, r.h, rule.h_multiple);
   blocks.v_block_size = limit(blocks.v_block_size, r.loss.v, rule.v_multiple);
   return blocks;
@@ -200,9 +201,10 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   w.packed_rows = s.chunk_rows * (along_k(r, engine) > 0 ? round_up(r.h, engine.lanes())
                                                          : engine.words(r.h));
   if (r.loss.wants_values()) w.stats = s.slices * 8 * s.chunk_rows;
-  std::int64_t groups = engine.groups(s.slices);
+  std::int64_t groups = engine.groups(s.slices, s.thrift);
   if (grads && !s.stored_logits) {
-    groups = std::max(groups, engine.groups(ceil_div(s.v_range, engine.rule().v_multiple)));
+    groups =
+        std::max(groups, engine.groups(ceil_div(s.v_range, engine.rule().v_multiple), s.thrift));
   }
   w.pack = groups * s.forward_steps.pack_words;
   // Where H takes several steps, a group keeps the tiles of all its panels of tokens.
@@ -210,6 +212,9 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   const bool in_steps = engine.group_walks_panels() && s.blocks.h_block_size < r.h;
   w.tile = groups * s.forward_steps.tile_words * (in_steps ? std::max<std::int64_t>(panels, 1) : 1);
   if (!grads) return w;
+  const auto groups_of = [&](std::int64_t rows, const engines::Steps& steps) {
+    return engine.groups(engine.step_count(rows, steps.tile_m, s.thrift), s.thrift);
+  };
   w.coefficients = 5 * s.gradient_rows;
   w.beyond = s.rows_beyond * r.loss.v;
   w.dz = s.gradient_rows * (s.stored_logits && !s.logits_in_grad_w ? r.loss.v : s.v_range);
@@ -223,13 +228,13 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
     }
     if (s.grad_w == Schedule::GradW::range) w.sums_w = s.v_range * r.h;
     if (s.grad_w == Schedule::GradW::full) w.sums_w = r.loss.v * r.h;
-    groups = engine.groups(engine.step_count(s.v_range, s.grad_w_steps.tile_m));
+    groups = groups_of(s.v_range, s.grad_w_steps);
     w.pack = std::max(w.pack, groups * s.grad_w_steps.pack_words);
     w.tile = std::max(w.tile, groups * s.grad_w_steps.tile_words);
   }
   if (g.grad_x) {
     w.sums_x = (s.v_outer ? s.chunks : 1) * s.gradient_rows * s.h_padded;
-    groups = engine.groups(engine.step_count(s.h_range, s.grad_x_steps.tile_m));
+    groups = groups_of(s.h_range, s.grad_x_steps);
     w.pack = std::max(w.pack, groups * s.grad_x_steps.pack_words);
     w.tile = std::max(w.tile, groups * s.grad_x_steps.tile_words);
   }
@@ -240,28 +245,62 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   return w;
 }
 
-std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engine& engine,
-                                     const opencl::DeviceFacts& facts, const DeviceInfo& info) {
-  const Schedule base = base_schedule(request, engine, facts, info);
-  // Bisect the limit that some schedule accepts; 64 bytes is a region's granularity.
-  std::int64_t low = 0;
-  std::int64_t high = most_words;
-  while (high - low > 16) {
+namespace {
+
+/// The least `limit` from 0 to most_words that `accepts` one of the candidates; it is monotonous.
+template <class Accepts>
+std::int64_t least(const Accepts& accepts) {
+  std::int64_t high = 1024;
+  while (high < most_words && !accepts(high)) high *= 4;
+  std::int64_t low = high / 4;
+  while (high - low > 16) {  // 64 bytes are a region's granularity
     const std::int64_t middle = (low + high) / 2;
-    const Limits limits{middle, facts.max_allocation_bytes / 4};
-    if (choose(request, engine, base, limits)) {
-      high = middle;
-    } else {
-      low = middle;
-    }
+    (accepts(middle) ? high : low) = middle;
   }
-  return high * 4;
+  return high;
 }
 
-Schedule make_schedule(const Request& r, const engines::Engine& engine,
-                       const opencl::DeviceFacts& facts, const DeviceInfo& info) {
-  if (r.execution.block_sizes) check_blocks(*r.execution.block_sizes, engine);
-  const Schedule base = base_schedule(r, engine, facts, info);
+/// The shapes whose tiles the caller's blocks decompose into, each with what its schedules start
+/// from.
+std::vector<Choice> candidates_of(const Request& r, const engines::EngineShapes& shapes,
+                                  const opencl::DeviceFacts& facts, const DeviceInfo& info) {
+  std::vector<Choice> list;
+  const auto& given = r.execution.block_sizes;
+  for (const auto& engine : shapes) {
+    if (given && engine != shapes.back() && given->b_block_size % engine->tile_n() != 0) continue;
+    list.push_back({engine, base_schedule(r, *engine, facts, info)});
+  }
+  return list;
+}
+
+std::optional<Choice> choose_any(const Request& r, const std::vector<Choice>& candidates,
+                                 const Limits& limits) {
+  for (const auto& [engine, base] : candidates) {
+    if (auto schedule = choose(r, *engine, base, limits)) return Choice{engine, *schedule};
+  }
+  return std::nullopt;
+}
+
+std::int64_t minimum_bytes(const Request& r, const std::vector<Choice>& candidates,
+                           std::int64_t allocation) {
+  return 4 * least([&](std::int64_t words) {
+           return choose_any(r, candidates, {words, allocation}).has_value();
+         });
+}
+
+}  // namespace
+
+std::int64_t minimum_workspace_bytes(const Request& request, const engines::EngineShapes& shapes,
+                                     const opencl::DeviceFacts& facts, const DeviceInfo& info) {
+  return minimum_bytes(request, candidates_of(request, shapes, facts, info),
+                       facts.max_allocation_bytes / 4);
+}
+
+Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
+                     const opencl::DeviceFacts& facts, const DeviceInfo& info) {
+  const auto& first = *shapes.front();
+  if (r.execution.block_sizes) check_blocks(*r.execution.block_sizes, first);
+  const auto candidates = candidates_of(r, shapes, facts, info);
   std::int64_t bytes = 0;
   if (r.execution.workspace_bytes) {
     bytes = static_cast<std::int64_t>(*r.execution.workspace_bytes);
@@ -271,28 +310,29 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
     bytes = std::max<std::int64_t>(std::int64_t{64} << 20, 256 * 4 * r.loss.v);
   }
   const std::int64_t allocation = facts.max_allocation_bytes / 4;
-  auto schedule = choose(r, engine, base, {bytes / 4, allocation});
-  if (!schedule && !r.execution.workspace_bytes) {
-    // The default is a wish, not a bound: a call without workspace_bytes runs if it can at all.
-    schedule =
-        choose(r, engine, base, {minimum_workspace_bytes(r, engine, facts, info) / 4, allocation});
-  }
-  if (!schedule && !choose(r, engine, base, {most_words, allocation})) {
+  if (auto choice = choose_any(r, candidates, {bytes / 4, allocation})) return *choice;
+  if (!choose_any(r, candidates, {most_words, allocation})) {
+    const std::int64_t piece = 4 * least([&](std::int64_t words) {
+                                 return choose_any(r, candidates, {most_words, words}).has_value();
+                               });
     throw Error(ErrorCode::out_of_memory,
                 fmt::format("no schedule of opencl.{} for B {}, H {}, V {} keeps each piece of "
-                            "scratch within the device's maximum allocation of {} bytes; give "
-                            "smaller block_sizes, or use another implementation",
-                            engine.name(), r.loss.b, r.h, r.loss.v, facts.max_allocation_bytes));
+                            "scratch within the device's maximum allocation of {} bytes; the least "
+                            "that any needs is {}{}, or use another implementation",
+                            first.name(), r.loss.b, r.h, r.loss.v, facts.max_allocation_bytes,
+                            piece,
+                            r.execution.block_sizes ? "; give smaller block_sizes or none" : ""));
   }
-  if (!schedule) {
+  const std::int64_t minimum = minimum_bytes(r, candidates, allocation);
+  if (r.execution.workspace_bytes) {
     throw Error(
         ErrorCode::workspace_too_small,
         fmt::format("workspace_bytes: {} is too small for B {}, H {}, V {} on opencl.{}; it "
                     "needs at least {}",
-                    bytes, r.loss.b, r.h, r.loss.v, engine.name(),
-                    minimum_workspace_bytes(r, engine, facts, info)));
+                    bytes, r.loss.b, r.h, r.loss.v, first.name(), minimum));
   }
-  return *schedule;
+  // The default is a wish, not a bound: a call without workspace_bytes runs if it can at all.
+  return *choose_any(r, candidates, {minimum / 4, allocation});
 }
 
 }  // namespace tessera::linear_cross_entropy

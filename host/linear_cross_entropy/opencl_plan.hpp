@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -46,7 +47,7 @@ struct Schedule {
   GradW grad_w = GradW::direct;
 
   engines::Steps forward_steps{}, grad_w_steps{}, grad_x_steps{};
-  std::int64_t thrift = 1;    ///< of Engine::steps
+  std::int64_t thrift = 1;    ///< of Engine::steps and groups
   std::int64_t slices = 0;    ///< of the whole vocabulary of this call
   std::int64_t h_padded = 0;  ///< rows of h in a panel of grad_x sums
   std::int64_t scratch_words = 0;
@@ -85,12 +86,21 @@ struct Limits {
 std::optional<Schedule> choose(const Request& request, const engines::Engine& engine,
                                const Schedule& base, const Limits& limits);
 
-/// Throws Error invalid_argument for illegal block sizes and workspace_too_small, with the minimum.
-Schedule make_schedule(const Request& request, const engines::Engine& engine,
-                       const opencl::DeviceFacts& facts, const DeviceInfo& info);
+/// A schedule, and the shape of the engine that it is for.
+struct Choice {
+  std::shared_ptr<const engines::Engine> engine{};
+  Schedule schedule{};
+};
+
+/// The first of the shapes (fastest first) that has a schedule within what the request and the device
+/// allow. Throws Error invalid_argument for illegal block sizes, workspace_too_small, with the
+/// minimum, and out_of_memory where no piece of scratch fits the device's largest allocation, with
+/// what would.
+Choice make_schedule(const Request& request, const engines::EngineShapes& shapes,
+                     const opencl::DeviceFacts& facts, const DeviceInfo& info);
 
 /// The least workspace_bytes for which make_schedule succeeds.
-std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engine& engine,
+std::int64_t minimum_workspace_bytes(const Request& request, const engines::EngineShapes& shapes,
                                      const opencl::DeviceFacts& facts, const DeviceInfo& info);
 
 /// Words of the regions that depend on chunk_rows and v_range, in the order they are allocated.

@@ -51,7 +51,7 @@ std::int32_t Run::panels_per_group(std::int64_t panels) const {
 Range Run::tiles(std::int64_t steps, std::int64_t panels) const {
   const auto group = engine_.group_size();
   const auto second = engine_.group_walks_panels() ? 1 : std::max<std::int64_t>(panels, 1);
-  return {{static_cast<std::size_t>(engine_.groups(steps)) * group,
+  return {{static_cast<std::size_t>(engine_.groups(steps, schedule_.thrift)) * group,
            static_cast<std::size_t>(second), 1},
           {group, 1, 1}};
 }
@@ -140,7 +140,8 @@ void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, s
   Binding w = piece.w;
   w.offset += (begin - piece.begin) * w.strides[1];
   // dz does not depend on slices: as many as there are groups.
-  const std::int64_t groups = engine_.groups(ceil_div(count, engine_.rule().v_multiple));
+  const std::int64_t groups =
+      engine_.groups(ceil_div(count, engine_.rule().v_multiple), schedule_.thrift);
   const std::int64_t block =
       std::min(schedule_.blocks.v_block_size,
                engines::round_up(ceil_div(count, groups), engine_.rule().v_multiple));
@@ -172,7 +173,7 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
                        std::int64_t count, const Dz& dz) {
   const auto& steps = schedule_.grad_w_steps;
   const std::int64_t panels = ceil_div(h_count_, tile_n_);
-  const std::int64_t step_count = engine_.step_count(count, steps.tile_m);
+  const std::int64_t step_count = engine_.step_count(count, steps.tile_m, schedule_.thrift);
   Binding out = piece.grad_w;
   std::int64_t h_stride = 1;
   std::int64_t v_stride = request_.h;
@@ -198,7 +199,7 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
 void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin,
                        std::int64_t count, const Dz& dz, bool first) {
   const auto& steps = schedule_.grad_x_steps;
-  const std::int64_t step_count = engine_.step_count(h_count_, steps.tile_m);
+  const std::int64_t step_count = engine_.step_count(h_count_, steps.tile_m, schedule_.thrift);
   Binding w = piece.w;
   w.offset += (begin - piece.begin) * w.strides[1] + h_begin_ * w.strides[0];
   with_kept(count, [&](auto... kept) {

@@ -17,13 +17,17 @@ std::int64_t table_bytes(const Request& request) {
          loss::workspace_slack;
 }
 
-streaming::SoftmaxPlan make_plan(ContextState& state, const Request& request) {
+streaming::SoftmaxPlan plan_within(ContextState& state, const Request& request,
+                                   std::int64_t limit) {
   const auto& given = request.execution.block_sizes;
-  const auto plan =
-      streaming::plan_softmax(request.loss.b, request.loss.v, given ? given->b_block_size : 0,
-                              given ? given->v_block_size : 0, state.threads.size());
+  return streaming::plan_softmax(request.loss.b, request.loss.v, given ? given->b_block_size : 0,
+                                 given ? given->v_block_size : 0, state.threads.size(), limit);
+}
+
+streaming::SoftmaxPlan make_plan(ContextState& state, const Request& request) {
   const auto limit = loss::workspace_limit(request.execution.workspace_bytes,
                                            request.execution.workspace, request.loss.v);
+  const auto plan = plan_within(state, request, limit.bytes - table_bytes(request));
   const std::int64_t needed = plan.workspace_bytes + table_bytes(request);
   if (limit.strict && limit.bytes < needed) {
     loss::throw_workspace_too_small(limit,
@@ -35,8 +39,7 @@ streaming::SoftmaxPlan make_plan(ContextState& state, const Request& request) {
   return plan;
 }
 
-void describe(const Request& request, const streaming::SoftmaxPlan& plan, int threads,
-              Dispatch& dispatch) {
+void describe(const Request& request, const streaming::SoftmaxPlan& plan, Dispatch& dispatch) {
   dispatch.implementation = "eigen";
   dispatch.device = "host";
   dispatch.schedule = plan.schedule;
@@ -48,14 +51,14 @@ void describe(const Request& request, const streaming::SoftmaxPlan& plan, int th
                           {"v_block_size", blocks.v_block_size}};
   dispatch.knobs = {{"rows_per_task", plan.rows_per_task},
                     {"slices", plan.slices},
-                    {"threads", threads},
+                    {"threads", plan.threads},
                     {"lanes", streaming::kernels().lanes}};
 }
 
 std::unique_ptr<Completion::State> run_eigen(const std::shared_ptr<ContextState>& state,
                                              const Request& request, dispatch::Attempt& attempt) {
   const auto plan = make_plan(*state, request);
-  describe(request, plan, state->threads.size(), attempt.dispatch);
+  describe(request, plan, attempt.dispatch);
   if (state->device) state->device->wait_for(request.execution.wait_for);
 
   dispatch::HostViews views(*state, request.execution.queue);
@@ -110,8 +113,10 @@ std::unique_ptr<Completion::State> run_eigen(const std::shared_ptr<ContextState>
 Plan plan_eigen(ContextState& state, const Request& request) {
   const auto plan = make_plan(state, request);
   Plan result;
-  describe(request, plan, state.threads.size(), result.dispatch);
-  result.workspace_bytes = result.minimum_workspace_bytes = result.dispatch.workspace_bytes;
+  describe(request, plan, result.dispatch);
+  result.workspace_bytes = result.dispatch.workspace_bytes;
+  result.minimum_workspace_bytes =
+      plan_within(state, request, 0).workspace_bytes + table_bytes(request);
   return result;
 }
 

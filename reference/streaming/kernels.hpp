@@ -31,7 +31,8 @@ struct Gemm {
                                 ///< is the least
 };
 
-inline constexpr std::int64_t min_gemm_scratch = 32768;
+/// Two packed blocks of 16 by 16, each with two lines of padding.
+inline constexpr std::int64_t min_gemm_scratch = 2 * (16 * 16 + 2 * lane_quantum);
 
 /// A two-dimensional array of any type and strides (in elements).
 struct Array2 {

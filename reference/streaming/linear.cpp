@@ -18,9 +18,10 @@ class Walk {
         s_(sweep),
         environment_(environment),
         kernels_(kernels),
-        g_(geometry(p_.h, p_.v, sweep, plan.v_block, plan.h_block, environment.threads)) {
+        threads_(plan.threads),
+        g_(geometry(p_.h, p_.v, sweep, plan.v_block, plan.h_block, threads_)) {
     Arena arena(workspace);
-    memory_ = lay_out(arena, p_.h, p_.v, s_, g_, environment.threads, kernels_, nullptr);
+    memory_ = lay_out(arena, p_.h, p_.v, s_, g_, threads_, kernels_, nullptr);
     // Values are wanted of every row, gradients of the labelled ones.
     rows_ = s_.values ? p_.rows : p_.gradient_rows;
     // With no rows at all gradients must still be written.
@@ -73,7 +74,7 @@ class Walk {
   }
 
   void parallel(std::int64_t tasks, const std::function<void(std::int64_t, int)>& body) {
-    if (tasks > 0) environment_.parallel_for(tasks, body);
+    parallel_for(environment_, threads_, tasks, body);
   }
 
   // -- Operands -----------------------------------------------------------------------------------
@@ -376,6 +377,7 @@ class Walk {
   const Sweep& s_;
   const Environment& environment_;
   const Kernels& kernels_;
+  int threads_;
   SweepGeometry g_;
   SweepMemory memory_;
   std::int64_t rows_ = 0, chunks_ = 0, ranges_ = 0;

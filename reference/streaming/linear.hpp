@@ -19,7 +19,7 @@ struct LinearShape {
   bool grad_x = false, grad_w = false, grad_bias = false;
   bool grad_x_f32 = true;  ///< partial sums may live in grad_x itself
   bool grad_w_f32 = true;
-  int threads = 1;
+  int threads = 1;  ///< that there are
 
   bool gradients() const { return grad_x || grad_w || grad_bias; }
 };
@@ -44,6 +44,7 @@ struct Sweep {
 struct LinearPlan {
   const char* schedule = "";
   std::int64_t v_block = 0, h_block = 0;
+  int threads = 1;  ///< that work on it: each has scratch of its own
   Sweep sweeps[2];
   int sweep_count = 0;
   std::int64_t workspace_bytes = 0;

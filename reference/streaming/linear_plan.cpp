@@ -14,8 +14,10 @@ constexpr std::int64_t enough_rows = 4096;
 class Planner {
  public:
   Planner(const LinearShape& shape, const LinearBlocks& blocks, std::int64_t v_block,
-          std::int64_t h_block, std::int64_t limit, bool strict, const Kernels& kernels)
+          std::int64_t h_block, int threads, std::int64_t limit, bool strict,
+          const Kernels& kernels)
       : shape_(shape), limit_(limit), strict_(strict), kernels_(kernels) {
+    plan_.threads = threads;
     plan_.v_block = v_block;
     plan_.h_block = h_block;
     all_blocks_ = ceil_div(shape.v, v_block);
@@ -32,8 +34,8 @@ class Planner {
   std::int64_t bytes(const Sweep& sweep, std::int64_t* growing = nullptr) const {
     Arena counter(nullptr);
     const auto g =
-        geometry(shape_.h, shape_.v, sweep, plan_.v_block, plan_.h_block, shape_.threads);
-    lay_out(counter, shape_.h, shape_.v, sweep, g, shape_.threads, kernels_, growing);
+        geometry(shape_.h, shape_.v, sweep, plan_.v_block, plan_.h_block, plan_.threads);
+    lay_out(counter, shape_.h, shape_.v, sweep, g, plan_.threads, kernels_, growing);
     return counter.used();
   }
 
@@ -144,8 +146,8 @@ class Planner {
 
 /// Tile edges to try, best first: 512 columns keep a tile of logits in the second-level cache and
 /// make packing a few percent; the smaller ones are for small workspaces. 64 is the smallest with
-/// which Eigen's kernel still works at a good part of its speed.
-constexpr std::int64_t block_edges[] = {512, 256, 128, 64};
+/// which Eigen's kernel still works at a good part of its speed, 16 a line of f32.
+constexpr std::int64_t block_edges[] = {512, 256, 128, 64, 32, 16};
 
 std::int64_t clipped(std::int64_t block, std::int64_t extent) {
   return std::max<std::int64_t>(1, std::min(block, extent));
@@ -155,23 +157,27 @@ std::int64_t clipped(std::int64_t block, std::int64_t extent) {
 
 std::optional<LinearPlan> plan_linear(const LinearShape& shape, const LinearBlocks& blocks,
                                       std::int64_t limit, bool strict, const Kernels& kernels) {
-  for (const std::int64_t min_rows : {good_rows, std::int64_t{1}}) {
-    for (const std::int64_t edge : block_edges) {
-      Planner planner(shape, blocks, clipped(blocks.v > 0 ? blocks.v : edge, shape.v),
-                      clipped(blocks.h > 0 ? blocks.h : edge, shape.h), limit, strict, kernels);
-      if (auto plan = planner.plan(min_rows)) return plan;
+  // Threads last: half of them are at most twice as slow as all, but none makes up for that.
+  for (int threads = shape.threads;; threads /= 2) {
+    for (const std::int64_t min_rows : {good_rows, std::int64_t{1}}) {
+      for (const std::int64_t edge : block_edges) {
+        Planner planner(shape, blocks, clipped(blocks.v > 0 ? blocks.v : edge, shape.v),
+                        clipped(blocks.h > 0 ? blocks.h : edge, shape.h), threads, limit, strict,
+                        kernels);
+        if (auto plan = planner.plan(min_rows)) return plan;
+      }
     }
+    if (threads <= 1) return std::nullopt;
   }
-  return std::nullopt;
 }
 
 std::int64_t minimum_workspace(const LinearShape& shape, const LinearBlocks& blocks,
                                const Kernels& kernels) {
-  // The plan is monotonous in the limit, so halving finds the least; a page more or less is noise.
+  // The plan is monotonous in the limit, so halving finds the least; a few lines more are noise.
   std::int64_t enough = 4096;
   while (!plan_linear(shape, blocks, enough, true, kernels)) enough *= 2;
   std::int64_t too_small = enough / 2;
-  while (enough - too_small > 4096) {
+  while (enough - too_small > 256) {
     const std::int64_t middle = too_small + (enough - too_small) / 2;
     (plan_linear(shape, blocks, middle, true, kernels) ? enough : too_small) = middle;
   }

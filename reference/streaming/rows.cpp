@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference/streaming/rows.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tessera::streaming {
@@ -29,6 +30,18 @@ void poison(RowSums& sums) {
 }
 
 }  // namespace
+
+void parallel_for(const Environment& environment, int threads, std::int64_t tasks,
+                  const std::function<void(std::int64_t task, int worker)>& body) {
+  if (tasks <= 0) return;
+  if (threads >= environment.threads) return environment.parallel_for(tasks, body);
+  // A worker is a task of its own, which takes every so many-th of the others.
+  environment.parallel_for(std::min<std::int64_t>(threads, tasks), [&](std::int64_t worker, int) {
+    for (std::int64_t task = worker; task < tasks; task += threads) {
+      body(task, static_cast<int>(worker));
+    }
+  });
+}
 
 void add_block(const Kernels& kernels, const float* logits, std::int64_t n, std::int64_t label,
                const BlockTerms& terms, RowSums& sums) {

@@ -23,6 +23,10 @@ struct Environment {
   const Kernels* kernels = nullptr;  ///< nullptr: the best of this machine
 };
 
+/// Runs the tasks on at most `threads` of the environment's; `worker` lies in [0, threads).
+void parallel_for(const Environment& environment, int threads, std::int64_t tasks,
+                  const std::function<void(std::int64_t task, int worker)>& body);
+
 /// Statistics of one row over the columns seen so far. Sums are relative to `max` and kept in
 /// double: one addition per block and row, which costs nothing.
 struct RowSums {

@@ -10,6 +10,8 @@ namespace {
 
 /// 8 KiB of f32: a tile is still in the first-level cache when it is read for the second time.
 constexpr std::int64_t default_v_block = 2048;
+/// Smaller tiles are for small workspaces; below this a tile is not worth its start.
+constexpr std::int64_t least_v_block = 64;
 /// A thread that starts late then costs at most a quarter of a task list.
 constexpr std::int64_t tasks_per_thread = 4;
 /// Columns per task below which handing it out costs as much as doing it.
@@ -21,9 +23,9 @@ struct Memory {
   RowGradient* coefficients;  ///< [rows]
 };
 
-Memory lay_out(Arena& arena, std::int64_t rows, const SoftmaxPlan& plan, int threads) {
+Memory lay_out(Arena& arena, std::int64_t rows, const SoftmaxPlan& plan) {
   Memory m = {};
-  m.tiles = arena.take<float>(threads * round_up(plan.v_block, lane_quantum));
+  m.tiles = arena.take<float>(plan.threads * round_up(plan.v_block, lane_quantum));
   if (plan.slices > 1) {
     m.parts = arena.take<RowSums>(rows * plan.slices);
     m.coefficients = arena.take<RowGradient>(rows);
@@ -104,7 +106,7 @@ void run_rows(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environmen
   const std::int64_t rows = p.values ? p.rows : p.gradient_rows;
   const std::int64_t tasks = ceil_div(rows, plan.rows_per_task);
   if (tasks == 0) return;
-  environment.parallel_for(tasks, [&](std::int64_t task, int worker) {
+  parallel_for(environment, plan.threads, tasks, [&](std::int64_t task, int worker) {
     const std::int64_t last = std::min(rows, (task + 1) * plan.rows_per_task);
     for (std::int64_t row = task * plan.rows_per_task; row < last; ++row) {
       if (p.values) stream.values(row, 0, p.v, stream.tile(worker), p.sums[row]);
@@ -120,11 +122,12 @@ void run_slices(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environm
                 const Stream& stream, const Memory& memory) {
   const auto each_slice = [&](std::int64_t rows, const auto& body) {
     if (rows == 0) return;
-    environment.parallel_for(rows * plan.slices, [&](std::int64_t task, int worker) {
-      const std::int64_t slice = task % plan.slices;
-      body(task, task / plan.slices, stream.slice_begin(slice), stream.slice_begin(slice + 1),
-           stream.tile(worker));
-    });
+    parallel_for(environment, plan.threads, rows * plan.slices,
+                 [&](std::int64_t task, int worker) {
+                   const std::int64_t slice = task % plan.slices;
+                   body(task, task / plan.slices, stream.slice_begin(slice),
+                        stream.slice_begin(slice + 1), stream.tile(worker));
+                 });
   };
   if (p.values) {
     each_slice(p.rows,
@@ -147,12 +150,11 @@ void run_slices(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environm
   });
 }
 
-}  // namespace
-
-SoftmaxPlan plan_softmax(std::int64_t rows, std::int64_t v, std::int64_t b_block,
-                         std::int64_t v_block, int threads) {
+SoftmaxPlan plan_with(std::int64_t rows, std::int64_t v, std::int64_t b_block,
+                      std::int64_t v_block, int threads) {
   SoftmaxPlan plan;
-  plan.v_block = std::max<std::int64_t>(1, std::min(v_block > 0 ? v_block : default_v_block, v));
+  plan.threads = threads;
+  plan.v_block = std::max<std::int64_t>(1, std::min(v_block, v));
   const std::int64_t some_rows = std::max<std::int64_t>(1, rows);
   const std::int64_t tasks = tasks_per_thread * threads;
   const std::int64_t blocks = ceil_div(v, plan.v_block);
@@ -169,16 +171,30 @@ SoftmaxPlan plan_softmax(std::int64_t rows, std::int64_t v, std::int64_t b_block
       std::clamp<std::int64_t>(some_rows / tasks, std::min(bundle, some_rows), some_rows);
   if (b_block > 0) plan.rows_per_task = std::min(plan.rows_per_task, b_block);
   Arena counter(nullptr);
-  lay_out(counter, some_rows, plan, threads);
+  lay_out(counter, some_rows, plan);
   plan.workspace_bytes = counter.used();
   return plan;
+}
+
+}  // namespace
+
+SoftmaxPlan plan_softmax(std::int64_t rows, std::int64_t v, std::int64_t b_block,
+                         std::int64_t v_block, int threads, std::int64_t limit) {
+  // Tiles shrink first: they cost little until they are short.
+  for (;; threads = std::max(1, threads / 2)) {
+    for (std::int64_t block = v_block > 0 ? v_block : default_v_block;; block /= 2) {
+      const SoftmaxPlan plan = plan_with(rows, v, b_block, block, threads);
+      const bool last = v_block > 0 || block <= least_v_block;
+      if (plan.workspace_bytes <= limit || (last && threads == 1)) return plan;
+      if (last) break;
+    }
+  }
 }
 
 void run_softmax(const SoftmaxProblem& problem, const SoftmaxPlan& plan,
                  const Environment& environment, void* workspace) {
   Arena arena(workspace);
-  const Memory memory =
-      lay_out(arena, std::max<std::int64_t>(1, problem.rows), plan, environment.threads);
+  const Memory memory = lay_out(arena, std::max<std::int64_t>(1, problem.rows), plan);
   const Stream stream(problem, plan,
                       environment.kernels != nullptr ? *environment.kernels : kernels(), memory);
   if (plan.slices > 1) {

@@ -20,6 +20,7 @@ struct Control {
   std::map<std::string, long> calls;
   std::map<std::string, long long> bytes;
   std::map<std::string, long long> limits;
+  std::map<std::string, long long> lasting_limits;  // of the environment: a reset brings them back
   std::map<std::string, std::map<void*, long>> references;
   std::set<cl_program> unbuilt;
   std::string fail_kind;
@@ -41,7 +42,7 @@ struct Control {
       long long value = 0;
       int used = 0;
       while (std::sscanf(text, "%63[^=]=%lld%n", name, &value, &used) == 2) {
-        limits[name] = value;
+        limits[name] = lasting_limits[name] = value;
         text += used;
         if (*text != ',') break;
         ++text;

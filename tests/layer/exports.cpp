@@ -29,13 +29,13 @@ TESSERA_LAYER_EXPORT cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, std::
   }
 }
 
-/// Forgets calls, bytes, limits and what was to fail; live objects stay counted.
+/// Forgets calls, bytes, limits that a test set and what was to fail; live objects stay counted.
 TESSERA_LAYER_EXPORT void tessera_layer_reset() {
   auto& c = control();
   std::lock_guard lock(c.mutex);
   c.calls.clear();
   c.bytes.clear();
-  c.limits.clear();
+  c.limits = c.lasting_limits;
   c.fail_kind.clear();
   c.fail_at = 0;
   c.failed = 0;
