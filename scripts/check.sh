@@ -4,11 +4,37 @@
 # Each section runs in a shell of its own; the summary at the end says which passed.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-sections=(long host_only package asan tsan intel oclgrind mutations)
+sections=(long lanes host_only package asan tsan intel oclgrind mutations)
 
 section_long() {
   configure_and_build release
   run_tests release --label-regex long
+}
+
+# opencl.cpu takes its vector width from the device. Every test that reaches it runs at the other widths
+# too, which a layer reports: compilers split vectors that the machine does not have. (At its own width
+# scripts/test.sh runs them.)
+section_lanes() {
+  configure_and_build release
+  local own lanes
+  own="$(own_lanes || true)"
+  say "the device's own width: ${own:-no OpenCL CPU}"
+  [ -n "$own" ] || return 77
+  export OPENCL_LAYERS="$root/build/release/lib/libtessera_test_layer.so"
+  export TESSERA_TEST_IMPLEMENTATIONS=opencl.cpu
+  for lanes in 4 8 16; do
+    [ "$lanes" != "$own" ] || continue
+    say "$lanes lanes"
+    TESSERA_LAYER_LIMITS=native_float_vector=$lanes run_tests release --label-exclude "long|host"
+    TESSERA_LAYER_LIMITS=native_float_vector=$lanes run_tests release --tests-regex bf16_pairs_more
+  done
+}
+
+# The knob `lanes` of a call on the device; nothing where opencl.cpu would not run it.
+own_lanes() {
+  build/release/bin/tessera-info --json --shape 64x64x64 --implementation opencl.cpu |
+    "$python" -c 'import json, sys; print(json.load(sys.stdin)["plan"]["knobs"]["lanes"])' \
+      2>/dev/null
 }
 
 section_host_only() {

@@ -4,3 +4,4 @@ add_test(NAME architecture
                  "${PROJECT_SOURCE_DIR}" --oracle $<TARGET_OBJECTS:tessera_oracle>
                  --streaming $<TARGET_OBJECTS:tessera_streaming> $<TARGET_OBJECTS:tessera_streaming_kernels>
          COMMAND_EXPAND_LISTS)
+set_tests_properties(architecture PROPERTIES LABELS host)

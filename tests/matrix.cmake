@@ -1,21 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tables of many short cases: one process each, so that kernels are compiled once.
 foreach(name matrix_test softmax_matrix_test subsets_test determinism_test filter_test shards_test
-             sizes_test long_test)
+             sizes_test workspace_test long_test)
   tessera_test(${name} ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cpp ONE_PROCESS TIMEOUT 900)
 endforeach()
-
-# opencl.cpu takes its vector width from the device; every width runs here on any of them, because
-# compilers split vectors that the machine does not have.
-if(TESSERA_OPENCL)
-  foreach(lanes IN ITEMS 4 8 16)
-    foreach(name IN ITEMS matrix_test softmax_matrix_test)
-      add_test(NAME ${name}_lanes_${lanes} COMMAND ${name} --gtest_brief=1)
-      set_tests_properties(${name}_lanes_${lanes} PROPERTIES LABELS long TIMEOUT 900 ENVIRONMENT
-        "OPENCL_LAYERS=$<TARGET_FILE:tessera_test_layer>;TESSERA_TEST_IMPLEMENTATIONS=opencl.cpu;TESSERA_LAYER_LIMITS=native_float_vector=${lanes}")
-    endforeach()
-  endforeach()
-endif()
 
 # Exponentials that value_and_grad keeps in local memory: room for a part of a row, and for none.
 if(TESSERA_OPENCL)

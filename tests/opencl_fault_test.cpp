@@ -288,5 +288,36 @@ TEST_F(FaultTest, ABuildThatFailsComesBeforeTheFirstWrite) {
   }
 }
 
+// The same where rows come in chunks, which launch other kernels than one chunk does.
+TEST_F(FaultTest, ABuildThatFailsInLittleMemoryComesBeforeTheFirstWrite) {
+  Context undisturbed(counting_warnings());
+  linear_cross_entropy::ExecutionOptions execution;
+  const auto run = [&](Context& context) {
+    return linear_cross_entropy::value_and_grad(context, data_->linear(), data_->options, execution)
+        .dispatch;
+  };
+  execution.implementation = run(undisturbed).implementation;
+  const auto plan = linear_cross_entropy::plan(undisturbed, Pass::value_and_grad, data_->linear(),
+                                               {}, {}, data_->options, execution);
+  execution.workspace_bytes = static_cast<std::size_t>(plan.minimum_workspace_bytes);
+  for (const char* kind : {"build_program", "create_kernel"}) {
+    Context context(counting_warnings());
+    long failures = 0;
+    for (bool failed = true; failed;) {
+      SCOPED_TRACE(std::string(kind) + " " + std::to_string(failures + 1));
+      layer_.reset();
+      layer_.fail(kind, failures == 0 ? 1 : 2, CL_OUT_OF_HOST_MEMORY);
+      try {
+        run(context);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
+      }
+      failed = layer_.failed() > 0;
+      failures += failed;
+    }
+    EXPECT_GE(failures, 2) << kind;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::test

@@ -192,23 +192,47 @@ TEST_P(LimitsTest, MatricesBeyondTheLargestAllocation) {
   }
 }
 
-/// Allocations too small for any schedule are an error that says so, not a demand for workspace.
+/// Allocations too small for any schedule are an error that says so, not a demand for workspace; what
+/// it says would do does.
 TEST_P(LimitsTest, AllocationsTooSmallForScratch) {
-  layer_.limit("max_allocation", 4 * 1024);
-  Context device = context();
-  const std::vector<float> x(64 * 40), w(40 * 300);
-  const std::vector<std::int32_t> labels(64);
-  try {
-    linear_cross_entropy::forward(device,
-                                  {.x = View::host(x.data(), {64, 40}),
-                                   .labels = View(labels),
-                                   .w = View::host(w.data(), {40, 300})},
-                                  {}, {.implementation = GetParam()});
-    ADD_FAILURE() << "it ran";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
-    EXPECT_NE(std::string(error.what()).find("maximum allocation of 4096"), std::string::npos)
-        << error.what();
+  const Case c = linear("least_allocation", WLayout::hv);
+  const std::vector<float> x(static_cast<std::size_t>(c.b * c.h));
+  const std::vector<float> w(static_cast<std::size_t>(c.h * c.v));
+  const std::vector<std::int32_t> labels(static_cast<std::size_t>(c.b));
+  const auto refusal = [&](Pass pass) -> std::string {
+    Context device = context();
+    linear_cross_entropy::ExecutionOptions execution;
+    execution.implementation = GetParam();
+    try {
+      linear_cross_entropy::plan(device, pass,
+                                 {.x = View::host(x.data(), {c.b, c.h}),
+                                  .labels = View(labels),
+                                  .w = View::host(w.data(), {c.h, c.v}),
+                                  .bias = View::host(w.data(), {c.v})},
+                                 {}, {}, c.options, execution);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
+      return error.what();
+    }
+    return {};
+  };
+  for (const Pass pass : {Pass::forward, Pass::value_and_grad}) {
+    SCOPED_TRACE(to_string(pass));
+    long long allocation = 1024;  // of 33 x 37 f32 that are packed in tiles of 16 tokens at least
+    layer_.limit("max_allocation", allocation);
+    const std::string first = refusal(pass);
+    EXPECT_NE(first.find("maximum allocation of 1024"), std::string::npos) << first;
+    const char* words = "the least that any needs is ";
+    const auto at = first.find(words);
+    ASSERT_NE(at, std::string::npos) << first;
+    allocation = std::stoll(first.substr(at + std::string(words).size()));
+    layer_.limit("max_allocation", allocation - 128);  // what the search leaves open
+    EXPECT_NE(refusal(pass), "");
+    layer_.limit("max_allocation", allocation);
+    EXPECT_EQ(refusal(pass), "");
+    EXPECT_LE(allocation, 64 * 1024);
+    Context device = context();
+    EXPECT_TRUE(run_case(device, GetParam(), pass, c));
   }
 }
 

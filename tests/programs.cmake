@@ -24,7 +24,7 @@ if(TESSERA_BUILD_PROGRAMS)
     add_test(NAME programs_tile
              COMMAND ${TESSERA_TEST_PYTHON} "${CMAKE_CURRENT_LIST_DIR}/tile_program_test.py"
                      "$<TARGET_FILE_DIR:tessera-tile>")
-    set_tests_properties(programs_tile PROPERTIES TIMEOUT 600)
+    set_tests_properties(programs_tile PROPERTIES LABELS host TIMEOUT 600)
   else()
     message(STATUS "python3 with numpy was not found: the programs are not tested")
   endif()

@@ -12,13 +12,25 @@ class SoftmaxMatrix : public testing::TestWithParam<MatrixParameter> {};
 
 TEST_P(SoftmaxMatrix, AgreesWithTheOracle) {
   const auto& [implementation, pass, group] = GetParam();
-  run_group(implementation, pass, softmax_group(group), true);
+  run_group(shared_context(), implementation, pass, softmax_group(group), true);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SoftmaxMatrix,
                          testing::Combine(testing::ValuesIn(softmax_implementations()), all_passes,
                                           testing::ValuesIn(softmax_groups())),
                          matrix_name);
+
+class SoftmaxMatrixByDefault : public testing::TestWithParam<DefaultOrderParameter> {};
+
+TEST_P(SoftmaxMatrixByDefault, AgreesWithTheOracle) {
+  const auto& [on_device, pass, group] = GetParam();
+  run_by_default(on_device, pass, softmax_group(group), true);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, SoftmaxMatrixByDefault,
+                         testing::Combine(testing::Bool(), all_passes,
+                                          testing::ValuesIn(softmax_groups())),
+                         default_order_name);
 
 TEST(SoftmaxMatrix, HasImplementations) { EXPECT_FALSE(softmax_implementations().empty()); }
 

@@ -5,5 +5,5 @@ if(TESSERA_BUILD_BENCH)
   add_test(NAME tile_calibration
            COMMAND ${Python3_EXECUTABLE} "${PROJECT_SOURCE_DIR}/scripts/tile_calibrate.py"
                    "${PROJECT_BINARY_DIR}" --fit=)
-  set_tests_properties(tile_calibration PROPERTIES TIMEOUT 600)
+  set_tests_properties(tile_calibration PROPERTIES LABELS host TIMEOUT 600)
 endif()

@@ -35,6 +35,9 @@ class CpuEngine final : public Engine {
     // 8 lanes with two vectors a row: 12 accumulators, 2 columns and a broadcast fill the 16
     // registers of AVX2. 16 lanes: AVX-512 has 32 registers, for 24 + 4 + 1. 4 lanes: NEON, SSE.
     lanes_ = facts.native_float_vector >= 16 ? 16 : facts.native_float_vector >= 8 ? 8 : 4;
+    while (lanes_ > most_columns) lanes_ /= 2;
+    // The instruction is used on whole registers.
+    if (lanes_ < 16 && dot_ == DotBf16::instruction) dot_ = DotBf16::none;
     const std::int64_t full = lanes_ == 16 ? 4 : 2;
     vectors_ = std::clamp<std::int64_t>(most_columns / lanes_, 1, full);
     narrow_ = rows <= lanes_;
@@ -71,9 +74,8 @@ class CpuEngine final : public Engine {
     if (multiplies_pairs()) list.push_back({"dot_bf16", static_cast<int>(dot_)});
     return list;
   }
-  /// Tokens: the narrowest tile of more than a vector's worth of them, which is the same on
-  /// processors with 8 and 16 lanes.
-  BlockRule rule() const override { return {std::min<std::int64_t>(2 * lanes_, 16), 8, 8}; }
+  /// Tokens: the narrowest shape's tile, so that the rule is the same for every vector width.
+  BlockRule rule() const override { return {cpu_narrowest_tile, 8, 8}; }
 
   Blocks heuristic(std::int64_t b, std::int64_t h, std::int64_t v, Operand w) const override {
     // The packed rows of x stay in half of the last-level cache while w streams past them.

@@ -107,11 +107,14 @@ class Engine {
   virtual std::int64_t h_step() const = 0;
 };
 
+/// Tokens in a tile of the cpu engine: four vectors of 16 lanes, one of 8 or two of 4.
+constexpr std::int64_t cpu_widest_tile = 64, cpu_narrowest_tile = 8;
 /// `rows`: tokens that count; an engine may be shaped for few of them. `dot`: for products of x and
-/// w. `most_columns`: of a tile; narrower ones take less scratch.
+/// w. `most_columns`: of a tile; narrower ones take less scratch, down to fewer lanes than the device
+/// has.
 std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts, std::int64_t rows,
                                         DotBf16 dot = DotBf16::none,
-                                        std::int64_t most_columns = 64);
+                                        std::int64_t most_columns = cpu_widest_tile);
 std::unique_ptr<Engine> make_simt_engine(const opencl::DeviceFacts& facts);
 /// By name ("cpu"), in the shape that is fastest; nullptr for an unknown one.
 std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts,

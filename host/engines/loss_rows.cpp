@@ -105,8 +105,16 @@ std::string statistics_options(const loss::LossRequest& request) {
   return flags_text(flags_of(request));
 }
 
+namespace {
+/// Whether one launch merges the statistics of all rows and reduces the loss: a small call whose
+/// first chunk has them all.
+bool merges_at_once(bool small, const loss::LossRequest& r, std::int64_t chunk_rows) {
+  return small && chunk_rows >= r.b && chunk_rows <= small_rows;
+}
+}  // namespace
+
 std::vector<std::pair<opencl::Specialisation, std::string>> loss_kernels_of(
-    const loss::LossRequest& r) {
+    const loss::LossRequest& r, std::int64_t chunk_rows) {
   const auto& program = program_of(r);
   std::vector<std::pair<opencl::Specialisation, std::string>> list;
   const auto add = [&](std::initializer_list<const char*> entries) {
@@ -117,15 +125,29 @@ std::vector<std::pair<opencl::Specialisation, std::string>> loss_kernels_of(
     const bool plain = view->dtype() == DType::f32;
     list.emplace_back(plain ? program : gather_program(view->dtype()), "gather_values");
   }
-  if (r.b <= small_rows) {
+  const bool small = r.b <= small_rows;
+  if (small) {
     add({"prepare_small"});
-    if (r.wants_values()) add({"finish_small"});
   } else {
     add({"gather_labels", "compact"});
-    if (r.wants_values()) add({"fill_excluded", "merge"});
+    if (r.wants_values()) add({"fill_excluded"});
+  }
+  if (r.wants_values() && merges_at_once(small, r, chunk_rows)) {
+    add({"finish_small"});
+  } else if (r.wants_values()) {
+    add({"merge"});
     if (r.outputs.loss && r.options.reduction != Reduction::none) add({"reduce_loss"});
   }
   if (r.wants_gradients()) add({"coefficients"});
+  const auto& o = r.outputs;
+  const auto scattered = [](const MutableView& view, int columns) {
+    return view && view.rank() - (columns > 1 ? 1 : 0) > 1;
+  };
+  if (scattered(o.loss, 1) || scattered(o.lse, 1) || scattered(o.argmax, 1) ||
+      scattered(o.label_logprob, 1) || scattered(o.entropy, 1) || scattered(o.z_loss, 1) ||
+      scattered(o.statistics, 2)) {
+    add({"scatter_rows"});
+  }
   return list;
 }
 
@@ -260,7 +282,7 @@ void LossRows::bind_outputs() {
 void LossRows::merge(const Scratch& stats, std::int64_t slices, std::int64_t ld,
                      std::int64_t chunk_begin) {
   const auto& r = request_;
-  if (small_ && chunk_begin == 0 && ld >= r.b && ld <= small_rows) {
+  if (chunk_begin == 0 && merges_at_once(small_, r, ld)) {
     pending_ = {stats, slices, ld};
     return;
   }

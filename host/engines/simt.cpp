@@ -104,8 +104,7 @@ EngineShapes make_engine_shapes(const std::string& name, const opencl::DeviceFac
     shapes.push_back(make_engine(name, facts, rows, dot));
     return shapes;
   }
-  constexpr std::int64_t widest = 64, narrowest = 16;
-  for (std::int64_t columns = widest; columns >= narrowest; columns /= 2) {
+  for (std::int64_t columns = cpu_widest_tile; columns >= cpu_narrowest_tile; columns /= 2) {
     auto engine = make_cpu_engine(facts, rows, dot, columns);
     if (!shapes.empty() && shapes.back()->tile_n() == engine->tile_n()) continue;
     shapes.push_back(std::move(engine));

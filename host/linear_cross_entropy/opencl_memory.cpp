@@ -27,6 +27,10 @@ Prepared prepare(const Request& request, const std::string& engine_name, opencl:
   auto choice = make_schedule(request, made.shapes, runtime.facts(), runtime.info());
   made.engine = std::move(choice.engine);
   made.schedule = std::move(choice.schedule);
+  if (bf16.dot != engines::DotBf16::none && !made.engine->multiplies_pairs()) {
+    made.notes.push_back(
+        "bf16 is widened to f32: blocks or memory have room for tiles of half a register only");
+  }
   auto& p = made.programs;
   p = programs_of(request, *made.engine, made.schedule, engines::statistics_options(request.loss));
   for (auto* program : {&p.pack_x, &p.forward, &p.gradient, &p.grad_w, &p.write_w, &p.write_bias,
@@ -38,7 +42,9 @@ Prepared prepare(const Request& request, const std::string& engine_name, opencl:
 
 void build_kernels(const Request& request, const Prepared& prepared, opencl::Runtime& runtime) {
   auto kernels = kernels_of(request, prepared.schedule, prepared.programs);
-  for (auto& kernel : engines::loss_kernels_of(request.loss)) kernels.push_back(std::move(kernel));
+  for (auto& kernel : engines::loss_kernels_of(request.loss, prepared.schedule.chunk_rows)) {
+    kernels.push_back(std::move(kernel));
+  }
   for (const auto& [program, entry] : kernels) runtime.programs().kernel(program, entry);
 }
 

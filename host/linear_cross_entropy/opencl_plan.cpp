@@ -250,7 +250,7 @@ namespace {
 /// The least `limit` from 0 to most_words that `accepts` one of the candidates; it is monotonous.
 template <class Accepts>
 std::int64_t least(const Accepts& accepts) {
-  std::int64_t high = 1024;
+  std::int64_t high = 64;
   while (high < most_words && !accepts(high)) high *= 4;
   std::int64_t low = high / 4;
   while (high - low > 16) {  // 64 bytes are a region's granularity
@@ -288,6 +288,21 @@ std::int64_t minimum_bytes(const Request& r, const std::vector<Choice>& candidat
          });
 }
 
+/// The least maximum allocation with which there is a schedule.
+std::int64_t least_allocation(const Request& r, const engines::EngineShapes& shapes,
+                              opencl::DeviceFacts facts, const DeviceInfo& info) {
+  return 4 * least([&](std::int64_t words) {
+           // Also how many pieces w comes in, each with slices of its own, depends on it.
+           facts.max_allocation_bytes = 4 * words;
+           try {
+             return choose_any(r, candidates_of(r, shapes, facts, info), {most_words, words})
+                 .has_value();
+           } catch (const Error&) {
+             return false;  // not even a column of w
+           }
+         });
+}
+
 }  // namespace
 
 std::int64_t minimum_workspace_bytes(const Request& request, const engines::EngineShapes& shapes,
@@ -312,15 +327,12 @@ Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
   const std::int64_t allocation = facts.max_allocation_bytes / 4;
   if (auto choice = choose_any(r, candidates, {bytes / 4, allocation})) return *choice;
   if (!choose_any(r, candidates, {most_words, allocation})) {
-    const std::int64_t piece = 4 * least([&](std::int64_t words) {
-                                 return choose_any(r, candidates, {most_words, words}).has_value();
-                               });
     throw Error(ErrorCode::out_of_memory,
                 fmt::format("no schedule of opencl.{} for B {}, H {}, V {} keeps each piece of "
                             "scratch within the device's maximum allocation of {} bytes; the least "
                             "that any needs is {}{}, or use another implementation",
                             first.name(), r.loss.b, r.h, r.loss.v, facts.max_allocation_bytes,
-                            piece,
+                            least_allocation(r, shapes, facts, info),
                             r.execution.block_sizes ? "; give smaller block_sizes or none" : ""));
   }
   const std::int64_t minimum = minimum_bytes(r, candidates, allocation);

@@ -142,7 +142,7 @@ Programs programs_of(const Request& r, const engines::Engine& engine,
 /// of them leaves the call to another implementation.
 void build_kernels(const Request& r, const Schedule& s, const Programs& programs,
                    opencl::ProgramCache& cache) {
-  for (const auto& [program, entry] : engines::loss_kernels_of(r.loss)) {
+  for (const auto& [program, entry] : engines::loss_kernels_of(r.loss, s.chunk_rows)) {
     cache.kernel(program, entry);
   }
   if (s.fused) {

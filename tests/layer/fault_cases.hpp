@@ -26,14 +26,15 @@ struct FaultCase {
   std::function<std::vector<float>()> values;
 };
 
-/// Inputs of every case: 5 tokens, one of them ignored, of 7 elements, against 11 words.
+/// Inputs of every case: 9 tokens, one of them ignored, of 7 elements, against 11 words. (Those that
+/// count are one narrow tile, which is less than all.)
 struct FaultData {
-  static constexpr std::int64_t b = 5, h = 7, v = 11;
+  static constexpr std::int64_t b = 9, h = 7, v = 11;
   std::vector<float> x = waves(b * h, 0.37f);
   std::vector<float> w = waves(h * v, 0.71f);
   std::vector<float> bias = waves(v, 1.3f);
   std::vector<float> logits = waves(b * v, 0.53f);
-  std::vector<std::int32_t> labels{3, 0, -100, 10, 5};
+  std::vector<std::int32_t> labels{3, 0, -100, 10, 5, 1, 7, 2, 9};
   std::vector<float> statistics = statistics_on_the_host();  ///< of logits = x w + bias
   LossOptions options{.logsumexp_weight = 1e-2f, .label_smoothing = 0.1f};
 

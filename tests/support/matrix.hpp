@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -44,8 +45,8 @@ class ImplementationTest : public testing::TestWithParam<std::string> {
 
 /// Runs a group, or its cases whose names contain one of the comma-separated TESSERA_TEST_CASES; at
 /// least one of them must have run.
-inline void run_group(const std::string& implementation, Pass pass, const std::vector<Case>& cases,
-                      bool softmax) {
+inline void run_group(Context& context, const std::string& implementation, Pass pass,
+                      const std::vector<Case>& cases, bool softmax) {
   if (const auto reason = why_absent(implementation, softmax)) GTEST_SKIP() << *reason;
   int served = 0;
   int wanted = 0;
@@ -54,10 +55,30 @@ inline void run_group(const std::string& implementation, Pass pass, const std::v
     ++wanted;
     // The merged outputs of one shard need labels in host memory, and are always dense.
     if (pass == Pass::forward_partial && c.place == Place::device) continue;
-    served += run_case(implementation, pass, c) ? 1 : 0;
+    served += run_case(context, implementation, pass, c) ? 1 : 0;
   }
   if (wanted == 0) GTEST_SKIP() << "TESSERA_TEST_CASES names no case of the group";
   EXPECT_GT(served, 0) << implementation << " refused every case of the group";
+}
+
+/// The default order, as users get it who name nothing: on the device, and on a context without one.
+/// Skipped where the environment names implementations.
+inline void run_by_default(bool on_device, Pass pass, const std::vector<Case>& cases,
+                           bool softmax) {
+  if (std::getenv("TESSERA_TEST_IMPLEMENTATIONS") != nullptr) GTEST_SKIP() << "others are named";
+  if (on_device) {
+    if (!shared_context().has_device()) GTEST_SKIP() << "no device";
+    return run_group(shared_context(), default_order, pass, cases, softmax);
+  }
+  Context host({.host_only = true, .warning_handler = [](const std::string&) {}});
+  run_group(host, default_order, pass, cases, softmax);
+}
+
+using DefaultOrderParameter = std::tuple<bool, Pass, std::string>;
+
+inline std::string default_order_name(const testing::TestParamInfo<DefaultOrderParameter>& info) {
+  return std::string(std::get<0>(info.param) ? "on_the_device_" : "without_one_") +
+         to_string(std::get<1>(info.param)) + "_" + std::get<2>(info.param);
 }
 
 }  // namespace tessera::test

@@ -150,9 +150,20 @@ Dispatch run_softmax(Context& context, Pass pass, const Case& c, const Expected&
   return done.dispatch();
 }
 
+/// Rows of the default order that need a device; none without OpenCL.
+std::size_t device_families() {
+  std::size_t count = 0;
+  for (const auto& row : lce::implementations()) count += row.name.starts_with("opencl.") ? 1 : 0;
+  return count;
+}
+
+ImplementationList list_of(const std::string& implementation) {
+  return implementation == default_order ? ImplementationList() : implementation;
+}
+
 lce::ExecutionOptions linear_execution(const std::string& implementation, const Case& c) {
   lce::ExecutionOptions execution;
-  execution.implementation = implementation;
+  execution.implementation = list_of(implementation);
   execution.block_sizes = c.block_sizes;
   execution.workspace_bytes = c.workspace_bytes;
   execution.gradient_filter_eps = c.gradient_filter_eps;
@@ -161,7 +172,7 @@ lce::ExecutionOptions linear_execution(const std::string& implementation, const 
 
 sce::ExecutionOptions softmax_execution(const std::string& implementation, const Case& c) {
   sce::ExecutionOptions execution;
-  execution.implementation = implementation;
+  execution.implementation = list_of(implementation);
   if (c.block_sizes) {
     execution.block_sizes =
         sce::BlockSizes{c.block_sizes->b_block_size, c.block_sizes->v_block_size};
@@ -216,6 +227,7 @@ std::vector<std::string> linear_implementations() { return restricted(lce::imple
 std::vector<std::string> softmax_implementations() { return restricted(sce::implementations()); }
 
 std::optional<std::string> why_absent(const std::string& implementation, bool softmax) {
+  if (implementation == default_order) return std::nullopt;
   static const float numbers[4] = {};
   static const std::int32_t label[1] = {};
   const View labels = View::host(label, {1});
@@ -249,8 +261,10 @@ bool run_case(const std::string& implementation, Pass pass, const Case& c) {
   return run_case(shared_context(), implementation, pass, c);
 }
 
-bool run_case(Context& context, const std::string& implementation, Pass pass, const Case& c) {
-  SCOPED_TRACE("case " + c.name + ", " + to_string(pass) + ", " + implementation);
+bool run_case(Context& context, const std::string& named, Pass pass, const Case& c) {
+  const bool by_default = named == default_order;
+  const std::string implementation = !by_default ? named : context.has_device() ? "opencl" : "eigen";
+  SCOPED_TRACE("case " + c.name + ", " + to_string(pass) + ", " + named + " on " + implementation);
   Summary::instance().set_case(c.name + ", " + to_string(pass) + ", " + implementation);
   if (c.place == Place::device && !context.has_device()) return true;
   const bool gradients = pass == Pass::backward || pass == Pass::value_and_grad;
@@ -259,14 +273,15 @@ bool run_case(Context& context, const std::string& implementation, Pass pass, co
   Arguments arguments(context, c, e.problem);
   if (pass == Pass::backward) arguments.add_statistics(context, e.values);
   Results results(context, c, e, pass, implementation);
-  const auto execution = linear_execution(implementation, c);
-  const auto softmax = softmax_execution(implementation, c);
+  const auto execution = linear_execution(named, c);
+  const auto softmax = softmax_execution(named, c);
   try {
     LossOptions options = c.options;
     if (pass == Pass::forward_partial) options.vocab_size_total = c.v;
     const Outputs outputs = pass == Pass::forward_partial ? Outputs{} : results.outputs();
     const auto refusal =
-        c.softmax
+        by_default ? std::nullopt
+        : c.softmax
             ? sce::why_unsupported(context, implementation, pass, arguments.softmax(pass), outputs,
                                    results.softmax_gradients(arguments), options, softmax)
             : lce::why_unsupported(context, implementation, pass, arguments.linear(pass), outputs,
@@ -279,8 +294,17 @@ bool run_case(Context& context, const std::string& implementation, Pass pass, co
     const Dispatch dispatch =
         c.softmax ? run_softmax(context, pass, c, e, arguments, results, c.options, softmax)
                   : run_linear(context, pass, c, e, arguments, results, c.options, execution);
-    EXPECT_EQ(dispatch.implementation, implementation);
-    EXPECT_TRUE(dispatch.refused.empty());
+    if (by_default) {
+      // A device that is no CPU refuses one family before another runs.
+      EXPECT_TRUE(dispatch.implementation.starts_with(implementation)) << dispatch.implementation;
+      EXPECT_EQ(dispatch.refused.empty(), dispatch.warnings.empty());
+      if (!context.has_device()) {
+        EXPECT_EQ(dispatch.refused.size(), device_families()) << "each says why not";
+      }
+    } else {
+      EXPECT_EQ(dispatch.implementation, implementation);
+      EXPECT_TRUE(dispatch.refused.empty());
+    }
     const bool by_pairs = multiplies_pairs() && implementation == "opencl.cpu" && !c.softmax &&
                           c.x_type == DType::bf16 && c.w_type == DType::bf16;
     if (by_pairs && &context == &shared_context() && c.h > 0) {

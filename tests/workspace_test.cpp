@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bounded memory: from what a plan takes by default down to the least that it says is enough, every
+// streaming implementation runs and agrees with the oracle, and below that it says so. All numbers
+// are the plan's own: they differ with vector widths, cores and threads.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/matrix.hpp"
+
+namespace tessera::test {
+namespace {
+namespace lce = linear_cross_entropy;
+namespace sce = softmax_cross_entropy;
+
+class Workspace : public ImplementationTest {
+ protected:
+  void SetUp() override {
+    if (tiny()) GTEST_SKIP() << "compiles every shape of an engine";
+    const bool streams = GetParam().starts_with("opencl.") || GetParam() == "eigen";
+    if (!streams) GTEST_SKIP() << "holds everything, or has a schedule of its own";
+    ImplementationTest::SetUp();
+  }
+
+  /// What the implementation plans for a case, with its workspace.
+  static Plan plan_of(Context& context, Pass pass, const Case& c) {
+    const Expected& e = expected_of(c);
+    Arguments arguments(context, c, e.problem);
+    if (pass == Pass::backward) arguments.add_statistics(context, e.values);
+    Results results(context, c, e, pass, GetParam());
+    const Outputs outputs = results.outputs();
+    if (c.softmax) {
+      sce::ExecutionOptions execution;
+      execution.implementation = GetParam();
+      execution.workspace_bytes = c.workspace_bytes;
+      return sce::plan(context, pass, arguments.softmax(pass), outputs,
+                       results.softmax_gradients(arguments), c.options, execution);
+    }
+    lce::ExecutionOptions execution;
+    execution.implementation = GetParam();
+    execution.block_sizes = c.block_sizes;
+    execution.workspace_bytes = c.workspace_bytes;
+    return lce::plan(context, pass, arguments.linear(pass), outputs, results.linear_gradients(),
+                     c.options, execution);
+  }
+
+  /// Runs the case with less and less memory; the least.
+  static std::int64_t shrink(Context& context, Pass pass, Case c) {
+    SCOPED_TRACE(c.name + ", " + to_string(pass));
+    c.workspace_bytes.reset();
+    const Plan plan = plan_of(context, pass, c);
+    const std::int64_t least = plan.minimum_workspace_bytes;
+    EXPECT_LE(least, plan.workspace_bytes);
+    for (std::int64_t bytes = plan.workspace_bytes;; bytes = std::max(bytes / 3, least)) {
+      c.workspace_bytes = static_cast<std::size_t>(bytes);
+      const Plan bounded = plan_of(context, pass, c);
+      EXPECT_LE(bounded.workspace_bytes, bytes) << bounded.dispatch.schedule;
+      run_case(context, GetParam(), pass, c);
+      if (bytes == least) break;
+    }
+    // The least is found by halving, to some lines of a cache.
+    c.workspace_bytes = static_cast<std::size_t>(least - 512);
+    try {
+      plan_of(context, pass, c);
+      ADD_FAILURE() << "there is a plan below the least of " << least;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::workspace_too_small) << error.what();
+      EXPECT_NE(std::string(error.what()).find(std::to_string(least)), std::string::npos)
+          << "names another least than the plan, " << least << ": " << error.what();
+    }
+    return least;
+  }
+
+  /// 64 tokens, 40 elements, 1000 words: logits of 256,000 bytes.
+  static Case small(const std::string& name, WLayout layout, DType type) {
+    Case c;
+    c.name = "workspace_" + name;
+    c.b = 64;
+    c.h = 40;
+    c.v = 1000;
+    c.x_type = c.w_type = type;
+    c.w_layout = layout;
+    c.bias = true;
+    return c;
+  }
+};
+
+TEST_P(Workspace, FromTheDefaultDownToTheLeast) {
+  for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
+    for (const Case& c : {small("vh", WLayout::vh, DType::f32), small("hv", WLayout::hv, DType::f32),
+                          small("vh_bf16", WLayout::vh, DType::bf16),
+                          small("hv_bf16", WLayout::hv, DType::bf16)}) {
+      // A quarter of the logits, on every device.
+      EXPECT_LE(shrink(shared_context(), pass, c), 65536) << c.name;
+    }
+  }
+}
+
+TEST_P(Workspace, FromTheDefaultDownToTheLeastOfSoftmax) {
+  for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
+    Case c = small("softmax", WLayout::vh, DType::f32);
+    c.softmax = true;
+    EXPECT_LE(shrink(shared_context(), pass, c), 16384);
+    // Few rows of many words are cut into slices.
+    c.name += "_long";
+    c.b = 3;
+    c.v = 70'001;
+    EXPECT_LE(shrink(shared_context(), pass, c), 16384);
+  }
+}
+
+/// Scratch of its own for each of many threads is no reason to refuse.
+TEST_P(Workspace, ManyThreadsShareWhatThereIs) {
+  Context many({.threads = 48, .warning_handler = [](const std::string&) {}});
+  const Case c = small("threads", WLayout::vh, DType::f32);
+  EXPECT_LE(shrink(many, Pass::value_and_grad, c), 65536);
+  Case logits = c;
+  logits.name += "_softmax";
+  logits.softmax = true;
+  EXPECT_LE(shrink(many, Pass::value_and_grad, logits), 16384);
+}
+
+/// Blocks that the caller gives are kept; what is left shrinks around them.
+TEST_P(Workspace, AroundTheCallersBlocks) {
+  // 48 tokens are three tiles of the narrowest shape, and none of a wider one.
+  for (const std::int64_t b : {64, 48}) {
+    Case c = small("blocks_" + std::to_string(b), WLayout::vh, DType::f32);
+    c.block_sizes = lce::BlockSizes{b, 16, 64};
+    if (GetParam() == "opencl.simt" && b == 48) continue;  // its tile is 64, in one shape only
+    const std::int64_t least = shrink(shared_context(), Pass::value_and_grad, c);
+    c.workspace_bytes = static_cast<std::size_t>(least);
+    const Dispatch dispatch = plan_of(shared_context(), Pass::value_and_grad, c).dispatch;
+    EXPECT_EQ(dispatch.block_source, BlockSource::caller);
+    ASSERT_EQ(dispatch.block_sizes.size(), 3u);
+    EXPECT_EQ(dispatch.block_sizes[0].value, b);
+    EXPECT_EQ(dispatch.block_sizes[1].value, 16);
+    EXPECT_EQ(dispatch.block_sizes[2].value, 64);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Workspace, testing::ValuesIn(linear_implementations()),
+                         implementation_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Workspace);
+
+}  // namespace
+}  // namespace tessera::test
