@@ -44,6 +44,20 @@ std::int64_t scratch_of(const Request& r, const engines::Engine& engine, std::in
   return words;
 }
 
+/// The engine with the longest vectors of which the caller's slices, if there are any, have whole
+/// ones, so that the rule for them is the same whatever the device's width.
+std::shared_ptr<const engines::Engine> engine_for(const Request& r, const std::string& family,
+                                                  const opencl::DeviceFacts& facts) {
+  if (!r.execution.block_sizes) return engines::make_engine(family, facts);
+  const auto shapes =
+      engines::make_engine_shapes(family, facts, std::int64_t{1} << 31, engines::DotBf16::none);
+  for (const auto& engine : shapes) {
+    const std::int64_t unit = group_of(*engine) * engine->lanes();
+    if (r.execution.block_sizes->v_block_size % unit == 0) return engine;
+  }
+  return shapes.back();
+}
+
 Schedule make_schedule(const Request& r, const engines::Engine& engine,
                        const opencl::DeviceFacts& facts, const DeviceInfo& info) {
   const tuning::Key key{"softmax_cross_entropy",
@@ -69,11 +83,13 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
                                     ceil_div(r.loss.v, longest)});
         return BlockSizes{4096, std::max(unit, round_up(ceil_div(r.loss.v, pieces), unit))};
       });
-  if (decision.block_sizes.v_block_size % unit != 0) {
+  // Of every shape of the engine a unit divides this.
+  const std::int64_t multiple = engine.rule().v_multiple;
+  if (r.execution.block_sizes && decision.block_sizes.v_block_size % multiple != 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("block_sizes: v_block_size = {} is illegal for opencl.{}: it must be a "
                             "positive multiple of {}",
-                            decision.block_sizes.v_block_size, engine.name(), unit));
+                            decision.block_sizes.v_block_size, engine.name(), multiple));
   }
   Schedule s;
   s.blocks = decision.block_sizes;
@@ -262,7 +278,7 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
                                        const Request& request, dispatch::Attempt& attempt,
                                        const std::string& family) {
   auto& runtime = *opencl::runtime_of(*state);
-  const auto engine = engines::make_engine(family, runtime.facts());
+  const auto engine = engine_for(request, family, runtime.facts());
   const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
   describe(attempt.dispatch, *engine, schedule, runtime.info());
   engines::check_lent_workspace(request.execution.workspace, schedule.scratch_words);
@@ -277,7 +293,7 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
 
 Plan plan(ContextState& state, const Request& request, const std::string& family) {
   auto& runtime = *opencl::runtime_of(state);
-  const auto engine = engines::make_engine(family, runtime.facts());
+  const auto engine = engine_for(request, family, runtime.facts());
   const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
   Plan result;
   describe(result.dispatch, *engine, schedule, runtime.info());
@@ -307,7 +323,7 @@ std::vector<dispatch::Implementation<Request>> opencl_implementations() {
     };
     row.infer = [family](ContextState& state, const Request& request) {
       auto& runtime = *opencl::runtime_of(state);
-      const auto engine = engines::make_engine(family, runtime.facts());
+      const auto engine = engine_for(request, family, runtime.facts());
       const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
       return std::pair{schedule.blocks, schedule.source};
     };

@@ -76,9 +76,7 @@ class Walk {
   void parallel(std::int64_t tasks, const std::function<void(std::int64_t, int)>& body) {
     parallel_for(environment_, threads_, tasks, body);
   }
-
   // -- Operands -----------------------------------------------------------------------------------
-
   /// Rows of x as f32: in place where they can be multiplied as they lie.
   void prepare_x() {
     const std::int64_t* offsets = p_.x_offsets + chunk_rows_.first;

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// What opencl.cpu plans for devices of other vector widths and core counts, without running anything.
+#include <gtest/gtest.h>
+
+#include "host/linear_cross_entropy/opencl_plan.hpp"
+#include "host/opencl/runtime.hpp"
+#include "tests/support/runner.hpp"
+
+namespace tessera::test {
+namespace {
+namespace lce = linear_cross_entropy;
+
+struct Question {
+  Pass pass = Pass::value_and_grad;
+  DType type = DType::f32;
+  std::int64_t b = 64, h = 40, v = 1000;
+  WLayout layout = WLayout::vh;
+  std::optional<std::int64_t> b_block{};
+};
+
+/// A CPU with `lanes` and `units`, 64 MiB of cache and room for everything.
+opencl::DeviceFacts cpu(std::int64_t lanes, std::int64_t units = 2) {
+  opencl::DeviceFacts facts;
+  facts.is_cpu = facts.zero_copy = true;
+  facts.native_float_vector = lanes;
+  facts.compute_units = units;
+  facts.cache_bytes = std::int64_t{64} << 20;
+  facts.global_memory_bytes = std::int64_t{8} << 30;
+  facts.max_allocation_bytes = std::int64_t{2} << 30;
+  return facts;
+}
+
+class OpenclPlan : public ::testing::Test {
+ protected:
+  lce::Request request(const Question& q) {
+    const auto shape = [](DType type, const Dims& extents, const Dims& strides = {}) {
+      return View::host(nullptr, type, extents, strides);
+    };
+    LossOptions options;
+    options.wants.grad_x = options.wants.grad_w = true;
+    lce::ExecutionOptions execution;
+    if (q.b_block) execution.block_sizes = lce::BlockSizes{*q.b_block, 64, 64};
+    const Dims w_strides = q.layout == WLayout::vh ? Dims{1, q.h} : Dims{q.v, 1};
+    return lce::make_request(
+        context_.state(), q.pass,
+        {.x = shape(q.type, {q.b, q.h}),
+         .labels = shape(DType::i32, {q.b}),
+         .w = shape(q.type, {q.h, q.v}, w_strides),
+         .statistics = q.pass == Pass::backward ? shape(DType::f32, {q.b, 2}) : View()},
+        {}, {}, options, execution, loss::Form::question);
+  }
+  std::int64_t least(const Question& q, const opencl::DeviceFacts& facts) {
+    const auto shapes = engines::make_engine_shapes("cpu", facts, q.b, engines::DotBf16::none);
+    return lce::minimum_workspace_bytes(request(q), shapes, facts, {});
+  }
+
+  Context context_{{.host_only = true, .warning_handler = [](const std::string&) {}}};
+};
+
+/// Wherever there is a schedule with vectors of 8 there is one with vectors of 16.
+TEST_F(OpenclPlan, LongerVectorsNeedNoMoreMemory) {
+  for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const WLayout layout : {WLayout::vh, WLayout::hv}) {
+        for (const std::int64_t b : {1, 3, 8, 9, 16, 17, 64, 130}) {
+          for (const std::int64_t h : {7, 40, 333}) {
+            for (const std::int64_t v : {50, 1000, 5001}) {
+              const Question q{pass, type, b, h, v, layout, {}};
+              EXPECT_LE(least(q, cpu(16)), least(q, cpu(8)))
+                  << to_string(pass) << ", " << to_string(type) << ", B " << b << ", H " << h
+                  << ", V " << v;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Scratch is per work-group, and there are two for each core: where that is too much, fewer.
+TEST_F(OpenclPlan, ManyCoresNeedLittleMoreMemory) {
+  for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
+    const std::int64_t few = least({.pass = pass}, cpu(16, 2));
+    EXPECT_LE(least({.pass = pass}, cpu(16, 512)), few + few / 4) << to_string(pass);
+  }
+}
+
+/// The rule for a caller's blocks is the same whatever the width, and so is what takes them.
+TEST_F(OpenclPlan, BlocksAreLegalAtEveryWidth) {
+  for (const std::int64_t lanes : {4, 8, 16}) {
+    const auto facts = cpu(lanes);
+    const auto shapes = engines::make_engine_shapes("cpu", facts, 64, engines::DotBf16::none);
+    for (const std::int64_t block : {8, 16, 24, 32, 48, 64}) {
+      const auto choice =
+          lce::make_schedule(request({.b_block = block}), shapes, facts, {});
+      EXPECT_EQ(choice.schedule.blocks.b_block_size, block) << lanes << " lanes";
+      EXPECT_EQ(block % choice.engine->tile_n(), 0) << lanes << " lanes, " << block;
+    }
+    for (const std::int64_t block : {1, 4, 12, 63}) {
+      try {
+        lce::make_schedule(request({.b_block = block}), shapes, facts, {});
+        ADD_FAILURE() << block << " was taken";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+        EXPECT_NE(std::string(error.what()).find("multiple of 8"), std::string::npos)
+            << error.what();
+      }
+    }
+  }
+}
+
+/// The softmax operator's too.
+TEST_F(OpenclPlan, SlicesOfSoftmaxAreLegalAtEveryWidth) {
+  Context context({.warning_handler = [](const std::string&) {}});
+  auto* runtime = opencl::runtime_of(context.state());
+  if (runtime == nullptr || !runtime->facts().is_cpu) GTEST_SKIP() << "no OpenCL CPU";
+  Case c;
+  c.name = "softmax_slices";
+  c.softmax = true;
+  c.b = 5;
+  c.v = 101;
+  for (const std::int64_t lanes : {4, 8, 16}) {
+    runtime->facts_for_test().native_float_vector = lanes;
+    for (const std::int64_t block : {8, 24, 32, 104}) {
+      c.block_sizes = lce::BlockSizes{64, 64, block};
+      EXPECT_TRUE(run_case(context, "opencl.cpu", Pass::value_and_grad, c)) << lanes << " lanes";
+    }
+    softmax_cross_entropy::ExecutionOptions execution;
+    execution.implementation = "opencl.cpu";
+    execution.block_sizes = softmax_cross_entropy::BlockSizes{64, 12};
+    try {
+      softmax_cross_entropy::plan(context, Pass::forward,
+                                  {.logits = View::host(nullptr, DType::f32, {5, 101}),
+                                   .labels = View::host(nullptr, DType::i32, {5})},
+                                  {}, {}, {}, execution);
+      ADD_FAILURE() << "12 columns were taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_NE(std::string(error.what()).find("multiple of 8"), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
