@@ -77,6 +77,20 @@ TEST_F(OpenclPlan, LongerVectorsNeedNoMoreMemory) {
   }
 }
 
+/// A w that is read where it lies needs tiles of logits as high as one that is packed does, and no
+/// more: in each shape by itself.
+TEST_F(OpenclPlan, OperandsReadInPlaceShrinkToo) {
+  for (const std::int64_t lanes : {4, 8, 16}) {
+    const auto facts = cpu(lanes);
+    for (const auto& shape : engines::make_engine_shapes("cpu", facts, 64, engines::DotBf16::none)) {
+      const auto least = [&](WLayout layout) {
+        return lce::minimum_workspace_bytes(request({.layout = layout}), {shape}, facts, {});
+      };
+      EXPECT_LE(least(WLayout::vh), least(WLayout::hv) * 5 / 4) << shape->tile_n() << " tokens";
+    }
+  }
+}
+
 /// Scratch is per work-group, and there are two for each core: where that is too much, fewer.
 TEST_F(OpenclPlan, ManyCoresNeedLittleMoreMemory) {
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
