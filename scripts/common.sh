@@ -73,13 +73,22 @@ packages_build=(g++ cmake ninja-build git pkg-config libeigen3-dev libfmt-dev
   ocl-icd-opencl-dev opencl-clhpp-headers pocl-opencl-icd libcli11-dev nlohmann-json3-dev
   libbenchmark-dev libgtest-dev python3)
 packages_demo=(bible-kjv fortunes python3-matplotlib)
-packages_test=(python3-numpy clang make)
+packages_test=(python3-numpy clang make ccache)
 packages_check=(python3-venv oclgrind)
+
+# Objects that two presets, two clones or two sessions have in common are compiled once, where ccache
+# is installed. Paths within the tree count as relative; nothing that is compared holds one.
+use_ccache() {
+  command -v ccache >/dev/null || return 0
+  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1
+}
 
 # configure_and_build PRESET [target...]: shows compiler errors, not the list of compiled files.
 configure_and_build() {
   local preset="$1"
   shift
+  use_ccache
   say "building preset $preset"
   quietly cmake --preset "$preset" || return 1
   quietly cmake --build --preset "$preset" --parallel "$jobs" ${1:+--target "$@"}

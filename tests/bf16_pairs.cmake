@@ -4,7 +4,7 @@
 if(TESSERA_OPENCL)
   set(pairs "TESSERA_TEST_BF16_PAIRS=1;TESSERA_TEST_IMPLEMENTATIONS=opencl.cpu")
   add_test(NAME matrix_test_bf16_pairs COMMAND matrix_test --gtest_brief=1 --gtest_filter=*_pairs:*_types)
-  set_tests_properties(matrix_test_bf16_pairs PROPERTIES TIMEOUT 900 ENVIRONMENT
+  set_tests_properties(matrix_test_bf16_pairs PROPERTIES COST 60 TIMEOUT 900 ENVIRONMENT
                        "${pairs};TESSERA_TEST_CASES=bf16_")
   # Compiling the emulation takes most of the time: not every option again.
   add_test(NAME matrix_test_bf16_pairs_more COMMAND matrix_test --gtest_brief=1 --gtest_filter=*_types:*_blocks:*_views)

@@ -5,6 +5,12 @@ foreach(name matrix_test softmax_matrix_test subsets_test determinism_test filte
   tessera_test(${name} ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cpp ONE_PROCESS TIMEOUT 900)
 endforeach()
 
+# The longest first, so that no core is left alone with them at the end; relative seconds.
+set_tests_properties(matrix_test PROPERTIES COST 300)
+set_tests_properties(softmax_matrix_test PROPERTIES COST 80)
+set_tests_properties(filter_test PROPERTIES COST 40)
+set_tests_properties(subsets_test determinism_test sizes_test workspace_test PROPERTIES COST 20)
+
 # Exponentials that value_and_grad keeps in local memory: room for a part of a row, and for none.
 if(TESSERA_OPENCL)
   foreach(bytes IN ITEMS 16384 256)
