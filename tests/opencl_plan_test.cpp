@@ -99,6 +99,20 @@ TEST_F(OpenclPlan, ManyCoresNeedLittleMoreMemory) {
   }
 }
 
+/// Where the default workspace is too small for the sums of grad_x, the call gets what its fastest
+/// shape needs, not the least that any could run with.
+TEST_F(OpenclPlan, TheDefaultWorkspaceIsAWish) {
+  const Question q{Pass::backward, DType::bf16, 8192, 4096, 128256, WLayout::vh, {}};
+  const auto facts = cpu(16);
+  const auto shapes = engines::make_engine_shapes("cpu", facts, q.b, engines::DotBf16::none);
+  lce::Request asked = request(q);
+  asked.gradients.accumulate = true;  // so that the memory of grad_w cannot serve
+  const auto choice = lce::make_schedule(asked, shapes, facts, {});
+  EXPECT_EQ(choice.engine->tile_n(), shapes.front()->tile_n());
+  EXPECT_GT(choice.schedule.scratch_words * 4, std::int64_t{64} << 20);
+  EXPECT_LT(choice.schedule.scratch_words * 4, std::int64_t{1} << 30) << "a quarter of the logits";
+}
+
 /// The rule for a caller's blocks is the same whatever the width, and so is what takes them.
 TEST_F(OpenclPlan, BlocksAreLegalAtEveryWidth) {
   for (const std::int64_t lanes : {4, 8, 16}) {

@@ -21,8 +21,8 @@ std::int64_t interleaved_depth(std::int64_t tokens) {
 }
 constexpr std::int64_t micro_m = 6;  ///< MICRO_M of cl_kernels/engines/cpu
 constexpr std::int64_t spare = 16;   ///< spare words a packed row has there
-/// Up to this thrift tiles shrink, from 400 KiB to a few; beyond it there are fewer groups.
-constexpr std::int64_t thrift_of_tiles = 64;
+/// Tiles shrink from 400 KiB to a few before there are fewer groups.
+constexpr std::int64_t smallest_part = 64;
 
 class CpuEngine final : public Engine {
  public:
@@ -131,12 +131,13 @@ class CpuEngine final : public Engine {
   std::int64_t groups(std::int64_t steps, std::int64_t thrift) const override {
     // Two a core: a core that another process slows down leaves work to the rest, while scratch
     // (per group) stays small.
-    const std::int64_t fewer = std::max<std::int64_t>(1, thrift / thrift_of_tiles);
+    const std::int64_t fewer = std::max<std::int64_t>(1, thrift / smallest_part);
     const std::int64_t most = std::max<std::int64_t>(1, 2 * compute_units_ / fewer);
     return std::clamp<std::int64_t>(steps, 1, most);
   }
+  std::int64_t thrift_of_tiles() const override { return smallest_part; }
   std::int64_t most_thrift() const override {
-    return thrift_of_tiles * std::max<std::int64_t>(1, 2 * compute_units_);
+    return smallest_part * std::max<std::int64_t>(1, 2 * compute_units_);
   }
   std::int64_t v_panel(std::int64_t v, std::int64_t tokens, Operand w) const override {
     return std::clamp<std::int64_t>(

@@ -99,7 +99,9 @@ class Engine {
   /// Work-groups worth launching for `steps` independent steps; with much thrift fewer of them, where
   /// each has scratch of its own.
   virtual std::int64_t groups(std::int64_t steps, std::int64_t thrift) const = 0;
-  /// Beyond this `thrift` saves nothing more.
+  /// Up to this `thrift` every group stays busy; beyond it there are fewer of them.
+  virtual std::int64_t thrift_of_tiles() const = 0;
+  /// Beyond this it saves nothing more.
   virtual std::int64_t most_thrift() const = 0;
   /// Depth of a panel of the vocabulary in grad_x of so many tokens, to which w comes like this.
   virtual std::int64_t v_panel(std::int64_t v, std::int64_t tokens, Operand w) const = 0;

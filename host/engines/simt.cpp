@@ -73,7 +73,9 @@ class SimtEngine final : public Engine {
   std::int64_t groups(std::int64_t steps, std::int64_t) const override {
     return steps < 1 ? 1 : steps;
   }
-  std::int64_t most_thrift() const override { return 1; }  // groups have no scratch of their own
+  // Groups have no scratch of their own.
+  std::int64_t thrift_of_tiles() const override { return 1; }
+  std::int64_t most_thrift() const override { return 1; }
   std::int64_t v_panel(std::int64_t v, std::int64_t, Operand) const override { return v < 1 ? 1 : v; }
   std::int64_t h_step() const override { return 1; }
 

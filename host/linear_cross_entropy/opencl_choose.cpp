@@ -251,10 +251,11 @@ std::optional<Schedule> choose_other(const Request& r, const engines::Engine& en
 namespace {
 
 std::optional<Schedule> choose_in_slices(const Request& r, const engines::Engine& engine,
-                                         const Schedule& base, const Limits& limits) {
+                                         const Schedule& base, const Limits& limits,
+                                         std::int64_t most_thrift) {
   // Smaller tiles are slower, but less so than another schedule.
   std::vector<std::int64_t> thrifts{1};
-  while (thrifts.back() < engine.most_thrift()) thrifts.push_back(4 * thrifts.back());
+  while (thrifts.back() < most_thrift) thrifts.push_back(4 * thrifts.back());
   Schedule s = base;
   if (r.loss.wants_gradients()) {
     for (const auto store : {store_in_grad_w, store_in_grad_w_by_range, store_in_scratch}) {
@@ -276,17 +277,20 @@ std::optional<Schedule> choose_in_slices(const Request& r, const engines::Engine
 }  // namespace
 
 std::optional<Schedule> choose(const Request& r, const engines::Engine& engine,
-                               const Schedule& base, const Limits& limits) {
-  if (auto found = choose_in_slices(r, engine, base, limits)) return found;
-  // Each slice has statistics of every row. Fewer, longer slices feed fewer cores, but need less;
-  // the caller's are left as they are.
+                               const Schedule& base, const Limits& limits, Cores cores) {
+  if (cores == Cores::busy) {
+    return choose_in_slices(r, engine, base, limits, engine.thrift_of_tiles());
+  }
+  const std::int64_t most = engine.most_thrift();
+  if (auto found = choose_in_slices(r, engine, base, limits, most)) return found;
+  // Each slice has statistics of every row; the caller's slices are left as they are.
   Schedule s = base;
   if (s.source == BlockSource::caller) return std::nullopt;
-  const std::int64_t longest = round_up(std::max<std::int64_t>(r.loss.v, 1),
-                                        engine.rule().v_multiple);
+  const std::int64_t longest =
+      round_up(std::max<std::int64_t>(r.loss.v, 1), engine.rule().v_multiple);
   while (s.blocks.v_block_size < longest) {
     s.blocks.v_block_size = std::min(longest, 4 * s.blocks.v_block_size);
-    if (auto found = choose_in_slices(r, engine, s, limits)) return found;
+    if (auto found = choose_in_slices(r, engine, s, limits, most)) return found;
   }
   return std::nullopt;
 }

@@ -275,8 +275,11 @@ std::vector<Choice> candidates_of(const Request& r, const engines::EngineShapes&
 
 std::optional<Choice> choose_any(const Request& r, const std::vector<Choice>& candidates,
                                  const Limits& limits) {
-  for (const auto& [engine, base] : candidates) {
-    if (auto schedule = choose(r, *engine, base, limits)) return Choice{engine, *schedule};
+  // A narrower tile costs less than cores that do nothing.
+  for (const Cores cores : {Cores::busy, Cores::idle}) {
+    for (const auto& [engine, base] : candidates) {
+      if (auto schedule = choose(r, *engine, base, limits, cores)) return Choice{engine, *schedule};
+    }
   }
   return std::nullopt;
 }
@@ -325,7 +328,20 @@ Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
     bytes = std::max<std::int64_t>(std::int64_t{64} << 20, 256 * 4 * r.loss.v);
   }
   const std::int64_t allocation = facts.max_allocation_bytes / 4;
-  if (auto choice = choose_any(r, candidates, {bytes / 4, allocation})) return *choice;
+  if (r.execution.workspace_bytes) {
+    if (auto choice = choose_any(r, candidates, {bytes / 4, allocation})) return *choice;
+  } else {
+    // The default is a wish, not a bound: the fastest shape that can run at all gets what it needs.
+    for (const Cores cores : {Cores::busy, Cores::idle}) {
+      for (const auto& [engine, base] : candidates) {
+        if (!choose(r, *engine, base, {most_words, allocation}, cores)) continue;
+        for (std::int64_t words = bytes / 4;; words += words / 4) {
+          const auto schedule = choose(r, *engine, base, {words, allocation}, cores);
+          if (schedule) return {engine, *schedule};
+        }
+      }
+    }
+  }
   if (!choose_any(r, candidates, {most_words, allocation})) {
     throw Error(ErrorCode::out_of_memory,
                 fmt::format("no schedule of opencl.{} for B {}, H {}, V {} keeps each piece of "
@@ -335,16 +351,11 @@ Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
                             least_allocation(r, shapes, facts, info),
                             r.execution.block_sizes ? "; give smaller block_sizes or none" : ""));
   }
-  const std::int64_t minimum = minimum_bytes(r, candidates, allocation);
-  if (r.execution.workspace_bytes) {
-    throw Error(
-        ErrorCode::workspace_too_small,
-        fmt::format("workspace_bytes: {} is too small for B {}, H {}, V {} on opencl.{}; it "
-                    "needs at least {}",
-                    bytes, r.loss.b, r.h, r.loss.v, first.name(), minimum));
-  }
-  // The default is a wish, not a bound: a call without workspace_bytes runs if it can at all.
-  return *choose_any(r, candidates, {minimum / 4, allocation});
+  throw Error(ErrorCode::workspace_too_small,
+              fmt::format("workspace_bytes: {} is too small for B {}, H {}, V {} on opencl.{}; it "
+                          "needs at least {}",
+                          bytes, r.loss.b, r.h, r.loss.v, first.name(),
+                          minimum_bytes(r, candidates, allocation)));
 }
 
 }  // namespace tessera::linear_cross_entropy

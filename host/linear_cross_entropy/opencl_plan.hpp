@@ -81,10 +81,14 @@ struct Limits {
   std::int64_t allocation;  ///< words of one region
 };
 
+/// Whether every core must have work, or some may idle for lack of memory: fewer work-groups, and
+/// fewer, longer slices than the heuristic's.
+enum class Cores { busy, idle };
+
 /// The best schedule within the limits, from one with blocks, rows and v_piece; nothing: there is
 /// none.
 std::optional<Schedule> choose(const Request& request, const engines::Engine& engine,
-                               const Schedule& base, const Limits& limits);
+                               const Schedule& base, const Limits& limits, Cores cores);
 
 /// A schedule, and the shape of the engine that it is for.
 struct Choice {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <initializer_list>
+#include <span>
 
 #include "reference/streaming/linear_memory.hpp"
 
@@ -146,8 +147,10 @@ class Planner {
 
 /// Tile edges to try, best first: 512 columns keep a tile of logits in the second-level cache and
 /// make packing a few percent; the smaller ones are for small workspaces. 64 is the smallest with
-/// which Eigen's kernel still works at a good part of its speed, 16 a line of f32.
-constexpr std::int64_t block_edges[] = {512, 256, 128, 64, 32, 16};
+/// which Eigen's kernel still works at a good part of its speed.
+constexpr std::int64_t good_edges[] = {512, 256, 128, 64};
+/// When even a row at a time does not fit with those. 16 is a line of f32.
+constexpr std::int64_t small_edges[] = {32, 16};
 
 std::int64_t clipped(std::int64_t block, std::int64_t extent) {
   return std::max<std::int64_t>(1, std::min(block, extent));
@@ -157,16 +160,21 @@ std::int64_t clipped(std::int64_t block, std::int64_t extent) {
 
 std::optional<LinearPlan> plan_linear(const LinearShape& shape, const LinearBlocks& blocks,
                                       std::int64_t limit, bool strict, const Kernels& kernels) {
-  // Threads last: half of them are at most twice as slow as all, but none makes up for that.
-  for (int threads = shape.threads;; threads /= 2) {
+  const auto plan_with = [&](int threads, std::span<const std::int64_t> edges) {
     for (const std::int64_t min_rows : {good_rows, std::int64_t{1}}) {
-      for (const std::int64_t edge : block_edges) {
+      for (const std::int64_t edge : edges) {
         Planner planner(shape, blocks, clipped(blocks.v > 0 ? blocks.v : edge, shape.v),
                         clipped(blocks.h > 0 ? blocks.h : edge, shape.h), threads, limit, strict,
                         kernels);
         if (auto plan = planner.plan(min_rows)) return plan;
       }
     }
+    return std::optional<LinearPlan>();
+  };
+  // Fewer threads come last: that is the one step that is sure to cost its part of the speed.
+  for (int threads = shape.threads;; threads /= 2) {
+    if (auto plan = plan_with(threads, good_edges)) return plan;
+    if (auto plan = plan_with(threads, small_edges)) return plan;
     if (threads <= 1) return std::nullopt;
   }
 }
