@@ -47,6 +47,7 @@ section_host_only() {
 }
 
 section_package() {
+  use_ccache
   tests/package/run.sh
 }
 
