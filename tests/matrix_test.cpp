@@ -29,9 +29,10 @@ TEST_P(LinearMatrixByDefault, AgreesWithTheOracle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LinearMatrixByDefault,
-                         testing::Combine(testing::Bool(), all_passes,
+                         testing::Combine(testing::ValuesIn(default_order_contexts()), all_passes,
                                           testing::ValuesIn(linear_groups())),
                          default_order_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LinearMatrixByDefault);
 
 // A list of implementations without any is a mistake in the environment, not a pass.
 TEST(LinearMatrix, HasImplementations) { EXPECT_FALSE(linear_implementations().empty()); }

@@ -28,9 +28,10 @@ TEST_P(SoftmaxMatrixByDefault, AgreesWithTheOracle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SoftmaxMatrixByDefault,
-                         testing::Combine(testing::Bool(), all_passes,
+                         testing::Combine(testing::ValuesIn(default_order_contexts()), all_passes,
                                           testing::ValuesIn(softmax_groups())),
                          default_order_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SoftmaxMatrixByDefault);
 
 TEST(SoftmaxMatrix, HasImplementations) { EXPECT_FALSE(softmax_implementations().empty()); }
 

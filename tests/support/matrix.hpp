@@ -62,16 +62,20 @@ inline void run_group(Context& context, const std::string& implementation, Pass 
 }
 
 /// The default order, as users get it who name nothing: on the device, and on a context without one.
-/// Skipped where the environment names implementations.
 inline void run_by_default(bool on_device, Pass pass, const std::vector<Case>& cases,
                            bool softmax) {
-  if (std::getenv("TESSERA_TEST_IMPLEMENTATIONS") != nullptr) GTEST_SKIP() << "others are named";
   if (on_device) {
     if (!shared_context().has_device()) GTEST_SKIP() << "no device";
     return run_group(shared_context(), default_order, pass, cases, softmax);
   }
   Context host({.host_only = true, .warning_handler = [](const std::string&) {}});
   run_group(host, default_order, pass, cases, softmax);
+}
+
+/// Both, or neither where the environment names implementations.
+inline std::vector<bool> default_order_contexts() {
+  if (std::getenv("TESSERA_TEST_IMPLEMENTATIONS") != nullptr) return {};
+  return {true, false};
 }
 
 using DefaultOrderParameter = std::tuple<bool, Pass, std::string>;
