@@ -69,7 +69,8 @@ class LimitsTest : public ::testing::TestWithParam<std::string> {
 
 /// On devices that work on host memory value_and_grad keeps logits where grad_w will be.
 TEST_P(LimitsTest, LogitsWaitWhereGradWWillBe) {
-  // Which schedules lie between two workspaces depends on the cores; with two of them, all of these.
+  // Which schedules lie between two workspaces depends on the cores; with two of them, all of
+  // these.
   layer_.limit("compute_units", 2);
   Context device = context();
   const auto chunk_rows = [](const Dispatch& dispatch) {
@@ -105,8 +106,8 @@ TEST_P(LimitsTest, LogitsWaitWhereGradWWillBe) {
       c.v = layout == WLayout::vh ? 641 : 640;  // whole blocks of columns
       EXPECT_EQ(plan_of(c).schedule, "one_chunk_in_grad_w");
       run_case(device, GetParam(), Pass::value_and_grad, c);
-      // Less and less: parts of H, then also chunks of rows in forward. Where logits lie in more than
-      // half of H there are no parts, but chunks in ranges.
+      // Less and less: parts of H, then also chunks of rows in forward. Where logits lie in more
+      // than half of H there are no parts, but chunks in ranges.
       c.workspace_bytes = std::size_t{4} << 20;
       const auto shrink_until = [&](const std::string& schedule, std::int64_t rows) {
         SCOPED_TRACE(schedule + ", " + to_string(type) + ", " + plan_of(c).schedule);
@@ -194,8 +195,8 @@ TEST_P(LimitsTest, MatricesBeyondTheLargestAllocation) {
   }
 }
 
-/// Allocations too small for any schedule are an error that says so, not a demand for workspace; what
-/// it says would do does.
+/// Allocations too small for any schedule are an error that says so, not a demand for workspace;
+/// what it says would do does.
 TEST_P(LimitsTest, AllocationsTooSmallForScratch) {
   const Case c = linear("least_allocation", WLayout::hv);
   const std::vector<float> x(static_cast<std::size_t>(c.b * c.h));

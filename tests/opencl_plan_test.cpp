@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What opencl.cpu plans for devices of other vector widths and core counts, without running anything.
+// What opencl.cpu plans for devices of other vector widths and core counts, without running
+// anything.
+#include "host/linear_cross_entropy/opencl_plan.hpp"
+
 #include <gtest/gtest.h>
 
-#include "host/linear_cross_entropy/opencl_plan.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tests/support/runner.hpp"
 
@@ -82,7 +84,8 @@ TEST_F(OpenclPlan, LongerVectorsNeedNoMoreMemory) {
 TEST_F(OpenclPlan, OperandsReadInPlaceShrinkToo) {
   for (const std::int64_t lanes : {4, 8, 16}) {
     const auto facts = cpu(lanes);
-    for (const auto& shape : engines::make_engine_shapes("cpu", facts, 64, engines::DotBf16::none)) {
+    for (const auto& shape :
+         engines::make_engine_shapes("cpu", facts, 64, engines::DotBf16::none)) {
       const auto least = [&](WLayout layout) {
         return lce::minimum_workspace_bytes(request({.layout = layout}), {shape}, facts, {});
       };
@@ -119,8 +122,7 @@ TEST_F(OpenclPlan, BlocksAreLegalAtEveryWidth) {
     const auto facts = cpu(lanes);
     const auto shapes = engines::make_engine_shapes("cpu", facts, 64, engines::DotBf16::none);
     for (const std::int64_t block : {8, 16, 24, 32, 48, 64}) {
-      const auto choice =
-          lce::make_schedule(request({.b_block = block}), shapes, facts, {});
+      const auto choice = lce::make_schedule(request({.b_block = block}), shapes, facts, {});
       EXPECT_EQ(choice.schedule.blocks.b_block_size, block) << lanes << " lanes";
       EXPECT_EQ(block % choice.engine->tile_n(), 0) << lanes << " lanes, " << block;
     }

@@ -87,9 +87,9 @@ class Workspace : public ImplementationTest {
 
 TEST_P(Workspace, FromTheDefaultDownToTheLeast) {
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
-    for (const Case& c : {small("vh", WLayout::vh, DType::f32), small("hv", WLayout::hv, DType::f32),
-                          small("vh_bf16", WLayout::vh, DType::bf16),
-                          small("hv_bf16", WLayout::hv, DType::bf16)}) {
+    for (const Case& c :
+         {small("vh", WLayout::vh, DType::f32), small("hv", WLayout::hv, DType::f32),
+          small("vh_bf16", WLayout::vh, DType::bf16), small("hv_bf16", WLayout::hv, DType::bf16)}) {
       // A quarter of the logits, on every device.
       EXPECT_LE(shrink(shared_context(), pass, c), 65536) << c.name;
     }

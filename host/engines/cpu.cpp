@@ -12,10 +12,10 @@ namespace {
 /// less than half of the second-level cache of current server cores; panels of B stream through the
 /// rest. OpenCL 1.2 reports one cache size only, and on CPUs it is that of the last level.
 constexpr std::int64_t cached_bytes = 400 * 1024;
-/// Depth at a time of an A whose rows lie side by side, against `tokens` columns. Not all of it: then
-/// many rows are packed, and what is read of each k is a kilobyte, not 200 bytes of a page that must
-/// be looked up for them. Deeper for more tokens, so that their tiles of C, which are as many rows
-/// high, stay in the cache too.
+/// Depth at a time of an A whose rows lie side by side, against `tokens` columns. Not all of it:
+/// then many rows are packed, and what is read of each k is a kilobyte, not 200 bytes of a page
+/// that must be looked up for them. Deeper for more tokens, so that their tiles of C, which are as
+/// many rows high, stay in the cache too.
 std::int64_t interleaved_depth(std::int64_t tokens) {
   return std::clamp<std::int64_t>(round_up(tokens / 2, 8), 128, 512);
 }
@@ -90,8 +90,8 @@ class CpuEngine final : public Engine {
     // second-level cache.
     // Few tokens multiply what they pack at once: 512 steps of 12 columns stay in the first level.
     const std::int64_t deepest = w == Operand::interleaved ? interleaved_depth(std::min(rows, b))
-                                 : narrow_                ? 512
-                                                          : 2048 + 256;
+                                 : narrow_                 ? 512
+                                                           : 2048 + 256;
     const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(words(h), deepest));
     return {std::min(rows, round_up(std::max<std::int64_t>(b, 1), tile_n())),
             round_up(ceil_div(std::max<std::int64_t>(h, 1), steps), 8), round_up(slice, 8)};
@@ -140,8 +140,8 @@ class CpuEngine final : public Engine {
     return smallest_part * std::max<std::int64_t>(1, 2 * compute_units_);
   }
   std::int64_t v_panel(std::int64_t v, std::int64_t tokens, Operand w) const override {
-    return std::clamp<std::int64_t>(
-        v, 1, w == Operand::interleaved ? interleaved_depth(tokens) : 1024);
+    return std::clamp<std::int64_t>(v, 1,
+                                    w == Operand::interleaved ? interleaved_depth(tokens) : 1024);
   }
   std::int64_t h_step() const override { return 64; }
 

@@ -96,8 +96,8 @@ class Engine {
   virtual std::int64_t row_padding() const = 0;
   /// True: every group walks all panels of tokens, so that A is packed once. False: a group each.
   virtual bool group_walks_panels() const = 0;
-  /// Work-groups worth launching for `steps` independent steps; with much thrift fewer of them, where
-  /// each has scratch of its own.
+  /// Work-groups worth launching for `steps` independent steps; with much thrift fewer of them,
+  /// where each has scratch of its own.
   virtual std::int64_t groups(std::int64_t steps, std::int64_t thrift) const = 0;
   /// Up to this `thrift` every group stays busy; beyond it there are fewer of them.
   virtual std::int64_t thrift_of_tiles() const = 0;
@@ -112,8 +112,8 @@ class Engine {
 /// Tokens in a tile of the cpu engine: four vectors of 16 lanes, one of 8 or two of 4.
 constexpr std::int64_t cpu_widest_tile = 64, cpu_narrowest_tile = 8;
 /// `rows`: tokens that count; an engine may be shaped for few of them. `dot`: for products of x and
-/// w. `most_columns`: of a tile; narrower ones take less scratch, down to fewer lanes than the device
-/// has.
+/// w. `most_columns`: of a tile; narrower ones take less scratch, down to fewer lanes than the
+/// device has.
 std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts, std::int64_t rows,
                                         DotBf16 dot = DotBf16::none,
                                         std::int64_t most_columns = cpu_widest_tile);
@@ -122,8 +122,8 @@ std::unique_ptr<Engine> make_simt_engine(const opencl::DeviceFacts& facts);
 std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts,
                                     std::int64_t rows = std::int64_t{1} << 31,
                                     DotBf16 dot = DotBf16::none);
-/// The engine of that name in all its shapes: first the fastest, then those with narrower tiles, for
-/// blocks and memory that have no room for it.
+/// The engine of that name in all its shapes: first the fastest, then those with narrower tiles,
+/// for blocks and memory that have no room for it.
 using EngineShapes = std::vector<std::shared_ptr<const Engine>>;
 EngineShapes make_engine_shapes(const std::string& name, const opencl::DeviceFacts& facts,
                                 std::int64_t rows, DotBf16 dot);

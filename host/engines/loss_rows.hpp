@@ -26,8 +26,8 @@ std::int64_t loss_rows_words(const loss::LossRequest& request, std::int64_t tile
 /// -D options for kernels that make or merge statistics, by what the request asks for.
 std::string statistics_options(const loss::LossRequest& request);
 
-/// The kernels of cl_kernels/loss that a request launches whose rows come `chunk_rows` at a time, for
-/// `plan`.
+/// The kernels of cl_kernels/loss that a request launches whose rows come `chunk_rows` at a time,
+/// for `plan`.
 std::vector<std::pair<opencl::Specialisation, std::string>> loss_kernels_of(
     const loss::LossRequest& request, std::int64_t chunk_rows);
 

@@ -76,7 +76,9 @@ class SimtEngine final : public Engine {
   // Groups have no scratch of their own.
   std::int64_t thrift_of_tiles() const override { return 1; }
   std::int64_t most_thrift() const override { return 1; }
-  std::int64_t v_panel(std::int64_t v, std::int64_t, Operand) const override { return v < 1 ? 1 : v; }
+  std::int64_t v_panel(std::int64_t v, std::int64_t, Operand) const override {
+    return v < 1 ? 1 : v;
+  }
   std::int64_t h_step() const override { return 1; }
 
  private:

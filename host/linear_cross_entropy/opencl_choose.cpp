@@ -46,9 +46,9 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
       std::max<std::int64_t>(1, ceil_div(s.v_piece, s.blocks.v_block_size)) *
       ceil_div(std::max<std::int64_t>(request.loss.v, 1), std::max<std::int64_t>(s.v_piece, 1));
   s.h_padded = s.h_range + engine.row_padding();
-  s.forward_steps = engine.steps(
-      s.blocks.v_block_size, engine.words(std::min(s.blocks.h_block_size, request.h)), false,
-      operand_of_w(request, engine, true), s.thrift);
+  s.forward_steps =
+      engine.steps(s.blocks.v_block_size, engine.words(std::min(s.blocks.h_block_size, request.h)),
+                   false, operand_of_w(request, engine, true), s.thrift);
   s.grad_w_steps =
       engine.steps(s.v_range, s.gradient_rows, true, engines::Operand::rows_apart, s.thrift);
   if (filters_gradients(request)) {
@@ -132,7 +132,8 @@ std::optional<Schedule> store_partly_in_grad_w(const Request& r, const engines::
   const std::int64_t columns = std::min(std::max<std::int64_t>(s.v_piece, 1), cached);
   for (std::int64_t parts = 1; parts == 1 || ceil_div(r.h, parts) >= occupied; parts *= 2) {
     s.h_range = parts == 1 ? r.h : std::min(r.h, round_up(ceil_div(r.h, parts), tile));
-    s.name = within < all ? "one_chunk_partly_in_grad_w"  // which leaves no part of H without logits
+    s.name = within < all
+                 ? "one_chunk_partly_in_grad_w"  // which leaves no part of H without logits
              : parts == 1 ? "one_chunk_in_grad_w"
                           : "h_outer_in_grad_w";
     // Forward takes rows in chunks, which need as much memory as gradients of a part, or more.

@@ -14,7 +14,7 @@ namespace tessera::linear_cross_entropy {
 
 /// What calls that are alike share: how they are cut, and what they compile.
 struct Prepared {
-  engines::EngineShapes shapes;                   ///< of which `engine` is one
+  engines::EngineShapes shapes;  ///< of which `engine` is one
   std::shared_ptr<const engines::Engine> engine;
   Schedule schedule;
   Programs programs;
@@ -24,8 +24,8 @@ struct Prepared {
 /// Engine, schedule and programs of a request.
 Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime);
 
-/// Compiles all that a call launches, before any output is touched: a driver that refuses one kernel
-/// of them leaves the call to another implementation.
+/// Compiles all that a call launches, before any output is touched: a driver that refuses one
+/// kernel of them leaves the call to another implementation.
 void build_kernels(const Request& request, const Prepared& prepared, opencl::Runtime& runtime);
 
 /// Remembers what calls on one device have in common, because a tiny call would spend longer on

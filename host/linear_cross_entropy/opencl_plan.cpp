@@ -121,7 +121,8 @@ Schedule base_schedule(const Request& r, const engines::Engine& engine,
                           round_up(b.v_block_size, rule.v_multiple)};
       },
       [&]() -> std::optional<BlockSizes> {
-        const auto blocks = engine.heuristic(r.loss.b, r.h, r.loss.v, operand_of_w(r, engine, true));
+        const auto blocks =
+            engine.heuristic(r.loss.b, r.h, r.loss.v, operand_of_w(r, engine, true));
         return BlockSizes{blocks.b, blocks.h, blocks.v};
       });
   s.blocks = clamp_to_problem(decision.block_sizes, r, engine);
@@ -198,8 +199,8 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   const auto& g = r.gradients;
   const bool grads = r.loss.wants_gradients();
   Regions w;
-  w.packed_rows = s.chunk_rows * (along_k(r, engine) > 0 ? round_up(r.h, engine.lanes())
-                                                         : engine.words(r.h));
+  w.packed_rows =
+      s.chunk_rows * (along_k(r, engine) > 0 ? round_up(r.h, engine.lanes()) : engine.words(r.h));
   if (r.loss.wants_values()) w.stats = s.slices * 8 * s.chunk_rows;
   std::int64_t groups = engine.groups(s.slices, s.thrift);
   if (grads && !s.stored_logits) {

@@ -25,9 +25,9 @@ struct Schedule {
   BlockSizes blocks{};
   BlockSource source = BlockSource::fallback;
 
-  std::int64_t rows = 0;        ///< upper bound of the rows that count
-  std::int64_t chunk_rows = 0;  ///< rows treated together, a multiple of the engine's tile
-  std::int64_t gradient_rows = 0;     ///< the same of gradients: all rows, or those of a chunk
+  std::int64_t rows = 0;           ///< upper bound of the rows that count
+  std::int64_t chunk_rows = 0;     ///< rows treated together, a multiple of the engine's tile
+  std::int64_t gradient_rows = 0;  ///< the same of gradients: all rows, or those of a chunk
   std::int64_t chunks = 0;
   std::int64_t v_piece = 0;           ///< columns of w (and grad_w) that one binding may reach
   std::int64_t v_range = 0;           ///< columns whose dz is held at a time
@@ -96,10 +96,10 @@ struct Choice {
   Schedule schedule{};
 };
 
-/// The first of the shapes (fastest first) that has a schedule within what the request and the device
-/// allow. Throws Error invalid_argument for illegal block sizes, workspace_too_small, with the
-/// minimum, and out_of_memory where no piece of scratch fits the device's largest allocation, with
-/// what would.
+/// The first of the shapes (fastest first) that has a schedule within what the request and the
+/// device allow. Throws Error invalid_argument for illegal block sizes, workspace_too_small, with
+/// the minimum, and out_of_memory where no piece of scratch fits the device's largest allocation,
+/// with what would.
 Choice make_schedule(const Request& request, const engines::EngineShapes& shapes,
                      const opencl::DeviceFacts& facts, const DeviceInfo& info);
 

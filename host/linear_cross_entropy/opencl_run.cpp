@@ -204,12 +204,11 @@ void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begi
   w.offset += (begin - piece.begin) * w.strides[1] + h_begin_ * w.strides[0];
   with_kept(count, [&](auto... kept) {
     call_.launch(programs_.grad_x, "grad_x", tiles(step_count, chunk.panels), w, w.strides[0],
-                 w.strides[1], dz.memory, dz.columns, count,
-                 narrow(schedule_.v_panel), narrow(h_count_),
-                 narrow(schedule_.h_padded), narrow(chunk.panels), panels_per_group(chunk.panels),
-                 rows_.info(), chunk.begin, sums_x(chunk), std::int32_t{first}, narrow(step_count),
-                 pack_, steps.pack_words, tile_, narrow(steps.tile_m),
-                 narrow(schedule_.blocks.h_block_size), kept...);
+                 w.strides[1], dz.memory, dz.columns, count, narrow(schedule_.v_panel),
+                 narrow(h_count_), narrow(schedule_.h_padded), narrow(chunk.panels),
+                 panels_per_group(chunk.panels), rows_.info(), chunk.begin, sums_x(chunk),
+                 std::int32_t{first}, narrow(step_count), pack_, steps.pack_words, tile_,
+                 narrow(steps.tile_m), narrow(schedule_.blocks.h_block_size), kept...);
   });
 }
 

@@ -154,8 +154,8 @@ Programs programs_of(const Request& r, const engines::Engine& engine,
   return p;
 }
 
-/// Compiles all that a call launches, before any output is touched: a driver that refuses one kernel
-/// of them leaves the call to another implementation.
+/// Compiles all that a call launches, before any output is touched: a driver that refuses one
+/// kernel of them leaves the call to another implementation.
 void build_kernels(const Request& r, const Schedule& s, const Programs& programs,
                    opencl::ProgramCache& cache) {
   for (const auto& [program, entry] : engines::loss_kernels_of(r.loss, s.chunk_rows)) {
@@ -172,8 +172,8 @@ void build_kernels(const Request& r, const Schedule& s, const Programs& programs
 }
 
 /// One call: statistics and values of each chunk of rows, then its gradient.
-void enqueue(opencl::Call& call, const Request& r, const engines::Engine& engine,
-             const Schedule& s, const Programs& programs) {
+void enqueue(opencl::Call& call, const Request& r, const engines::Engine& engine, const Schedule& s,
+             const Programs& programs) {
   const auto& o = r.loss.options;
   const auto& g = r.gradients;
   engines::LossRows rows(call, r.loss, engine.tile_n());

@@ -57,8 +57,8 @@ class Blocking : public ei::level3_blocking<float, float> {
   }
 
  private:
-  // Eigen packs and multiplies what is left over of a register tile (mr 8 to 48, nr 4) too; two blocks
-  // of this edge pack into min_gemm_scratch.
+  // Eigen packs and multiplies what is left over of a register tile (mr 8 to 48, nr 4) too; two
+  // blocks of this edge pack into min_gemm_scratch.
   static constexpr Eigen::Index smallest = 16;
   static_assert(2 * (smallest * smallest + 2 * lane_quantum) <= min_gemm_scratch);
   // A line of slack: the packed panels are rounded up to whole registers.

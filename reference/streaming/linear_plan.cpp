@@ -34,8 +34,7 @@ class Planner {
 
   std::int64_t bytes(const Sweep& sweep, std::int64_t* growing = nullptr) const {
     Arena counter(nullptr);
-    const auto g =
-        geometry(shape_.h, shape_.v, sweep, plan_.v_block, plan_.h_block, plan_.threads);
+    const auto g = geometry(shape_.h, shape_.v, sweep, plan_.v_block, plan_.h_block, plan_.threads);
     lay_out(counter, shape_.h, shape_.v, sweep, g, plan_.threads, kernels_, growing);
     return counter.used();
   }

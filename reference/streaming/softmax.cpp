@@ -122,12 +122,11 @@ void run_slices(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environm
                 const Stream& stream, const Memory& memory) {
   const auto each_slice = [&](std::int64_t rows, const auto& body) {
     if (rows == 0) return;
-    parallel_for(environment, plan.threads, rows * plan.slices,
-                 [&](std::int64_t task, int worker) {
-                   const std::int64_t slice = task % plan.slices;
-                   body(task, task / plan.slices, stream.slice_begin(slice),
-                        stream.slice_begin(slice + 1), stream.tile(worker));
-                 });
+    parallel_for(environment, plan.threads, rows * plan.slices, [&](std::int64_t task, int worker) {
+      const std::int64_t slice = task % plan.slices;
+      body(task, task / plan.slices, stream.slice_begin(slice), stream.slice_begin(slice + 1),
+           stream.tile(worker));
+    });
   };
   if (p.values) {
     each_slice(p.rows,
@@ -150,8 +149,8 @@ void run_slices(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environm
   });
 }
 
-SoftmaxPlan plan_with(std::int64_t rows, std::int64_t v, std::int64_t b_block,
-                      std::int64_t v_block, int threads) {
+SoftmaxPlan plan_with(std::int64_t rows, std::int64_t v, std::int64_t b_block, std::int64_t v_block,
+                      int threads) {
   SoftmaxPlan plan;
   plan.threads = threads;
   plan.v_block = std::max<std::int64_t>(1, std::min(v_block, v));

@@ -44,8 +44,8 @@ struct SoftmaxPlan {
   std::int64_t workspace_bytes = 0;
 };
 
-/// The best plan whose scratch stays within `limit`, else the one that takes least. Block sizes of 0
-/// are chosen here.
+/// The best plan whose scratch stays within `limit`, else the one that takes least. Block sizes of
+/// 0 are chosen here.
 SoftmaxPlan plan_softmax(std::int64_t rows, std::int64_t v, std::int64_t b_block,
                          std::int64_t v_block, int threads, std::int64_t limit);
 

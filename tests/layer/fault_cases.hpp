@@ -26,8 +26,8 @@ struct FaultCase {
   std::function<std::vector<float>()> values;
 };
 
-/// Inputs of every case: 9 tokens, one of them ignored, of 7 elements, against 11 words. (Those that
-/// count are one narrow tile, which is less than all.)
+/// Inputs of every case: 9 tokens, one of them ignored, of 7 elements, against 11 words. (Those
+/// that count are one narrow tile, which is less than all.)
 struct FaultData {
   static constexpr std::int64_t b = 9, h = 7, v = 11;
   std::vector<float> x = waves(b * h, 0.37f);

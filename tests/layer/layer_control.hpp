@@ -58,8 +58,8 @@ class Layer {
   }
 
   bool loaded() const noexcept { return handle_ != nullptr; }
-  /// Forgets calls, bytes, limits and what was to fail; live objects stay counted, and the limits of
-  /// TESSERA_LAYER_LIMITS stay.
+  /// Forgets calls, bytes, limits and what was to fail; live objects stay counted, and the limits
+  /// of TESSERA_LAYER_LIMITS stay.
   void reset() { function<void (*)()>("tessera_layer_reset")(); }
   /// The k-th call of `kind` from now on, counted from 1, fails with `code`.
   void fail(const char* kind, long k, int code) {

@@ -61,7 +61,8 @@ inline void run_group(Context& context, const std::string& implementation, Pass 
   EXPECT_GT(served, 0) << implementation << " refused every case of the group";
 }
 
-/// The default order, as users get it who name nothing: on the device, and on a context without one.
+/// The default order, as users get it who name nothing: on the device, and on a context without
+/// one.
 inline void run_by_default(bool on_device, Pass pass, const std::vector<Case>& cases,
                            bool softmax) {
   if (on_device) {

@@ -263,7 +263,9 @@ bool run_case(const std::string& implementation, Pass pass, const Case& c) {
 
 bool run_case(Context& context, const std::string& named, Pass pass, const Case& c) {
   const bool by_default = named == default_order;
-  const std::string implementation = !by_default ? named : context.has_device() ? "opencl" : "eigen";
+  const std::string implementation = !by_default            ? named
+                                     : context.has_device() ? "opencl"
+                                                            : "eigen";
   SCOPED_TRACE("case " + c.name + ", " + to_string(pass) + ", " + named + " on " + implementation);
   Summary::instance().set_case(c.name + ", " + to_string(pass) + ", " + implementation);
   if (c.place == Place::device && !context.has_device()) return true;

@@ -32,8 +32,8 @@ void close_shared_context();
 std::vector<std::string> linear_implementations();
 std::vector<std::string> softmax_implementations();
 
-/// Stands for a call that names no implementation, in `run_case`: what serves it is the device where
-/// the context has one, else eigen.
+/// Stands for a call that names no implementation, in `run_case`: what serves it is the device
+/// where the context has one, else eigen.
 inline constexpr const char* default_order = "default";
 
 /// True when TESSERA_TEST_CASES is not set, or one of its comma-separated parts is in the name.
