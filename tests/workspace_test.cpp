@@ -30,18 +30,12 @@ class Workspace : public ImplementationTest {
     Results results(context, c, e, pass, GetParam());
     const Outputs outputs = results.outputs();
     if (c.softmax) {
-      sce::ExecutionOptions execution;
-      execution.implementation = GetParam();
-      execution.workspace_bytes = c.workspace_bytes;
       return sce::plan(context, pass, arguments.softmax(pass), outputs,
-                       results.softmax_gradients(arguments), c.options, execution);
+                       results.softmax_gradients(arguments), c.options,
+                       softmax_execution(GetParam(), c));
     }
-    lce::ExecutionOptions execution;
-    execution.implementation = GetParam();
-    execution.block_sizes = c.block_sizes;
-    execution.workspace_bytes = c.workspace_bytes;
     return lce::plan(context, pass, arguments.linear(pass), outputs, results.linear_gradients(),
-                     c.options, execution);
+                     c.options, linear_execution(GetParam(), c));
   }
 
   /// Runs the case with less and less memory; the least.

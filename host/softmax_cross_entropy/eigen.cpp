@@ -27,8 +27,9 @@ streaming::SoftmaxPlan plan_within(ContextState& state, const Request& request,
 streaming::SoftmaxPlan make_plan(ContextState& state, const Request& request) {
   const auto limit = loss::workspace_limit(request.execution.workspace_bytes,
                                            request.execution.workspace, request.loss.v);
-  const auto plan = plan_within(state, request, limit.bytes - table_bytes(request));
-  const std::int64_t needed = plan.workspace_bytes + table_bytes(request);
+  const std::int64_t tables = table_bytes(request);
+  const auto plan = plan_within(state, request, limit.bytes - tables);
+  const std::int64_t needed = plan.workspace_bytes + tables;
   if (limit.strict && limit.bytes < needed) {
     loss::throw_workspace_too_small(limit,
                                     "B = " + std::to_string(request.loss.b) +

@@ -161,6 +161,8 @@ ImplementationList list_of(const std::string& implementation) {
   return implementation == default_order ? ImplementationList() : implementation;
 }
 
+}  // namespace
+
 lce::ExecutionOptions linear_execution(const std::string& implementation, const Case& c) {
   lce::ExecutionOptions execution;
   execution.implementation = list_of(implementation);
@@ -180,8 +182,6 @@ sce::ExecutionOptions softmax_execution(const std::string& implementation, const
   execution.workspace_bytes = c.workspace_bytes;
   return execution;
 }
-
-}  // namespace
 
 const Expected& expected_of(const Case& c) {
   static std::mutex mutex;

@@ -78,6 +78,12 @@ class Results {
   std::vector<double> base_x_, base_w_, base_bias_, base_logits_;
 };
 
+/// How `run_case` executes a case.
+linear_cross_entropy::ExecutionOptions linear_execution(const std::string& implementation,
+                                                        const Case& c);
+softmax_cross_entropy::ExecutionOptions softmax_execution(const std::string& implementation,
+                                                          const Case& c);
+
 /// Runs the case; false: the implementation refused it (recorded in the summary; an implementation
 /// of this project that refuses a case of the table is a failure).
 bool run_case(Context& context, const std::string& implementation, Pass pass, const Case& c);
