@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Turns the .cl files of a folder into one C++ source, so that the library reads no file at run
+# Turns the .cl and .h files of a folder into one C++ source, so that the library reads no file at run
 # time. Strings are cut into pieces below the 16 KB that MSVC allows per literal.
 function(tessera_embed_kernels output folder)
-  file(GLOB_RECURSE kernels CONFIGURE_DEPENDS "${folder}/*.cl")
+  file(GLOB_RECURSE kernels CONFIGURE_DEPENDS "${folder}/*.cl" "${folder}/*.h")
   add_custom_command(
     OUTPUT "${output}"
     COMMAND ${CMAKE_COMMAND} -DOUTPUT=${output} -DFOLDER=${folder}

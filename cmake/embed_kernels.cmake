@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Script: writes OUTPUT, a C++ source with every .cl file of FOLDER as a string literal.
-file(GLOB_RECURSE kernels "${FOLDER}/*.cl")
+# Script: writes OUTPUT, a C++ source with every .cl and .h file of FOLDER as a string literal.
+file(GLOB_RECURSE kernels "${FOLDER}/*.cl" "${FOLDER}/*.h")
 list(SORT kernels)
 set(entries "")
 foreach(kernel IN LISTS kernels)

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flat rows over up to eight leading axes with any strides, as a kernel argument by value: extents
-// outermost first (1 where unused) and strides in elements. A struct and not a long16, whose calling
-// convention depends on the CPU's vector extensions.
+// Where flat rows over leading axes lie (row_geometry of common/arguments.h).
 #ifndef TESSERA_ROWS_CL
 #define TESSERA_ROWS_CL
 
-typedef struct {
-  long extent[8];
-  long stride[8];
-} row_geometry;
+#include "common/arguments.h"
 
 static inline long row_offset(const row_geometry* geometry, long row) {
   long offset = 0;

@@ -1,52 +1,136 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a device multiplies. An engine offers, for every product C[m][n] (+)= sum_k A[m][k] * B[k][n]:
+// How a device multiplies: the contract between engines and the kernels of operators. This comment
+// is all of it. An engine is a folder cl_kernels/engines/<name> with engine.cl and operand.cl, which
+// define every name below, and one file host/engines/<name>.cpp; nothing else knows its name.
 //
-//   TILE_N            columns of a tile; B comes packed in panels [k][TILE_N] of f32
-//   TILE_M            rows of A that one step holds
-//   ENGINE_STRIP      rows of A that go together; a step has whole strips, but for the last
-//   ENGINE_K_STEP     how deep one step is, of a given depth
-//   FOR_LANE_GROUPS   how work-items share the columns of a tile in an epilogue
-//   C_SPACE           where the tile lives: `global` scratch or `local` memory
+// A product is C[m][n] = sum over k of A[m][k] * B[k][n], and every product of an operator has one
+// of three uses (PRODUCT):
+//   PRODUCT_VISIT       an epilogue visits the elements of C, tile by tile
+//   PRODUCT_ACCUMULATE  C is summed in f32 memory over several tiles of A
+//   PRODUCT_STORE       C goes to a matrix of the caller's
+// A kernel walks over tiles of A (engines/walk.cl), and each meets panels of TILE_N columns of B.
 //
-// and calls that every work-item of the group makes together:
+// What a kernel file defines before it includes this file
+//   PRODUCT            one of the three
+//   A_TYPE, A_LAYOUT   operand A is a matrix of the caller's, of this element type (TYPE_*), whose
+//                      contiguous index is k (ALONG_SECOND), m (ALONG_FIRST) or neither (STRIDED)
+//   A_OPERAND          1 instead: it is an operand that an epilogue stored, m along its k
+//   OUT_TYPE, OUT_LAYOUT  of the matrix that ENGINE_STORE writes: contiguous along n (ALONG_SECOND),
+//                      along m (ALONG_FIRST), or neither
+//   K_KEPT(k)          optional: false where none of the K_KEPT_STEP elements of the tile from k on, a
+//                      multiple of that, counts in the product with `panel`
+//   OUT_ADDRESS(m)     optional: where row m of the tile will be stored, to ask for it early
 //
-//   ENGINE_LOAD_ALL   loads the A that the variable `next` describes: once, before the first turn
-//   ENGINE_TURN       what was loaded becomes the A of this turn, `now`; the skeleton then lets `next`
-//                     describe the one after it, which ENGINE_MULTIPLY loads bit by bit
-//   ENGINE_MULTIPLY(c, ldc, b, rows, depth, first, panel, panels)
-//                     c = A * b, or c += A * b when !first; `panel` of `panels` that meet this A
+// What a kernel declares, by these names, before the first call
+//   matrix_a matrix    operand A: {base, m_stride, k_stride, m_readable, k_count}, base at element (0,
+//                      0) and k_count in elements; of A_OPERAND {base, extent}, extent as in matrix_b
+//   engine_call e      as the host gave it
+//   tile_walk walk; a_tile now, next
+// operand B is a matrix_b {base, extent}: panels of TILE_N columns; a panel has `extent` words of k.
 //
-// The skeleton defines a struct for `now` and `next` (rows: 0 where there is none; depth; and where it
-// lies), and where A comes from, before it includes this file:
+// Geometry of a work-group
+//   ENGINE_KERNEL      attributes of a kernel that multiplies
+//   ENGINE_LOCALS      declares local memory; ENGINE_SETUP(scratch) everything else. Both stand first
+//   ENGINE_GROUP, ENGINE_GROUPS   which of the groups that share the parts of A this one is
+//   PANEL_BEGIN, PANEL_END(panels)  the panels of columns that this group takes
+//   BATCH_INDEX        which product of a batch (operands then begin where the kernel says)
+//   TILE_N             columns of a panel, a multiple of LANES, the width of lane_f
+//   A_STRIP            rows of A that go together: parts have whole strips, but for the last
+//   WORDS(k), ELEMENTS(words)  an operand packs elements along k into words, and back
 //
-//   A_AT(tile, m, k)      one element as f32; m < tile.rows and k < tile.depth always hold
-//   A_CONTIGUOUS_K        1: A_VECTOR_K(tile, m, k) loads LANES elements k, k+1, ...
-//   A_CONTIGUOUS_M        1: A_VECTOR_M(tile, m, k) loads LANES elements m, m+1, ...; all m below
-//                         A_ROWS_READABLE(tile) may be loaded, also beyond tile.rows
-//   A_IN_PLACE            1: A is f32 and contiguous along k; A_POINTER(tile, m) is row m, and rows are
-//                         A_ROW_STEP elements apart
-//   OUT_ADDRESS(m)        optional: where an epilogue will write row m of the tile
-//   K_KEPT(k)             optional: false where the K_KEPT_STEP steps of k from k on, a multiple of it,
-//                         are to be left out of this turn's product
-//   A_ADDRESSES           1: A_ADDRESS(tile, m, k) points to the element of A_AT, in A_TYPE
-//   A_HALF(tile)          with DOT_BF16 (engines/cpu/dot_bf16.cl), where k and depth count pairs: 1 if the
-//                         last pair of the tile's rows is half
+// Calls that all work-items of the group make together
+//   ENGINE_LOAD        brings the tile `next` of A in, whole: before the first turn, and where a tile
+//                      was passed over without a product
+//   ENGINE_TURN        the tile that was brought in is `now`; the kernel then lets `next` be the one
+//                      after it, which the products bring in meanwhile
+//   ENGINE_MULTIPLY(tile, b, panel, index, count)
+//                      PRODUCT_VISIT, PRODUCT_STORE: tile of C = now x panel of b, or += where now.k
+//                      is not 0; the index-th of `count` panels that meet this tile of A
+//   ENGINE_ACCUMULATE(sums, b, panel, index, count, first)
+//                      PRODUCT_ACCUMULATE: into the rows from now.m on of `panel` of sums (C_PANEL);
+//                      `first`: they hold nothing yet
+//   ENGINE_RESCALE(sums, rows, factors)
+//                      multiplies `rows` rows of a panel of sums by factors[column]
+//   ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, add)
+//                      C into a matrix whose element (0, 0) of this tile is `to`, converted to
+//                      OUT_TYPE; `add`: what is there is added first, in f32
+//   ENGINE_CLEAR(to, m_stride, n_stride, m_count, n_count)   zeros there
+//
+// A tile of C, and how an epilogue visits it. A work-item sees columns, LANES of them side by side as
+// one lane_f, and of each some of the rows; several work-items may hold rows of the same column.
+//   c_tile             type of a tile; ENGINE_TILE(index) is the tile of the index-th panel
+//   FOR_COLUMNS(column)  for each column that this work-item sees: the first of LANES
+//   FOR_ROWS(m, rows)  for each row below `rows` of it that this work-item holds
+//   TILE_AT(tile, m, column), TILE_SET(tile, m, column, value)   of the elements that it holds
+//   COLUMN_MAX(v), COLUMN_SUM(v), COLUMN_MIN_INDEX(i)  over all who hold rows of the column; all of
+//                      them call it, from inside FOR_COLUMNS, and get the result. An element that is
+//                      not a number makes a sum one, and is passed over by the maximum
+//   COLUMN_OWNER       true for one of them: it writes what the column came to. The others may read
+//                      that after the next ENGINE_MULTIPLY
+//
+// Operands, in the engine's own format; engines/<name>/operand.cl, which stands without the rest
+//   operand_pack_rows, operand_pack_columns    make operand B of a matrix: engines/operand.cl
+//   OPERAND_AT(base, extent, panel, k, column) where element (k, column) of an operand lies that
+//                      an epilogue stores: OPERAND_STORE(value, at), LANES columns at a time; other
+//                      kernels read it by OPERAND_LOAD(at), or as plain f32
+//   C_PANEL(sums, extent, panel, m)  where row m of a panel of accumulated sums begins; its TILE_N
+//                      columns follow each other
+//   OPERAND_EXTENT(k_count)  words of k in a panel of what operand_pack_rows made of so many elements
+//   PANEL_ITEMS        work-items that share the columns of a panel, in kernels that go over an
+//                      operand element by element (Engine::panel_range)
 #ifndef TESSERA_ENGINE_CL
 #define TESSERA_ENGINE_CL
-// How many words of a packed operand hold so many elements along k, and the other way around: an element
-// each, but for engines that multiply pairs of bf16.
-#if DOT_BF16
-#define WORDS(elements) (((elements) + 1) / 2)
-#define ELEMENTS(words) (2 * (words))
-#else
-#define WORDS(elements) (elements)
-#define ELEMENTS(words) (words)
+
+#include "engines/operand.cl"
+#include "engines/walk.cl"
+
+#define PRODUCT_VISIT 0
+#define PRODUCT_ACCUMULATE 1
+#define PRODUCT_STORE 2
+
+// Defaults, with which every file that includes this one compiles by itself.
+#ifndef PRODUCT
+#define PRODUCT PRODUCT_VISIT
 #endif
-#if ENGINE_CPU
-#include "engines/cpu/engine.cl"
-#elif ENGINE_SIMT
-#include "engines/simt/engine.cl"
-#else
-#error "define ENGINE_CPU or ENGINE_SIMT"
+#ifndef A_TYPE
+#define A_TYPE TYPE_F32
 #endif
+#ifndef A_LAYOUT
+#define A_LAYOUT STRIDED
+#endif
+#ifndef A_OPERAND
+#define A_OPERAND 0
+#endif
+#ifndef OUT_TYPE
+#define OUT_TYPE TYPE_F32
+#endif
+#ifndef OUT_LAYOUT
+#define OUT_LAYOUT ALONG_SECOND
+#endif
+
+typedef struct {
+#if A_OPERAND
+  global const float* base;
+  long extent;
+#else
+  global const ELEMENT(A_TYPE) * base;
+  long m_stride, k_stride;
+  long m_readable;
+  int k_count;
+#endif
+} matrix_a;
+
+typedef struct {
+  global const float* base;
+  long extent;
+} matrix_b;
+
+#define ENGINE_GROUP ((int)get_group_id(0))
+#define ENGINE_GROUPS ((int)get_num_groups(0))
+#define PANEL_BEGIN ((int)get_group_id(1) * e.panels_per_group)
+#define PANEL_END(panels) min(PANEL_BEGIN + e.panels_per_group, panels)
+#define BATCH_INDEX ((long)get_group_id(2))
+
+#include "engines/ENGINE/engine.cl"
+
 #endif

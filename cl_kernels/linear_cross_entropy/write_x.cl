@@ -3,42 +3,46 @@
 // type; rows that do not count get 0, or NaN where the label is out of range.
 #include "common/info.cl"
 #include "common/rows.cl"
-#include "common/types.cl"
+#include "engines/operand.cl"
+#include "linear_cross_entropy/arguments.h"
 
-#define OUT_ARGUMENTS \
-  global ELEMENT(OUT_TYPE) * out, long out_offset, row_geometry geometry, long out_h_stride, \
-      long segment_begin, long segment_end
+#ifndef OUT_TYPE
+#define OUT_TYPE TYPE_F32
+#endif
+// Elements of H that one work-item takes.
+#ifndef PACK_STEP
+#define PACK_STEP 64
+#endif
 
-// Work-item (h / H_STEP, counted row of the chunk).
-kernel void write_rows(global const float* sums, long sums_offset, int h_padded, long h_count,
-                       long row_count, global const int* info, long info_offset,
-                       global const int* rows, long rows_offset, long chunk_begin, OUT_ARGUMENTS,
-                       int add) {
+// Work-item (h / PACK_STEP, counted row of the chunk).
+kernel void write_rows(global const float* sums, global const int* info, global const int* rows,
+                       global ELEMENT(OUT_TYPE) * out, write_rows_arguments a) {
   const long i = get_global_id(1);
-  if (i >= row_count || chunk_begin + i >= info[info_offset + INFO_COUNT]) return;
-  const long h0 = (long)get_global_id(0) * H_STEP;
-  const long h1 = h0 + H_STEP < h_count ? h0 + H_STEP : h_count;
-  global const float* from = sums + sums_offset + i / TILE_N * h_padded * TILE_N + i % TILE_N;
-  const long row = rows[rows_offset + chunk_begin + i];
-  if (row < segment_begin || row >= segment_end) return;
-  const long base = out_offset + row_offset(&geometry, row - segment_begin);
+  if (i >= a.size.row_count || a.size.chunk_begin + i >= info[a.at.info + INFO_COUNT]) return;
+  const long h0 = (long)get_global_id(0) * PACK_STEP;
+  const long h1 = min(h0 + PACK_STEP, a.size.h_count);
+  global const float* from =
+      C_PANEL(sums + a.at.sums, a.size.h_padded, i / TILE_N, 0) + i % TILE_N;
+  const long row = rows[a.at.rows + a.size.chunk_begin + i];
+  if (row < a.size.out.begin || row >= a.size.out.end) return;
+  const long base = a.at.out + row_offset(&a.size.out.geometry, row - a.size.out.begin);
   for (long h = h0; h < h1; ++h) {
-    const long at = base + h * out_h_stride;
+    const long at = base + h * a.size.out.h_stride;
     const float value = from[h * TILE_N];
-    STORE(OUT_TYPE, out, at, add ? LOAD(OUT_TYPE, out, at) + value : value);
+    STORE(OUT_TYPE, out, at, a.size.add ? LOAD(OUT_TYPE, out, at) + value : value);
   }
 }
 
-// Work-item (h / H_STEP, row of the call).
-kernel void write_excluded(global const int* labels, long labels_offset, long h_count,
-                           OUT_ARGUMENTS, int add) {
-  const long row = segment_begin + get_global_id(1);
-  if (row >= segment_end) return;
-  const int label = labels[labels_offset + row];
-  if (label > LABEL_IGNORED || (label == LABEL_IGNORED && add)) return;
-  const long h0 = (long)get_global_id(0) * H_STEP;
-  const long h1 = h0 + H_STEP < h_count ? h0 + H_STEP : h_count;
-  const long base = out_offset + row_offset(&geometry, row - segment_begin);
+// Work-item (h / PACK_STEP, row of the call).
+kernel void write_excluded(global const int* labels, global ELEMENT(OUT_TYPE) * out,
+                           write_excluded_arguments a) {
+  const long row = a.size.out.begin + get_global_id(1);
+  if (row >= a.size.out.end) return;
+  const int label = labels[a.at.labels + row];
+  if (label > LABEL_IGNORED || (label == LABEL_IGNORED && a.size.add)) return;
+  const long h0 = (long)get_global_id(0) * PACK_STEP;
+  const long h1 = min(h0 + PACK_STEP, a.size.h_count);
+  const long base = a.at.out + row_offset(&a.size.out.geometry, row - a.size.out.begin);
   const float value = label == LABEL_IGNORED ? 0.0f : NAN;
-  for (long h = h0; h < h1; ++h) STORE(OUT_TYPE, out, base + h * out_h_stride, value);
+  for (long h = h0; h < h1; ++h) STORE(OUT_TYPE, out, base + h * a.size.out.h_stride, value);
 }

@@ -112,7 +112,7 @@ struct Probe {
 /// built as it was asked for.
 std::vector<float> compute(opencl::Runtime& runtime, const std::string& options, const Probe& probe,
                            std::vector<cl::Buffer>& buffers) {
-  auto kernel = runtime.programs().kernel({"engines/cpu/probe_bf16.cl", options}, "probe");
+  auto kernel = runtime.programs().kernel({"engines/cpu/probe_bf16.cl", options, "cpu"}, "probe");
   const auto& context = runtime.context();
   const auto buffer = [&](const void* data, std::size_t bytes) {
     cl_int status = CL_SUCCESS;
@@ -168,8 +168,9 @@ DotBf16Gates::Verdict pass_gates(opencl::Runtime& runtime, std::vector<cl::Buffe
   const DotBf16 dot = emulated ? DotBf16::emulated : DotBf16::instruction;
   try {
     const auto engine = make_cpu_engine(facts, std::int64_t{1} << 31, dot);
-    const Probe probe(static_cast<int>(engine->row_padding()), static_cast<int>(engine->tile_n()));
-    const auto options = engine->options() + engine->pair_options();
+    const Probe probe(static_cast<int>(cpu_micro_m), static_cast<int>(engine->tile_n()));
+    const auto options =
+        engine->options() + engine->options({.a = DType::bf16, .b = DType::bf16});
     const auto tile = compute(runtime, options, probe, buffers);
     if (tile.back() == 0.0f) {
       return {DotBf16::none,

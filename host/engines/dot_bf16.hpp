@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "host/engines/engine.hpp"
+#include "host/engines/cpu.hpp"
 #include "host/opencl/runtime.hpp"
 
 namespace tessera::engines {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -9,124 +10,159 @@
 #include <utility>
 #include <vector>
 
+#include "engines/arguments.h"
+#include "host/opencl/call.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tessera/execution.hpp"
 
-/// What the host knows of an engine: gates, legal blocks, knobs. The kernels of an engine are in
-/// cl_kernels/engines/<name>.
+/// What the host knows of an engine, a way in which a device multiplies. Its kernels are in
+/// cl_kernels/engines/<name>, under the contract of cl_kernels/engines/engine.cl. An engine answers
+/// for products C[m][n] = sum over k of A[m][k] B[k][n], never for an operator.
 namespace tessera::engines {
 
-/// The multiples that legal block sizes have.
+/// What becomes of C: PRODUCT_* of the contract.
+enum class Use { visit, accumulate, store };
+
+/// Which index of a matrix [first][second] is contiguous: ALONG_SECOND, ALONG_FIRST and STRIDED of
+/// cl_kernels/engines/operand.cl.
+enum class Layout { along_second = 0, along_first = 1, strided = 2 };
+
+/// One product of an operator. Extents are those that one launch reaches, at most.
+struct Product {
+  Use use = Use::visit;
+  std::int64_t m = 1, n = 1, k = 1;
+  DType a = DType::f32;  ///< elements of A as they lie
+  DType b = DType::f32;  ///< of what B was packed of, or f32 where an epilogue stored it
+  Layout a_layout = Layout::strided;
+  bool a_operand = false;  ///< A was stored by an epilogue, n along its k
+  /// Of k, as much as one step should take; 0: the engine's choice.
+  std::int64_t k_block = 0;
+  /// Of m, as much as a tile may take; 0: the engine's choice.
+  std::int64_t most_m = 0;
+};
+
+/// How an engine cuts a product, and what it takes.
+struct Cut {
+  std::int64_t tile_m = 1;       ///< rows of A in a tile, at most
+  std::int64_t k_step = 1;       ///< words of k in a step
+  std::int64_t k_elements = 1;   ///< elements in a step
+  std::int64_t group_words = 0;  ///< f32 words of scratch for each work-group
+  std::int64_t own[2] = {0, 0};  ///< the engine's own numbers, for its kernels
+};
+
+/// The multiples that legal blocks of a visited product have.
 struct BlockRule {
-  std::int64_t b_multiple = 1;
-  std::int64_t h_multiple = 1;
-  std::int64_t v_multiple = 1;
+  std::int64_t m_multiple = 1, n_multiple = 1, k_multiple = 1;
 };
 
-/// Block sizes of the heuristic, before an operator's own type.
+/// Blocks of a visited product: n columns share one pass over parts of m rows, k deep steps.
 struct Blocks {
-  std::int64_t b = 1;
-  std::int64_t h = 1;
-  std::int64_t v = 1;
+  std::int64_t m = 1, n = 1, k = 1;
 };
 
-/// How operand A comes to the multiplier; cl_kernels/engines/cpu/engine.cl.
-enum class Operand {
-  in_place,     ///< from where it lies
-  rows_apart,   ///< packed, each row by itself
-  interleaved,  ///< packed, the rows of a strip element by element
+/// How work-items go over rows that exist in memory, element by element, without a product.
+struct RowPass {
+  std::int64_t items = 1;    ///< of a work-group, which has a row (or a slice of one)
+  std::int64_t lanes = 1;    ///< elements that a work-item treats with one instruction
+  std::int64_t longest = 1;  ///< slice that keeps groups balanced
+  std::int64_t step() const { return items * lanes; }
 };
 
-/// How products of two bf16 operands are formed; cl_kernels/engines/cpu/dot_bf16.cl.
-enum class DotBf16 {
-  none = 0,         ///< widened to f32, like any other 16-bit operand
-  instruction = 1,  ///< by pairs, with the processor's instruction
-  emulated = 2,     ///< by pairs, with its arithmetic in portable code: for tests
-};
-
-/// How a product of `rows` x `depth` by `depth` x columns is cut; see cl_kernels/engines/engine.cl.
-struct Steps {
-  std::int64_t tile_m = 1;      ///< rows of A held at once
-  std::int64_t pack_words = 0;  ///< scratch for packed A per work-group
-  std::int64_t tile_words = 0;  ///< scratch for the tile per work-group
-};
-
-/// One way a device multiplies.
+/// One way a device multiplies, in one shape (register tile, vector width). Immutable.
+///
+/// `shrink`, where it appears: scratch is short, and tiles, then the number of work-groups, take
+/// one part in so many of what is best; 1: the best.
 class Engine {
  public:
   virtual ~Engine() = default;
 
   /// "cpu" or "simt"; the implementation is "opencl." + name.
   virtual std::string name() const = 0;
-  virtual std::string description() const = 0;
-  /// Nothing: the device can run it.
-  virtual std::optional<std::string> why_unsupported() const = 0;
-  /// -D options that select and shape the engine.
+  /// -D options of every kernel that the engine has a part in.
   virtual const std::string& options() const = 0;
-  /// Whether products of x and w are by pairs, which takes more options.
-  virtual bool multiplies_pairs() const { return false; }
-  virtual std::string pair_options() const { return {}; }
-  /// 32-bit words that hold `depth` elements of an operand in such products.
-  virtual std::int64_t words(std::int64_t depth) const { return depth; }
+  /// More of them for a product: its operands' format.
+  virtual std::string options(const Product&) const { return {}; }
   virtual std::vector<NamedValue> knobs() const = 0;
   virtual BlockRule rule() const = 0;
-  /// The memory model: blocks for these extents on this device, where w comes like this to the
-  /// logits.
-  virtual Blocks heuristic(std::int64_t b, std::int64_t h, std::int64_t v, Operand w) const = 0;
+  /// The memory model: blocks of a visited product on this device.
+  virtual Blocks heuristic(const Product& product) const = 0;
 
-  /// Columns of a tile: rows of x or of dz are padded to a multiple of it.
+  /// Columns of a tile: n is padded to a multiple of it.
   virtual std::int64_t tile_n() const = 0;
-  virtual std::int64_t lanes() const = 0;
+  virtual Cut cut(const Product& product, std::int64_t shrink) const = 0;
+  /// Parts of at most cut.tile_m rows that the work-groups divide m rows into, all about equal.
+  virtual std::int64_t parts(std::int64_t m, const Cut& cut, std::int64_t shrink) const = 0;
+  /// Work-groups worth launching for so many parts.
+  virtual std::int64_t groups(std::int64_t parts, std::int64_t shrink) const = 0;
+  /// Panels that one group takes, of so many.
+  virtual std::int64_t panels_per_group(std::int64_t panels) const = 0;
   virtual std::size_t group_size() const = 0;
-  /// `depth` in words. `shared`: the groups divide these rows between them (else each group has
-  /// rows of its own). `thrift`: where scratch is short, tiles and packed rows take one part in so
-  /// many of what the cache could hold.
-  virtual Steps steps(std::int64_t rows, std::int64_t depth, bool shared, Operand operand,
-                      std::int64_t thrift) const = 0;
-  /// Steps of at most `tile_m` rows that the groups divide these rows into, all about equal.
-  virtual std::int64_t step_count(std::int64_t rows, std::int64_t tile_m,
-                                  std::int64_t thrift) const = 0;
-  /// For how many tokens products with a w of this type that is contiguous along H run along H, in
-  /// whole vectors (ALONG_K of cl_kernels/engines/cpu/along_k.cl); 0: they do not.
-  virtual std::int64_t tokens_along_k(DType) const { return 0; }
-  /// Whether an A of this type that is contiguous along its depth is read in place, in products
-  /// with f32. (By pairs it always is.)
-  virtual bool reads_in_place(DType type) const = 0;
-  /// Rows beyond its own that a tile may write.
-  virtual std::int64_t row_padding() const = 0;
-  /// True: every group walks all panels of tokens, so that A is packed once. False: a group each.
-  virtual bool group_walks_panels() const = 0;
-  /// Work-groups worth launching for `steps` independent steps; with much thrift fewer of them,
-  /// where each has scratch of its own.
-  virtual std::int64_t groups(std::int64_t steps, std::int64_t thrift) const = 0;
-  /// Up to this `thrift` every group stays busy; beyond it there are fewer of them.
-  virtual std::int64_t thrift_of_tiles() const = 0;
+  /// Up to this `shrink` every group stays busy; beyond it there are fewer of them.
+  virtual std::int64_t shrink_of_tiles() const { return 1; }
   /// Beyond this it saves nothing more.
-  virtual std::int64_t most_thrift() const = 0;
-  /// Depth of a panel of the vocabulary in grad_x of so many tokens, to which w comes like this.
-  virtual std::int64_t v_panel(std::int64_t v, std::int64_t tokens, Operand w) const = 0;
-  /// Elements of h that one work-item of the copying kernels takes.
-  virtual std::int64_t h_step() const = 0;
+  virtual std::int64_t most_shrink() const { return 1; }
+
+  /// 32-bit words along k of a column of operand B, as operand_pack_rows makes it.
+  virtual std::int64_t operand_words(const Product& product) const { return product.k; }
+  /// Rows that accumulated sums of m rows take.
+  virtual std::int64_t sums_rows(std::int64_t m) const { return m; }
+  /// Whether the product is by pairs of bf16; for messages.
+  virtual bool multiplies_pairs() const { return false; }
+
+  /// Work-items that share the columns of a panel in kernels that visit an operand: PANEL_ITEMS.
+  virtual std::int64_t panel_items() const = 0;
+  /// Elements of a row that one work-item of a copying kernel takes: PACK_STEP.
+  virtual std::int64_t pack_step() const = 0;
+  virtual RowPass row_pass() const = 0;
+
+  // What follows from those.
+
+  /// Work sizes of a kernel that multiplies: groups for the parts of A, and for the panels.
+  opencl::Range launch_range(std::int64_t parts, std::int64_t panels, std::int64_t shrink) const;
+  /// What such a kernel is told.
+  kernels::engine_call call(const Cut& cut, std::int64_t parts, std::int64_t panels) const;
+  /// Scratch of such a launch.
+  std::int64_t scratch_words(const Cut& cut, std::int64_t parts, std::int64_t shrink) const {
+    return groups(parts, shrink) * cut.group_words;
+  }
+  /// Work sizes of a kernel that copies rows: (element / pack_step, row).
+  opencl::Range copy_range(std::int64_t elements, std::int64_t rows) const;
+  /// Work sizes of a kernel that visits an operand: (of a panel's, `second`), a group each.
+  opencl::Range panel_range(std::int64_t second) const;
 };
 
-/// Tokens in a tile of the cpu engine: four vectors of 16 lanes, one of 8 or two of 4.
-constexpr std::int64_t cpu_widest_tile = 64, cpu_narrowest_tile = 8;
-/// `rows`: tokens that count; an engine may be shaped for few of them. `dot`: for products of x and
-/// w. `most_columns`: of a tile; narrower ones take less scratch, down to fewer lanes than the
-/// device has.
-std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts, std::int64_t rows,
-                                        DotBf16 dot = DotBf16::none,
-                                        std::int64_t most_columns = cpu_widest_tile);
-std::unique_ptr<Engine> make_simt_engine(const opencl::DeviceFacts& facts);
-/// By name ("cpu"), in the shape that is fastest; nullptr for an unknown one.
-std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts,
-                                    std::int64_t rows = std::int64_t{1} << 31,
-                                    DotBf16 dot = DotBf16::none);
-/// The engine of that name in all its shapes: first the fastest, then those with narrower tiles,
-/// for blocks and memory that have no room for it.
+/// An engine in all its shapes: first the fastest, then those with narrower tiles, for blocks and
+/// memory that have no room for it.
 using EngineShapes = std::vector<std::shared_ptr<const Engine>>;
-EngineShapes make_engine_shapes(const std::string& name, const opencl::DeviceFacts& facts,
-                                std::int64_t rows, DotBf16 dot);
+
+/// What the shape of an engine depends on.
+struct Operands {
+  std::int64_t n = std::int64_t{1} << 31;  ///< columns that count; few may ask for another shape
+  DType a = DType::f32, b = DType::f32;    ///< of the visited product
+};
+
+/// A row of the list of engines.
+struct EngineEntry {
+  std::string name;
+  std::string description;
+  /// Nothing: the device can run it.
+  std::function<std::optional<std::string>(const opencl::DeviceFacts&)> why_unsupported;
+  /// `runtime`: where an instruction is probed; nullptr: none is used that needs it. What the
+  /// engine does without on this device, and why, is added to `notes`.
+  std::function<EngineShapes(const opencl::DeviceFacts&, const Operands&, opencl::Runtime* runtime,
+                             std::vector<std::string>& notes)>
+      shapes;
+};
+
+/// Every engine, best first (engines.cpp).
+const std::vector<EngineEntry>& all_engines();
+const EngineEntry& engine_entry(const std::string& name);
+/// For tests: one more engine, before the first context is made.
+void add_engine(EngineEntry entry);
+
+// One function a file: host/engines/<name>.cpp.
+EngineEntry cpu_engine();
+EngineEntry simt_engine();
 
 /// Why extents are beyond what kernels count with: rows, h and columns of one launch are 32-bit
 /// (offsets are 64-bit throughout). Nothing: they are not.

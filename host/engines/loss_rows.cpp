@@ -183,9 +183,9 @@ LossRows::Output LossRows::bind_output(const MutableView& view, const char* name
   const int axes = bound.extents.rank() - (columns > 1 ? 1 : 0);
   const auto geometry = geometry_of(bound, axes);
   const std::int64_t column = columns > 1 ? bound.strides.back() : 1;
-  if (geometry[1] == 1) {  // one axis: the rest is merged into it
+  if (geometry.extent[1] == 1) {  // one axis: the rest is merged into it
     output.direct = bound;
-    output.stride = geometry[Dims::max_rank];
+    output.stride = geometry.stride[0];
     output.column = column;
     return output;
   }

@@ -16,8 +16,8 @@ opencl::Geometry geometry_of(const opencl::Binding& binding, int axes) {
   opencl::Geometry geometry{};
   for (int axis = 0; axis < Dims::max_rank; ++axis) {
     const bool used = axis < offsets.rank();
-    geometry[static_cast<std::size_t>(axis)] = used ? offsets.extent(axis) : 1;
-    geometry[static_cast<std::size_t>(axis + Dims::max_rank)] = used ? offsets.stride(axis) : 0;
+    geometry.extent[axis] = used ? offsets.extent(axis) : 1;
+    geometry.stride[axis] = used ? offsets.stride(axis) : 0;
   }
   return geometry;
 }

@@ -2,13 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "host/engines/engine.hpp"
 
 namespace tessera::engines {
 namespace {
 
-/// 64 x 64 elements of C for 64 work-items of 8 x 8 registers, in panels 16 deep: 24.1 KiB of local
+/// A 64 x 64 tile by 64 work-items of 8 x 8, panels 16 deep: 16 KiB + 2 * 4.25 KiB of local
 /// memory, legal on every OpenCL 1.2 device (32 KiB), and enough reuse to be bound by arithmetic.
 constexpr std::int64_t tile = 64;
 constexpr std::int64_t item = 8;
@@ -20,109 +21,74 @@ constexpr std::int64_t local_bytes =
 class SimtEngine final : public Engine {
  public:
   explicit SimtEngine(const opencl::DeviceFacts& facts)
-      : local_memory_bytes_(facts.local_memory_bytes),
-        max_work_group_size_(facts.max_work_group_size),
-        compute_units_(facts.compute_units),
-        options_(fmt::format("-DENGINE_SIMT=1 -DLANES=1 -DTILE_M={} -DTILE_N={} -DITEM_M={} "
-                             "-DITEM_N={} -DSIMT_DEPTH={}",
+      : compute_units_(facts.compute_units),
+        options_(fmt::format("-DLANES=1 -DTILE_M={} -DTILE_N={} -DITEM_M={} -DITEM_N={} "
+                             "-DSIMT_DEPTH={} -DPACK_STEP=1",
                              tile, tile, item, item, depth_step)) {}
 
   std::string name() const override { return "simt"; }
-  std::string description() const override {
-    return "OpenCL C 1.2 on any device: work-group tiles in local memory";
-  }
-  std::optional<std::string> why_unsupported() const override {
-    if (local_memory_bytes_ < local_bytes) {
-      return fmt::format("it needs {} bytes of local memory, the device has {}", local_bytes,
-                         local_memory_bytes_);
-    }
-    if (max_work_group_size_ < items) {
-      return fmt::format("it needs work-groups of {}, the device allows {}", items,
-                         max_work_group_size_);
-    }
-    return std::nullopt;
-  }
   const std::string& options() const override { return options_; }
   std::vector<NamedValue> knobs() const override {
     return {{"tile", tile}, {"item", item}, {"depth", depth_step}};
   }
-  BlockRule rule() const override { return {tile, depth_step, tile}; }
+  BlockRule rule() const override { return {tile, tile, depth_step}; }
 
-  Blocks heuristic(std::int64_t b, std::int64_t, std::int64_t v, Operand) const override {
-    // Panels of tokens times slices of the vocabulary are the work-groups: about eight for each
-    // compute unit hide its latencies, and slices no shorter than a tile keep statistics few.
-    const std::int64_t rows = std::clamp<std::int64_t>(round_up(b, tile), tile, 1024);
-    const std::int64_t slices =
-        std::max<std::int64_t>(ceil_div(8 * compute_units_, rows / tile), ceil_div(v, 2048));
-    return {rows, 512,
-            std::max(round_up(ceil_div(std::max<std::int64_t>(v, 1), slices), tile), tile)};
+  Blocks heuristic(const Product& p) const override {
+    // Panels of columns times parts of A are the work-groups: about eight for each compute unit
+    // hide its latencies, and parts no shorter than a tile keep what is stored of each few.
+    const std::int64_t columns = std::clamp<std::int64_t>(round_up(p.n, tile), tile, 1024);
+    const std::int64_t parts =
+        std::max<std::int64_t>(ceil_div(8 * compute_units_, columns / tile), ceil_div(p.m, 2048));
+    return {.m = std::max(round_up(ceil_div(std::max<std::int64_t>(p.m, 1), parts), tile), tile),
+            .n = columns,
+            .k = 512};
   }
 
   std::int64_t tile_n() const override { return tile; }
-  std::int64_t lanes() const override { return 1; }
+  /// A tile lives in local memory for one panel of columns only: all of k in one step.
+  Cut cut(const Product&, std::int64_t) const override {
+    constexpr std::int64_t all = std::numeric_limits<std::int32_t>::max();
+    return {.tile_m = tile, .k_step = all, .k_elements = all};
+  }
+  std::int64_t parts(std::int64_t m, const Cut& cut, std::int64_t) const override {
+    return std::max<std::int64_t>(1, ceil_div(m, cut.tile_m));
+  }
+  std::int64_t groups(std::int64_t parts, std::int64_t) const override {
+    return parts < 1 ? 1 : parts;
+  }
+  std::int64_t panels_per_group(std::int64_t) const override { return 1; }
   std::size_t group_size() const override { return items; }
-  std::int64_t step_count(std::int64_t rows, std::int64_t tile_m, std::int64_t) const override {
-    return std::max<std::int64_t>(1, ceil_div(rows, tile_m));
-  }
-  bool reads_in_place(DType) const override { return true; }
-  Steps steps(std::int64_t, std::int64_t, bool, Operand, std::int64_t) const override {
-    return {tile, 0, 0};
-  }
-  std::int64_t row_padding() const override { return 0; }
-  bool group_walks_panels() const override { return false; }
-  std::int64_t groups(std::int64_t steps, std::int64_t) const override {
-    return steps < 1 ? 1 : steps;
-  }
-  // Groups have no scratch of their own.
-  std::int64_t thrift_of_tiles() const override { return 1; }
-  std::int64_t most_thrift() const override { return 1; }
-  std::int64_t v_panel(std::int64_t v, std::int64_t, Operand) const override {
-    return v < 1 ? 1 : v;
-  }
-  std::int64_t h_step() const override { return 1; }
+  std::int64_t panel_items() const override { return tile; }
+  std::int64_t pack_step() const override { return 1; }
+  RowPass row_pass() const override { return {64, 1, 8192}; }
 
  private:
-  std::int64_t local_memory_bytes_;
-  std::int64_t max_work_group_size_;
   std::int64_t compute_units_;
   std::string options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Engine> make_simt_engine(const opencl::DeviceFacts& facts) {
-  return std::make_unique<SimtEngine>(facts);
-}
-
-std::unique_ptr<Engine> make_engine(const std::string& name, const opencl::DeviceFacts& facts,
-                                    std::int64_t rows, DotBf16 dot) {
-  if (name == "cpu") return make_cpu_engine(facts, rows, dot);
-  if (name == "simt") return make_simt_engine(facts);
-  return nullptr;
-}
-
-EngineShapes make_engine_shapes(const std::string& name, const opencl::DeviceFacts& facts,
-                                std::int64_t rows, DotBf16 dot) {
-  EngineShapes shapes;
-  if (name != "cpu") {
-    shapes.push_back(make_engine(name, facts, rows, dot));
-    return shapes;
-  }
-  for (std::int64_t columns = cpu_widest_tile; columns >= cpu_narrowest_tile; columns /= 2) {
-    auto engine = make_cpu_engine(facts, rows, dot, columns);
-    if (!shapes.empty() && shapes.back()->tile_n() == engine->tile_n()) continue;
-    shapes.push_back(std::move(engine));
-  }
-  return shapes;
-}
-
-std::optional<std::string> beyond_32_bits(
-    std::initializer_list<std::pair<const char*, std::int64_t>> extents) {
-  constexpr std::int64_t most = (std::int64_t{1} << 31) - 4096;  // room to round up to tiles
-  for (const auto& [name, extent] : extents) {
-    if (extent > most) return fmt::format("{} is {}, beyond {}", name, extent, most);
-  }
-  return std::nullopt;
+EngineEntry simt_engine() {
+  EngineEntry entry;
+  entry.name = "simt";
+  entry.description = "OpenCL C 1.2 on any device: work-group tiles in local memory";
+  entry.why_unsupported = [](const opencl::DeviceFacts& facts) -> std::optional<std::string> {
+    if (facts.local_memory_bytes < local_bytes) {
+      return fmt::format("it needs {} bytes of local memory, the device has {}", local_bytes,
+                         facts.local_memory_bytes);
+    }
+    if (facts.max_work_group_size < items) {
+      return fmt::format("it needs work-groups of {}, the device allows {}", items,
+                         facts.max_work_group_size);
+    }
+    return std::nullopt;
+  };
+  entry.shapes = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime*,
+                    std::vector<std::string>&) {
+    return EngineShapes{std::make_shared<SimtEngine>(facts)};
+  };
+  return entry;
 }
 
 }  // namespace tessera::engines

@@ -83,11 +83,11 @@ Plan plan(ContextState& state, const Request& request, const std::string& family
 
 std::vector<dispatch::Implementation<Request>> opencl_implementations() {
   std::vector<dispatch::Implementation<Request>> rows;
-  for (const char* name : {"cpu", "simt"}) {
-    const std::string family = name;
+  for (const auto& entry : engines::all_engines()) {
+    const std::string& family = entry.name;
     dispatch::Implementation<Request> row;
     row.name = "opencl." + family;
-    row.description = engines::make_engine(family, {})->description();
+    row.description = entry.description;
     row.why_unsupported = [family](ContextState& state, const Request& request) {
       return why_unsupported(state, request, family);
     };
@@ -103,7 +103,7 @@ std::vector<dispatch::Implementation<Request>> opencl_implementations() {
     row.formed = [family](ContextState& state, const Request& request) -> std::int64_t {
       const auto schedule = prepare(request, family, *opencl::runtime_of(state)).schedule;
       // With the vocabulary outside, the values of all rows are known before the first gradient.
-      const bool twice = schedule.v_outer && !schedule.stored_logits;
+      const bool twice = schedule.v_outer && !schedule.keeps_logits;
       return twice && request.loss.pass == Pass::value_and_grad ? 2 : 1;
     };
     rows.push_back(std::move(row));

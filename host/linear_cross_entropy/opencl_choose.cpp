@@ -22,8 +22,8 @@ std::int64_t all_rows(const engines::Engine& engine, const Schedule& s) {
 /// Of which a range of the vocabulary is a multiple.
 std::int64_t range_unit(const Request& request, const engines::Engine& engine, const Schedule& s) {
   const std::int64_t block =
-      s.logits_in_grad_w ? stored_columns(request.gradients.grad_w, engine) : 1;
-  return std::lcm(block, engine.rule().v_multiple);
+      s.logits_in_grad_w ? kept_columns(request.gradients.grad_w, engine) : 1;
+  return std::lcm(block, engine.rule().m_multiple);
 }
 
 /// dz of a range is used twice, and w of it too, while they are in the last-level cache.
@@ -37,7 +37,7 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
   s.chunks = std::max<std::int64_t>(1, ceil_div(s.rows, s.chunk_rows));
   s.gradient_rows = s.chunk_rows;
   if (s.logits_in_grad_w && !s.v_outer) s.gradient_rows = all_rows(engine, s);
-  if (s.stored_logits) {
+  if (s.keeps_logits) {
     s.v_range = std::min(s.v_range, cached_range(range_unit(request, engine, s), s.gradient_rows));
   }
   s.v_range = std::clamp<std::int64_t>(s.v_range, 1, std::max<std::int64_t>(s.v_piece, 1));
@@ -45,20 +45,10 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
   s.slices =
       std::max<std::int64_t>(1, ceil_div(s.v_piece, s.blocks.v_block_size)) *
       ceil_div(std::max<std::int64_t>(request.loss.v, 1), std::max<std::int64_t>(s.v_piece, 1));
-  s.h_padded = s.h_range + engine.row_padding();
-  s.forward_steps =
-      engine.steps(s.blocks.v_block_size, engine.words(std::min(s.blocks.h_block_size, request.h)),
-                   false, operand_of_w(request, engine, true), s.thrift);
-  s.grad_w_steps =
-      engine.steps(s.v_range, s.gradient_rows, true, engines::Operand::rows_apart, s.thrift);
-  if (filters_gradients(request)) {
-    // Few rows of dz at a time: all of them are multiplied where one of them counts.
-    constexpr std::int64_t most = 96;
-    s.grad_w_steps.tile_m = std::min(s.grad_w_steps.tile_m, most);
-  }
-  const auto w = operand_of_w(request, engine, false);
-  s.v_panel = engine.v_panel(s.v_range, s.gradient_rows, w);
-  s.grad_x_steps = engine.steps(s.h_range, s.v_panel, true, w, s.thrift);
+  s.h_padded = engine.sums_rows(s.h_range);
+  s.logits_cut = engine.cut(logits_product(request, s), s.shrink);
+  s.grad_w_cut = engine.cut(grad_w_product(request, s), s.shrink);
+  s.grad_x_cut = engine.cut(grad_x_product(request, s), s.shrink);
   s.scratch_words = engines::loss_rows_words(request.loss, engine.tile_n()) +
                     regions_of(request, engine, s).total();
 }
@@ -125,7 +115,7 @@ std::optional<Schedule> store_partly_in_grad_w(const Request& r, const engines::
   const std::int64_t all = all_rows(engine, s);
   const std::int64_t within = std::min(all, s.tokens_in_grad_w);
   s.rows_beyond = all - within;
-  s.stored_logits = s.logits_in_grad_w = true;
+  s.keeps_logits = s.logits_in_grad_w = true;
   const auto size = static_cast<std::int64_t>(size_of(r.gradients.grad_w.dtype()));
   const std::int64_t occupied = within * 4 / size;  // of the H elements of a column
   const std::int64_t cached = cached_range(range_unit(r, engine, s), all);
@@ -162,7 +152,7 @@ std::optional<Schedule> store_in_grad_w_by_range(const Request& r, const engines
   const std::int64_t tile = engine.tile_n();
   const std::int64_t all = all_rows(engine, s);
   if (r.loss.pass != Pass::value_and_grad || all > s.tokens_in_grad_w) return std::nullopt;
-  s.stored_logits = s.logits_in_grad_w = s.v_outer = true;
+  s.keeps_logits = s.logits_in_grad_w = s.v_outer = true;
   s.grad_w = Schedule::GradW::range;
   s.name = "v_outer_in_grad_w";
   const std::int64_t v = std::max<std::int64_t>(s.v_piece, 1);
@@ -184,7 +174,7 @@ std::optional<Schedule> store_in_scratch(const Request& r, const engines::Engine
                                          const Schedule& base, const Limits& limits) {
   if (r.loss.pass != Pass::value_and_grad) return std::nullopt;
   Schedule s = base;
-  s.stored_logits = true;
+  s.keeps_logits = true;
   s.v_range = std::max<std::int64_t>(base.v_piece, 1);
   s.name = "one_chunk";
   s.chunk_rows = all_rows(engine, base);
@@ -209,7 +199,7 @@ std::optional<Schedule> choose_other(const Request& r, const engines::Engine& en
   const std::int64_t worthwhile = std::min<std::int64_t>(all, round_up(64, engine.tile_n()));
   if (auto found = store_in_scratch(r, engine, base, limits)) return found;
   if (r.loss.pass == Pass::value_and_grad) {
-    s.stored_logits = true;
+    s.keeps_logits = true;
     s.v_range = v;
     s.name = sum_in_place ? "chunked" : "chunked_f32_grad_w";
     s.grad_w = sum_in_place ? Schedule::GradW::direct : Schedule::GradW::full;
@@ -227,7 +217,7 @@ std::optional<Schedule> choose_other(const Request& r, const engines::Engine& en
       s.chunk_rows = chunk;
       s.grad_w = outer ? Schedule::GradW::range : Schedule::GradW::direct;
       s.name = outer ? "v_outer" : chunk >= all ? "one_chunk" : "chunked";
-      const std::int64_t cached = cached_range(engine.rule().v_multiple, chunk);
+      const std::int64_t cached = cached_range(engine.rule().m_multiple, chunk);
       if (fit_range(r, engine, s, limits, std::min(v, cached))) {
         // A narrow range repacks x too often; a smaller chunk may allow a wider one.
         if (s.v_range >= std::min<std::int64_t>(v, 64) || chunk == engine.tile_n()) return s;
@@ -238,7 +228,7 @@ std::optional<Schedule> choose_other(const Request& r, const engines::Engine& en
   // Last: stored logits with the smallest chunks.
   if (r.loss.pass == Pass::value_and_grad) {
     s = base;
-    s.stored_logits = true;
+    s.keeps_logits = true;
     s.v_range = v;
     s.name = sum_in_place ? "chunked" : "chunked_f32_grad_w";
     s.grad_w = sum_in_place ? Schedule::GradW::direct : Schedule::GradW::full;
@@ -253,23 +243,23 @@ namespace {
 
 std::optional<Schedule> choose_in_slices(const Request& r, const engines::Engine& engine,
                                          const Schedule& base, const Limits& limits,
-                                         std::int64_t most_thrift) {
+                                         std::int64_t most_shrink) {
   // Smaller tiles are slower, but less so than another schedule.
-  std::vector<std::int64_t> thrifts{1};
-  while (thrifts.back() < most_thrift) thrifts.push_back(4 * thrifts.back());
+  std::vector<std::int64_t> shrinks{1};
+  while (shrinks.back() < most_shrink) shrinks.push_back(4 * shrinks.back());
   Schedule s = base;
   if (r.loss.wants_gradients()) {
     for (const auto store : {store_in_grad_w, store_in_grad_w_by_range, store_in_scratch}) {
       // Chunks of rows cost little more, where their gradients of w can be summed.
       if (store == store_in_scratch && sums_in_place(r.gradients.grad_w)) continue;
-      for (const std::int64_t thrift : thrifts) {
-        s.thrift = thrift;
+      for (const std::int64_t shrink : shrinks) {
+        s.shrink = shrink;
         if (auto found = store(r, engine, s, limits)) return found;
       }
     }
   }
-  for (const std::int64_t thrift : thrifts) {
-    s.thrift = thrift;
+  for (const std::int64_t shrink : shrinks) {
+    s.shrink = shrink;
     if (auto found = choose_other(r, engine, s, limits)) return found;
   }
   return std::nullopt;
@@ -280,15 +270,15 @@ std::optional<Schedule> choose_in_slices(const Request& r, const engines::Engine
 std::optional<Schedule> choose(const Request& r, const engines::Engine& engine,
                                const Schedule& base, const Limits& limits, Cores cores) {
   if (cores == Cores::busy) {
-    return choose_in_slices(r, engine, base, limits, engine.thrift_of_tiles());
+    return choose_in_slices(r, engine, base, limits, engine.shrink_of_tiles());
   }
-  const std::int64_t most = engine.most_thrift();
+  const std::int64_t most = engine.most_shrink();
   if (auto found = choose_in_slices(r, engine, base, limits, most)) return found;
   // Each slice has statistics of every row; the caller's slices are left as they are.
   Schedule s = base;
   if (s.source == BlockSource::caller) return std::nullopt;
   const std::int64_t longest =
-      round_up(std::max<std::int64_t>(r.loss.v, 1), engine.rule().v_multiple);
+      round_up(std::max<std::int64_t>(r.loss.v, 1), engine.rule().m_multiple);
   while (s.blocks.v_block_size < longest) {
     s.blocks.v_block_size = std::min(longest, 4 * s.blocks.v_block_size);
     if (auto found = choose_in_slices(r, engine, s, limits, most)) return found;

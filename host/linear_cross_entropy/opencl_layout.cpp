@@ -32,16 +32,15 @@ void Run::bind() {
   };
   packed_rows_ = take(regions.packed_rows, "packed rows of x");
   packed_columns_ =
-      schedule_.stored_logits ? packed_rows_ : take(regions.packed_columns, "packed columns of x");
+      schedule_.keeps_logits ? packed_rows_ : take(regions.packed_columns, "packed columns of x");
   stats_ = take(regions.stats, "statistics of slices");
   coefficients_ = take(regions.coefficients, "gradient coefficients");
   dz_ = take(regions.dz, "dz");
   sums_x_ = take(regions.sums_x, "grad_x in f32");
   sums_w_ = take(regions.sums_w, "grad_w in f32");
   sums_bias_ = take(regions.sums_bias, "grad_bias in f32");
-  pack_ = take(regions.pack, "packed operand");
-  tile_ = take(regions.tile, "tiles");
-  kept_ = take(regions.kept, "tiles of dz that count");
+  groups_ = take(regions.groups, "packed operands and tiles of work-groups");
+  filter_ = take(regions.filter, "tiles of dz that count");
   beyond_ = take(regions.beyond, "logits that grad_w has no room for");
 
   x_segments_ =
@@ -92,21 +91,21 @@ std::vector<Run::Chunk> Run::chunks() const {
 }
 
 /// A chunk, or two, of which the logits of one lie in grad_w and of the other beyond.
-std::vector<Run::Chunk> Run::stored_parts(const Chunk& chunk) const {
+std::vector<Run::Chunk> Run::kept_parts(const Chunk& chunk) const {
   const std::int64_t within = schedule_.gradient_rows - schedule_.rows_beyond - chunk.begin;
   if (schedule_.rows_beyond == 0 || within <= 0 || within >= chunk.rows) return {chunk};
   const std::int64_t rest = chunk.rows - within;
   return {{chunk.begin, within, within / tile_n_}, {chunk.begin + within, rest, rest / tile_n_}};
 }
 
-Run::Stored Run::stored(const Chunk& chunk, const Piece& piece, std::int64_t begin) const {
-  Stored result;
-  if (!schedule_.stored_logits) return result;
+Run::Kept Run::kept(const Chunk& chunk, const Piece& piece, std::int64_t begin) const {
+  Kept result;
+  if (!schedule_.keeps_logits) return result;
   if (schedule_.logits_in_grad_w) {
     // Column v of grad_w, which is written last of all, keeps the logits of all rows against it. As
     // [H, V], a block of columns does, whose rows are as long as a panel of tokens.
     const auto size = static_cast<std::int64_t>(size_of(piece.grad_w.dtype));
-    const std::int64_t columns = stored_columns(request_.gradients.grad_w, engine_);
+    const std::int64_t columns = kept_columns(request_.gradients.grad_w, engine_);
     result.memory = piece.grad_w;
     result.v_stride = piece.grad_w.strides[columns > 1 ? 0 : 1] * size / 2;
     result.panel_stride = columns > 1 ? columns * result.v_stride : 2 * tile_n_;
@@ -133,7 +132,7 @@ Run::Stored Run::stored(const Chunk& chunk, const Piece& piece, std::int64_t beg
 
 Run::Dz Run::dz_of(const Chunk& chunk, const Piece& piece, std::int64_t begin,
                    std::int64_t count) const {
-  if (!schedule_.stored_logits || schedule_.logits_in_grad_w) return {dz_, count};
+  if (!schedule_.keeps_logits || schedule_.logits_in_grad_w) return {dz_, count};
   Scratch logits = dz_;
   logits.offset += chunk.rows * piece.begin + (begin - piece.begin) * tile_n_;
   return {logits, piece.count};

@@ -3,8 +3,6 @@
 
 #include <bit>
 
-#include "host/engines/dot_bf16.hpp"
-
 namespace tessera::linear_cross_entropy {
 namespace {
 
@@ -15,28 +13,21 @@ constexpr std::size_t most_calls = 32;
 
 Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime) {
   Prepared made;
-  engines::DotBf16Gates::Verdict bf16;
-  // An f32 operand is never rounded.
-  if (engine_name == "cpu" && request.x.dtype() == DType::bf16 &&
-      request.w.dtype() == DType::bf16) {
-    bf16 = runtime.keep<engines::DotBf16Gates>().verdict(runtime);
-    if (!bf16.reason.empty()) made.notes.push_back("bf16 is widened to f32: " + bf16.reason);
-  }
-  made.shapes = engines::make_engine_shapes(engine_name, runtime.facts(),
-                                            counted_rows(request.loss), bf16.dot);
+  made.shapes = engines::engine_entry(engine_name)
+                    .shapes(runtime.facts(),
+                            {.n = counted_rows(request.loss), .a = request.w.dtype(),
+                             .b = request.x.dtype()},
+                            &runtime, made.notes);
   auto choice = make_schedule(request, made.shapes, runtime.facts(), runtime.info());
   made.engine = std::move(choice.engine);
   made.schedule = std::move(choice.schedule);
-  if (bf16.dot != engines::DotBf16::none && !made.engine->multiplies_pairs()) {
+  if (made.shapes.front()->multiplies_pairs() && !made.engine->multiplies_pairs()) {
     made.notes.push_back(
         "bf16 is widened to f32: blocks or memory have room for tiles of half a register only");
   }
   auto& p = made.programs;
   p = programs_of(request, *made.engine, made.schedule, engines::statistics_options(request.loss));
-  for (auto* program : {&p.pack_x, &p.forward, &p.gradient, &p.grad_w, &p.write_w, &p.write_bias,
-                        &p.grad_x, &p.write_x, &p.filter}) {
-    program->hash = opencl::hash_of(*program);
-  }
+  for (auto* program : p.all()) program->hash = opencl::hash_of(*program);
   return made;
 }
 
@@ -63,8 +54,8 @@ std::optional<std::string> Memory::why_unsupported(const std::string& engine_nam
   for (const auto& known : verdicts_) {
     if (known.engine_name == engine_name) return known.reason;
   }
-  const auto engine = engines::make_engine(engine_name, runtime.facts());
-  return verdicts_.emplace_back(KnownVerdict{engine_name, engine->why_unsupported()}).reason;
+  auto reason = engines::engine_entry(engine_name).why_unsupported(runtime.facts());
+  return verdicts_.emplace_back(KnownVerdict{engine_name, std::move(reason)}).reason;
 }
 
 Memory::Words Memory::key_of(const Request& r) {

@@ -49,9 +49,9 @@ void check_blocks(const BlockSizes& blocks, const engines::Engine& engine) {
   const struct {
     const char* name;
     std::int64_t value, multiple;
-  } checks[] = {{"b_block_size", blocks.b_block_size, rule.b_multiple},
-                {"h_block_size", blocks.h_block_size, rule.h_multiple},
-                {"v_block_size", blocks.v_block_size, rule.v_multiple}};
+  } checks[] = {{"b_block_size", blocks.b_block_size, rule.n_multiple},
+                {"h_block_size", blocks.h_block_size, rule.k_multiple},
+                {"v_block_size", blocks.v_block_size, rule.m_multiple}};
   for (const auto& check : checks) {
     if (check.value < 1 || check.value % check.multiple != 0) {
       throw Error(
@@ -77,7 +77,7 @@ std::int64_t tokens_in_grad_w(const Request& r, const engines::Engine& engine,
   const bool by_columns = layout == layout_vh;
   const std::int64_t apart = out.strides()[by_columns ? 1 : 0];
   if (apart < (by_columns ? r.h : r.loss.v) || !kernels_can_read(out)) return 0;
-  if (r.loss.v % stored_columns(out, engine) != 0) return 0;
+  if (r.loss.v % kept_columns(out, engine) != 0) return 0;
   return r.h * size / 4 / engine.tile_n() * engine.tile_n();
 }
 
@@ -87,9 +87,9 @@ BlockSizes clamp_to_problem(BlockSizes blocks, const Request& r, const engines::
     return std::min(block, round_up(std::max<std::int64_t>(extent, 1), multiple));
   };
   blocks.b_block_size =
-      limit(blocks.b_block_size, r.loss.b, std::max(rule.b_multiple, engine.tile_n()));
-  blocks.h_block_size = limit(blocks.h_block_size, r.h, rule.h_multiple);
-  blocks.v_block_size = limit(blocks.v_block_size, r.loss.v, rule.v_multiple);
+      limit(blocks.b_block_size, r.loss.b, std::max(rule.n_multiple, engine.tile_n()));
+  blocks.h_block_size = limit(blocks.h_block_size, r.h, rule.k_multiple);
+  blocks.v_block_size = limit(blocks.v_block_size, r.loss.v, rule.m_multiple);
   return blocks;
 }
 
@@ -116,14 +116,16 @@ Schedule base_schedule(const Request& r, const engines::Engine& engine,
   const auto decision = tuning::decide<BlockSizes>(
       r.execution.block_sizes, key,
       [&](const BlockSizes& b) {
-        return BlockSizes{round_up(b.b_block_size, rule.b_multiple),
-                          round_up(b.h_block_size, rule.h_multiple),
-                          round_up(b.v_block_size, rule.v_multiple)};
+        return BlockSizes{round_up(b.b_block_size, rule.n_multiple),
+                          round_up(b.h_block_size, rule.k_multiple),
+                          round_up(b.v_block_size, rule.m_multiple)};
       },
       [&]() -> std::optional<BlockSizes> {
-        const auto blocks =
-            engine.heuristic(r.loss.b, r.h, r.loss.v, operand_of_w(r, engine, true));
-        return BlockSizes{blocks.b, blocks.h, blocks.v};
+        Schedule whole;
+        whole.chunk_rows = r.loss.b;
+        whole.blocks = {r.loss.b, 0, r.loss.v};
+        const auto blocks = engine.heuristic(logits_product(r, whole));
+        return BlockSizes{blocks.n, blocks.k, blocks.m};
       });
   s.blocks = clamp_to_problem(decision.block_sizes, r, engine);
   s.source = decision.source;
@@ -163,20 +165,42 @@ int layout_of(const View& w) {
   return layout_strided;
 }
 
-engines::Operand operand_of_w(const Request& r, const engines::Engine& engine, bool for_logits) {
-  const int layout = layout_of(r.w);
-  if (layout == (for_logits ? layout_hv : layout_vh)) return engines::Operand::interleaved;
-  const bool readable =
-      engine.reads_in_place(r.w.dtype()) || (for_logits && engine.multiplies_pairs());
-  return layout != layout_strided && readable ? engines::Operand::in_place
-                                              : engines::Operand::rows_apart;
+engines::Product logits_product(const Request& r, const Schedule& s) {
+  return {.use = engines::Use::visit,
+          .m = s.blocks.v_block_size,
+          .n = s.chunk_rows,
+          .k = r.h,
+          .a = r.w.dtype(),
+          .b = r.x.dtype(),
+          .a_layout = static_cast<engines::Layout>(layout_of(r.w)),
+          .k_block = s.blocks.h_block_size};
 }
 
-std::int64_t along_k(const Request& request, const engines::Engine& engine) {
-  return layout_of(request.w) == layout_vh ? engine.tokens_along_k(request.w.dtype()) : 0;
+engines::Product grad_w_product(const Request& r, const Schedule& s) {
+  // Few rows of dz at a time where it is filtered: all of them are multiplied where one counts.
+  constexpr std::int64_t most_filtered = 96;
+  return {.use = engines::Use::store,
+          .m = s.v_range,
+          .n = s.h_range,
+          .k = s.gradient_rows,
+          .b = r.x.dtype(),
+          .a_operand = true,
+          .most_m = filters_gradients(r) ? most_filtered : 0};
 }
 
-std::int64_t stored_columns(const MutableView& grad_w, const engines::Engine& engine) {
+engines::Product grad_x_product(const Request& r, const Schedule& s) {
+  constexpr engines::Layout transposed[] = {engines::Layout::along_first,
+                                            engines::Layout::along_second,
+                                            engines::Layout::strided};
+  return {.use = engines::Use::accumulate,
+          .m = s.h_range,
+          .n = s.gradient_rows,
+          .k = s.v_range,
+          .a = r.w.dtype(),
+          .a_layout = transposed[layout_of(r.w)]};
+}
+
+std::int64_t kept_columns(const MutableView& grad_w, const engines::Engine& engine) {
   if (!grad_w || layout_of(grad_w) != layout_hv) return 1;
   return engine.tile_n() * 4 / static_cast<std::int64_t>(size_of(grad_w.dtype()));
 }
@@ -184,7 +208,7 @@ std::int64_t stored_columns(const MutableView& grad_w, const engines::Engine& en
 std::int64_t Regions::total() const {
   std::int64_t sum = 0;
   for (auto words : {packed_rows, packed_columns, stats, coefficients, dz, sums_x, sums_w,
-                     sums_bias, pack, tile, kept, beyond}) {
+                     sums_bias, groups, filter, beyond}) {
     if (words > 0) sum += engines::region_words(words);
   }
   return sum;
@@ -192,56 +216,46 @@ std::int64_t Regions::total() const {
 
 std::int64_t Regions::largest() const {
   return std::max({packed_rows, packed_columns, stats, coefficients, dz, sums_x, sums_w, sums_bias,
-                   pack, tile, kept, beyond});
+                   groups, filter, beyond});
 }
 
 Regions regions_of(const Request& r, const engines::Engine& engine, const Schedule& s) {
   const auto& g = r.gradients;
   const bool grads = r.loss.wants_gradients();
   Regions w;
-  w.packed_rows =
-      s.chunk_rows * (along_k(r, engine) > 0 ? round_up(r.h, engine.lanes()) : engine.words(r.h));
+  w.packed_rows = s.chunk_rows * engine.operand_words(logits_product(r, s));
   if (r.loss.wants_values()) w.stats = s.slices * 8 * s.chunk_rows;
-  std::int64_t groups = engine.groups(s.slices, s.thrift);
-  if (grads && !s.stored_logits) {
-    groups =
-        std::max(groups, engine.groups(ceil_div(s.v_range, engine.rule().v_multiple), s.thrift));
-  }
-  w.pack = groups * s.forward_steps.pack_words;
-  // Where H takes several steps, a group keeps the tiles of all its panels of tokens.
-  const std::int64_t panels = s.chunk_rows / engine.tile_n();
-  const bool in_steps = engine.group_walks_panels() && s.blocks.h_block_size < r.h;
-  w.tile = groups * s.forward_steps.tile_words * (in_steps ? std::max<std::int64_t>(panels, 1) : 1);
-  if (!grads) return w;
-  const auto groups_of = [&](std::int64_t rows, const engines::Steps& steps) {
-    return engine.groups(engine.step_count(rows, steps.tile_m, s.thrift), s.thrift);
+  // One region serves every launch that multiplies.
+  const auto add_launch = [&](const engines::Cut& cut, std::int64_t parts) {
+    w.groups = std::max(w.groups, engine.scratch_words(cut, parts, s.shrink));
   };
+  add_launch(s.logits_cut, s.slices);
+  if (grads && !s.keeps_logits) {
+    add_launch(s.logits_cut, ceil_div(s.v_range, engine.rule().m_multiple));
+  }
+  if (!grads) return w;
   w.coefficients = 5 * s.gradient_rows;
   w.beyond = s.rows_beyond * r.loss.v;
-  w.dz = s.gradient_rows * (s.stored_logits && !s.logits_in_grad_w ? r.loss.v : s.v_range);
+  w.dz = s.gradient_rows * (s.keeps_logits && !s.logits_in_grad_w ? r.loss.v : s.v_range);
   if (g.grad_w) {
     const std::int64_t columns = s.gradient_rows * round_up(s.h_range, engine.tile_n());
     // With stored logits x is packed for one product after the other.
-    if (s.stored_logits) {
+    if (s.keeps_logits) {
       w.packed_rows = std::max(w.packed_rows, columns);
     } else {
       w.packed_columns = columns;
     }
     if (s.grad_w == Schedule::GradW::range) w.sums_w = s.v_range * r.h;
     if (s.grad_w == Schedule::GradW::full) w.sums_w = r.loss.v * r.h;
-    groups = groups_of(s.v_range, s.grad_w_steps);
-    w.pack = std::max(w.pack, groups * s.grad_w_steps.pack_words);
-    w.tile = std::max(w.tile, groups * s.grad_w_steps.tile_words);
+    add_launch(s.grad_w_cut, engine.parts(s.v_range, s.grad_w_cut, s.shrink));
   }
   if (g.grad_x) {
     w.sums_x = (s.v_outer ? s.chunks : 1) * s.gradient_rows * s.h_padded;
-    groups = groups_of(s.h_range, s.grad_x_steps);
-    w.pack = std::max(w.pack, groups * s.grad_x_steps.pack_words);
-    w.tile = std::max(w.tile, groups * s.grad_x_steps.tile_words);
+    add_launch(s.grad_x_cut, engine.parts(s.h_range, s.grad_x_cut, s.shrink));
   }
   if (g.grad_bias) w.sums_bias = r.loss.v;
   if (filters_gradients(r)) {
-    w.kept = s.gradient_rows / engine.tile_n() * ceil_div(s.v_range, filter_columns);
+    w.filter = s.gradient_rows / engine.tile_n() * ceil_div(s.v_range, filter_columns);
   }
   return w;
 }

@@ -31,10 +31,9 @@ struct Schedule {
   std::int64_t chunks = 0;
   std::int64_t v_piece = 0;           ///< columns of w (and grad_w) that one binding may reach
   std::int64_t v_range = 0;           ///< columns whose dz is held at a time
-  std::int64_t v_panel = 0;           ///< of these, as many as grad_x takes up at a time
   std::int64_t h_range = 0;           ///< of H, whose gradients are formed at a time
   std::int64_t tokens_in_grad_w = 0;  ///< whose logits grad_w's memory can keep
-  bool stored_logits = false;         ///< kept for gradients: no range forms them again
+  bool keeps_logits = false;         ///< kept for gradients: no range forms them again
   bool logits_in_grad_w = false;      ///< in the memory of the caller's grad_w, until it is written
   std::int64_t rows_beyond = 0;       ///< of these not: the last ones, whose logits lie in scratch
   bool v_outer = false;               ///< ranges of the vocabulary outside, chunks of rows inside
@@ -46,8 +45,8 @@ struct Schedule {
   };
   GradW grad_w = GradW::direct;
 
-  engines::Steps forward_steps{}, grad_w_steps{}, grad_x_steps{};
-  std::int64_t thrift = 1;    ///< of Engine::steps and groups
+  engines::Cut logits_cut{}, grad_w_cut{}, grad_x_cut{};
+  std::int64_t shrink = 1;    ///< of Engine::cut and groups
   std::int64_t slices = 0;    ///< of the whole vocabulary of this call
   std::int64_t h_padded = 0;  ///< rows of h in a panel of grad_x sums
   std::int64_t scratch_words = 0;
@@ -64,16 +63,15 @@ bool kernels_can_read(const MutableView& view);
 constexpr int layout_vh = 0, layout_hv = 1, layout_strided = 2;
 int layout_of(const View& w);
 
-/// How w comes to the products that form logits (x w), or to those that form grad_x (dz w^T).
-engines::Operand operand_of_w(const Request& request, const engines::Engine& engine,
-                              bool for_logits);
+/// The products of a schedule. Tokens are always n, so that an epilogue has a token's logits in one
+/// column: logits [V][B] = w^T x^T, grad_w [V][H] = dz^T x, grad_x [H][B] = w dz^T.
+engines::Product logits_product(const Request& request, const Schedule& schedule);
+engines::Product grad_w_product(const Request& request, const Schedule& schedule);
+engines::Product grad_x_product(const Request& request, const Schedule& schedule);
 
 /// Columns that share a row of logits kept in grad_w as [H, V]: where TILE_N f32 logits fit. 1 for
-/// [V, H], where every column has its own. STORED_COLUMNS of operands.cl.
-std::int64_t stored_columns(const MutableView& grad_w, const engines::Engine& engine);
-
-/// Engine::tokens_along_k of this request's w.
-std::int64_t along_k(const Request& request, const engines::Engine& engine);
+/// [V, H], where every column has its own. KEPT_COLUMNS of operands.cl.
+std::int64_t kept_columns(const MutableView& grad_w, const engines::Engine& engine);
 
 /// What a schedule may take.
 struct Limits {
@@ -110,8 +108,8 @@ std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engi
 /// Words of the regions that depend on chunk_rows and v_range, in the order they are allocated.
 struct Regions {
   std::int64_t packed_rows = 0, packed_columns = 0, stats = 0, coefficients = 0, dz = 0;
-  std::int64_t sums_x = 0, sums_w = 0, sums_bias = 0, pack = 0, tile = 0;
-  std::int64_t kept = 0, beyond = 0;
+  std::int64_t sums_x = 0, sums_w = 0, sums_bias = 0, groups = 0;
+  std::int64_t filter = 0, beyond = 0;
   std::int64_t total() const;
   std::int64_t largest() const;
 };

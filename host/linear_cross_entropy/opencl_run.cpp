@@ -8,12 +8,13 @@ namespace tessera::linear_cross_entropy {
 
 using engines::ceil_div;
 using opencl::Binding;
-using opencl::Range;
 using opencl::Scratch;
 
 namespace {
 
 std::int32_t narrow(std::int64_t value) { return static_cast<std::int32_t>(value); }
+
+std::int64_t filter_tiles(std::int64_t columns) { return ceil_div(columns, filter_columns); }
 
 }  // namespace
 
@@ -44,43 +45,48 @@ void Run::enqueue() {
   rows_.finish();
 }
 
-std::int32_t Run::panels_per_group(std::int64_t panels) const {
-  return engine_.group_walks_panels() ? narrow(std::max<std::int64_t>(panels, 1)) : 1;
+kernels::logit_sizes Run::logit_sizes() const {
+  const auto& o = request_.loss.options;
+  return {bias_stride_, rows_.class_stride(), o.logit_scale, o.logit_soft_cap};
 }
 
-Range Run::tiles(std::int64_t steps, std::int64_t panels) const {
-  const auto group = engine_.group_size();
-  const auto second = engine_.group_walks_panels() ? 1 : std::max<std::int64_t>(panels, 1);
-  return {{static_cast<std::size_t>(engine_.groups(steps, schedule_.thrift)) * group,
-           static_cast<std::size_t>(second), 1},
-          {group, 1, 1}};
+/// w as operand A of logits, [V][H], or transposed. `readable`: rows that may be loaded.
+kernels::matrix_sizes Run::w_sizes(const Piece& piece, bool transposed,
+                                   std::int64_t readable) const {
+  const auto h = piece.w.strides[0];
+  const auto v = piece.w.strides[1];
+  return {transposed ? h : v, transposed ? v : h, readable};
+}
+
+kernels::row_segment Run::row_segment(const engines::Segment& segment) {
+  return {segment.geometry, segment.stride, segment.begin, segment.end};
 }
 
 void Run::pack(const Chunk& chunk, bool columns) {
   auto& packed = columns ? packed_columns_of_ : packed_rows_of_;
   if (packed == chunk.begin) return;
-  if (schedule_.stored_logits) packed_rows_of_ = packed_columns_of_ = -1;  // one region for both
+  if (schedule_.keeps_logits) packed_rows_of_ = packed_columns_of_ = -1;  // one region for both
   packed = chunk.begin;
   for (const auto& segment : x_segments_) {
     if (columns) {
       Binding x = segment.bound;
       x.offset += h_begin_ * segment.stride;
       call_.launch(
-          programs_.pack_x, "pack_columns",
-          engines::per_element(chunk.rows, ceil_div(ceil_div(h_count_, tile_n_), panel_step)), x,
-          segment.geometry, segment.stride, rows_.info(), rows_.rows(), chunk.begin, segment.begin,
-          segment.end, packed_columns_, h_count_, chunk.rows);
+          programs_.pack_columns,
+          engines::per_element(chunk.rows, ceil_div(ceil_div(h_count_, tile_n_), panel_step)),
+          kernels::pack_columns_memory{
+              .x = x, .info = rows_.info(), .rows = rows_.rows(), .out = packed_columns_},
+          {.x = row_segment(segment),
+           .chunk_begin = chunk.begin,
+           .h_count = h_count_,
+           .row_count = chunk.rows});
     } else {
-      const std::int64_t h = request_.h;
-      const auto steps =
-          static_cast<std::size_t>(std::max<std::int64_t>(1, ceil_div(h, engine_.h_step())));
-      const std::size_t group = engine_.lanes() == 1 ? 64 : 1;
-      call_.launch(
-          programs_.pack_x, "pack_rows",
-          Range{{(steps + group - 1) / group * group, static_cast<std::size_t>(chunk.panels), 1},
-                {group, 1, 1}},
-          segment.bound, segment.geometry, segment.stride, rows_.info(), rows_.rows(), chunk.begin,
-          segment.begin, segment.end, packed_rows_, h);
+      call_.launch(programs_.pack_rows, engine_.copy_range(request_.h, chunk.panels),
+                   kernels::pack_rows_memory{.x = segment.bound,
+                                             .info = rows_.info(),
+                                             .rows = rows_.rows(),
+                                             .out = packed_rows_},
+                   {.x = row_segment(segment), .chunk_begin = chunk.begin, .h_count = request_.h});
     }
   }
 }
@@ -98,16 +104,31 @@ void Run::forward(const Chunk& chunk) {
   for (auto& piece : pieces()) {
     bind_piece(piece, schedule_.logits_in_grad_w);
     const std::int64_t slices = ceil_div(piece.count, block);
-    const Stored logits = stored(chunk, piece, piece.begin);
-    call_.launch(
-        programs_.forward, "forward", tiles(slices, chunk.panels), piece.w, piece.w.strides[0],
-        piece.w.strides[1], bias_, bias_stride_, rows_.class_weight(), rows_.class_stride(),
-        packed_rows_, rows_.compact_labels(), rows_.info(), chunk.begin, narrow(chunk.panels),
-        panels_per_group(chunk.panels), narrow(request_.h), piece.begin, piece.count, piece.count,
-        block, narrow(slices), stats_, narrow(first_slice), narrow(chunk.rows), logits.memory,
-        logits.panel_stride, logits.v_stride, o.logit_scale, o.logit_soft_cap,
-        narrow(o.vocab_offset + piece.begin), pack_, schedule_.forward_steps.pack_words, tile_,
-        narrow(schedule_.forward_steps.tile_m), narrow(schedule_.blocks.h_block_size));
+    const Kept logits = kept(chunk, piece, piece.begin);
+    multiply(programs_.forward,
+             kernels::forward_memory{.w = piece.w,
+                                     .bias = bias_,
+                                     .class_weight = rows_.class_weight(),
+                                     .x = packed_rows_,
+                                     .labels = rows_.compact_labels(),
+                                     .info = rows_.info(),
+                                     .stats = stats_,
+                                     .kept = logits.memory,
+                                     .scratch = groups_},
+             {.w = w_sizes(piece, false, piece.count),
+              .logit = logit_sizes(),
+              .kept = logits.sizes(),
+              .chunk_begin = chunk.begin,
+              .v_base = piece.begin,
+              .v_count = piece.count,
+              .v_block = block,
+              .h_count = narrow(request_.h),
+              .panels = narrow(chunk.panels),
+              .first_slice = narrow(first_slice),
+              .ld = narrow(chunk.rows),
+              .argmax_base = narrow(o.vocab_offset + piece.begin),
+              .unused = 0},
+             schedule_.logits_cut, slices, chunk.panels);
     first_slice += slices;
   }
   if (request_.loss.wants_values()) rows_.merge(stats_, first_slice, chunk.rows, chunk.begin);
@@ -115,65 +136,88 @@ void Run::forward(const Chunk& chunk) {
 
 void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
                    const Dz& dz) {
-  const auto& o = request_.loss.options;
-  if (schedule_.stored_logits) {
-    // Where a work-item is a lane, a group has the lanes of a panel; else it takes all of them.
-    const std::int64_t step = engine_.lanes() == 1 ? 16 : 32;
-    const auto lanes = static_cast<std::size_t>(engine_.lanes() == 1 ? tile_n_ : 1);
-    for (const Chunk& part : stored_parts(chunk)) {
-      const Stored logits = stored(part, piece, begin);
-      const std::int64_t first = part.begin - chunk.begin;
-      Scratch coefficients = coefficients_;
-      coefficients.offset += first;
-      Scratch out = dz.memory;
-      out.offset += first * dz.columns;
-      call_.launch(
-          programs_.gradient, "gradient_of_stored",
-          Range{{lanes, static_cast<std::size_t>(ceil_div(count, step)), 1}, {lanes, 1, 1}}, bias_,
-          bias_stride_, rows_.class_weight(), rows_.class_stride(), rows_.compact_labels(),
-          rows_.info(), part.begin, narrow(part.panels), begin, count, step, logits.memory,
-          logits.panel_stride, logits.v_stride, coefficients, narrow(chunk.rows), out, dz.columns,
-          o.logit_scale, o.logit_soft_cap);
-    }
-    return;
-  }
+  if (schedule_.keeps_logits) return gradient_of_kept(chunk, piece, begin, count, dz);
   Binding w = piece.w;
   w.offset += (begin - piece.begin) * w.strides[1];
   // dz does not depend on slices: as many as there are groups.
-  const std::int64_t groups =
-      engine_.groups(ceil_div(count, engine_.rule().v_multiple), schedule_.thrift);
-  const std::int64_t block =
-      std::min(schedule_.blocks.v_block_size,
-               engines::round_up(ceil_div(count, groups), engine_.rule().v_multiple));
-  const std::int64_t slices = ceil_div(count, block);
-  call_.launch(programs_.gradient, "gradient", tiles(slices, chunk.panels), w, w.strides[0],
-               w.strides[1], bias_, bias_stride_, rows_.class_weight(), rows_.class_stride(),
-               packed_rows_, rows_.compact_labels(), rows_.info(), chunk.begin,
-               narrow(chunk.panels), panels_per_group(chunk.panels), narrow(request_.h), begin,
-               count, piece.begin + piece.count - begin, block, narrow(slices), coefficients_,
-               narrow(chunk.rows), dz.memory, o.logit_scale, o.logit_soft_cap, pack_,
-               schedule_.forward_steps.pack_words, tile_, narrow(schedule_.forward_steps.tile_m),
-               narrow(schedule_.blocks.h_block_size));
+  const std::int64_t unit = engine_.rule().m_multiple;
+  const std::int64_t groups = engine_.groups(ceil_div(count, unit), schedule_.shrink);
+  const std::int64_t block = std::min(schedule_.blocks.v_block_size,
+                                      engines::round_up(ceil_div(count, groups), unit));
+  multiply(programs_.gradient,
+           kernels::gradient_memory{.w = w,
+                                    .bias = bias_,
+                                    .class_weight = rows_.class_weight(),
+                                    .x = packed_rows_,
+                                    .labels = rows_.compact_labels(),
+                                    .info = rows_.info(),
+                                    .coefficients = coefficients_,
+                                    .dz = dz.memory,
+                                    .scratch = groups_},
+           {.w = w_sizes(piece, false, piece.begin + piece.count - begin),
+            .logit = logit_sizes(),
+            .chunk_begin = chunk.begin,
+            .v_base = begin,
+            .v_count = count,
+            .v_block = block,
+            .h_count = narrow(request_.h),
+            .panels = narrow(chunk.panels),
+            .ld = narrow(chunk.rows),
+            .unused = 0},
+           schedule_.logits_cut, ceil_div(count, block), chunk.panels);
+}
+
+void Run::gradient_of_kept(const Chunk& chunk, const Piece& piece, std::int64_t begin,
+                           std::int64_t count, const Dz& dz) {
+  // A few kilobytes of logits for each work-item: its start costs nothing beside them.
+  const std::int64_t columns = engine_.panel_items() > 1 ? 16 : 32;
+  for (const Chunk& part : kept_parts(chunk)) {
+    const Kept logits = kept(part, piece, begin);
+    const std::int64_t first = part.begin - chunk.begin;
+    Scratch coefficients = coefficients_;
+    coefficients.offset += first;
+    Scratch out = dz.memory;
+    out.offset += first * dz.columns;
+    call_.launch(programs_.gradient, engine_.panel_range(ceil_div(count, columns)),
+                 kernels::gradient_of_kept_memory{.class_weight = rows_.class_weight(),
+                                                  .labels = rows_.compact_labels(),
+                                                  .info = rows_.info(),
+                                                  .kept = logits.memory,
+                                                  .coefficients = coefficients,
+                                                  .dz = out},
+                 {.logit = logit_sizes(),
+                  .kept = logits.sizes(),
+                  .chunk_begin = part.begin,
+                  .v_base = begin,
+                  .v_count = count,
+                  .v_block = columns,
+                  .dz_columns = dz.columns,
+                  .panels = narrow(part.panels),
+                  .ld = narrow(chunk.rows)});
+  }
 }
 
 /// The tiles of the range that count, where gradients are filtered.
 void Run::mark(const Chunk& chunk, std::int64_t count, const Dz& dz) {
   if (!filters_gradients(request_)) return;
-  const auto lanes = static_cast<std::size_t>(engine_.lanes() == 1 ? tile_n_ : 1);
-  const std::int64_t tiles = ceil_div(count, filter_columns);
+  const std::int64_t tiles = filter_tiles(count);
   const float eps =
       request_.execution.gradient_filter_eps * std::abs(request_.loss.options.logit_scale);
-  call_.launch(programs_.filter, "mark",
-               Range{{lanes, static_cast<std::size_t>(tiles), 1}, {lanes, 1, 1}}, dz.memory,
-               dz.columns, narrow(chunk.panels), count, coefficients_, narrow(chunk.rows), eps,
-               kept_, narrow(tiles));
+  call_.launch(
+      programs_.filter, engine_.panel_range(tiles),
+      kernels::mark_memory{.dz = dz.memory, .coefficients = coefficients_, .counts = filter_},
+      {.dz_columns = dz.columns,
+       .v_count = count,
+       .panels = narrow(chunk.panels),
+       .ld = narrow(chunk.rows),
+       .eps = eps,
+       .tiles = narrow(tiles)});
 }
 
 void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begin,
                        std::int64_t count, const Dz& dz) {
-  const auto& steps = schedule_.grad_w_steps;
+  const auto& cut = schedule_.grad_w_cut;
   const std::int64_t panels = ceil_div(h_count_, tile_n_);
-  const std::int64_t step_count = engine_.step_count(count, steps.tile_m, schedule_.thrift);
   Binding out = piece.grad_w;
   std::int64_t h_stride = 1;
   std::int64_t v_stride = request_.h;
@@ -187,29 +231,49 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
     out = sums_w_;
     if (schedule_.grad_w == Schedule::GradW::full) out.offset += begin * request_.h;
   }
-  with_kept(count, [&](auto... kept) {
-    call_.launch(programs_.grad_w, "grad_w", tiles(step_count, panels), dz.memory, dz.columns,
-                 count, narrow(chunk.rows), packed_columns_, narrow(h_count_), narrow(panels),
-                 panels_per_group(panels), rows_.info(), chunk.begin, out, h_stride, v_stride,
-                 std::int32_t{add}, narrow(step_count), pack_, steps.pack_words, tile_,
-                 narrow(steps.tile_m), narrow(schedule_.blocks.h_block_size), kept...);
-  });
+  multiply(programs_.grad_w,
+           kernels::grad_w_memory{.dz = dz.memory,
+                                  .x = packed_columns_,
+                                  .info = rows_.info(),
+                                  .out = out,
+                                  .counts = filter_,
+                                  .scratch = groups_},
+           {.dz_columns = dz.columns,
+            .v_count = count,
+            .chunk_begin = chunk.begin,
+            .h_stride = h_stride,
+            .v_stride = v_stride,
+            .row_count = narrow(chunk.rows),
+            .h_count = narrow(h_count_),
+            .panels = narrow(panels),
+            .add = add,
+            .filter_tiles = narrow(filter_tiles(count)),
+            .unused = 0},
+           cut, engine_.parts(count, cut, schedule_.shrink), panels);
 }
 
 void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin,
                        std::int64_t count, const Dz& dz, bool first) {
-  const auto& steps = schedule_.grad_x_steps;
-  const std::int64_t step_count = engine_.step_count(h_count_, steps.tile_m, schedule_.thrift);
+  const auto& cut = schedule_.grad_x_cut;
   Binding w = piece.w;
   w.offset += (begin - piece.begin) * w.strides[1] + h_begin_ * w.strides[0];
-  with_kept(count, [&](auto... kept) {
-    call_.launch(programs_.grad_x, "grad_x", tiles(step_count, chunk.panels), w, w.strides[0],
-                 w.strides[1], dz.memory, dz.columns, count, narrow(schedule_.v_panel),
-                 narrow(h_count_), narrow(schedule_.h_padded), narrow(chunk.panels),
-                 panels_per_group(chunk.panels), rows_.info(), chunk.begin, sums_x(chunk),
-                 std::int32_t{first}, narrow(step_count), pack_, steps.pack_words, tile_,
-                 narrow(steps.tile_m), narrow(schedule_.blocks.h_block_size), kept...);
-  });
+  multiply(programs_.grad_x,
+           kernels::grad_x_memory{.w = w,
+                                  .dz = dz.memory,
+                                  .info = rows_.info(),
+                                  .sums = sums_x(chunk),
+                                  .counts = filter_,
+                                  .scratch = groups_},
+           {.w = w_sizes(piece, true, h_count_),
+            .dz_columns = dz.columns,
+            .chunk_begin = chunk.begin,
+            .v_count = narrow(count),
+            .h_count = narrow(h_count_),
+            .h_padded = narrow(schedule_.h_padded),
+            .panels = narrow(chunk.panels),
+            .first = first,
+            .filter_tiles = narrow(filter_tiles(count))},
+           cut, engine_.parts(h_count_, cut, schedule_.shrink), chunk.panels);
 }
 
 void Run::gradients_of(const Chunk& chunk, Piece& piece, bool first_piece) {
@@ -230,53 +294,73 @@ void Run::gradients_of(const Chunk& chunk, Piece& piece, bool first_piece) {
 void Run::sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, const Dz& dz) {
   Scratch sums = sums_bias_;
   sums.offset += begin;
-  call_.launch(programs_.gradient, "sum_bias", engines::per_element(count), dz.memory, dz.columns,
-               narrow(chunk.panels), count, sums, std::int32_t{chunk.begin == 0});
+  call_.launch(programs_.gradient, engines::per_element(count),
+               kernels::sum_bias_memory{.dz = dz.memory, .sums = sums},
+               {.dz_columns = dz.columns,
+                .v_count = count,
+                .panels = narrow(chunk.panels),
+                .first = chunk.begin == 0});
 }
 
 void Run::write_x(const Chunk& chunk) {
   const auto& g = request_.gradients;
-  const auto h_steps =
-      static_cast<std::size_t>(std::max<std::int64_t>(1, ceil_div(h_count_, engine_.h_step())));
-  const std::size_t group = engine_.lanes() == 1 ? 64 : 1;
-  const std::size_t first = (h_steps + group - 1) / group * group;
   // Known for labels in host memory, which are checked and counted before anything runs.
   const bool every_row_counts =
       !request_.loss.labels.is_device() && schedule_.rows == request_.loss.b;
   for (const auto& segment : grad_x_segments_) {
     Binding out = segment.bound;
     out.offset += h_begin_ * segment.stride;
-    call_.launch(programs_.write_x, "write_rows",
-                 Range{{first, static_cast<std::size_t>(chunk.rows), 1}, {group, 1, 1}},
-                 sums_x(chunk), narrow(schedule_.h_padded), h_count_, chunk.rows, rows_.info(),
-                 rows_.rows(), chunk.begin, out, segment.geometry, segment.stride, segment.begin,
-                 segment.end, std::int32_t{g.accumulate});
+    call_.launch(programs_.write_x, engine_.copy_range(h_count_, chunk.rows),
+                 kernels::write_rows_memory{.sums = sums_x(chunk),
+                                            .info = rows_.info(),
+                                            .rows = rows_.rows(),
+                                            .out = out},
+                 {.out = row_segment(segment),
+                  .chunk_begin = chunk.begin,
+                  .h_count = h_count_,
+                  .row_count = chunk.rows,
+                  .h_padded = narrow(schedule_.h_padded),
+                  .add = g.accumulate});
     if (chunk.begin > 0 || segment.end == segment.begin || every_row_counts) continue;
-    call_.launch(
-        programs_.write_x, "write_excluded",
-        Range{{first, static_cast<std::size_t>(segment.end - segment.begin), 1}, {group, 1, 1}},
-        rows_.labels(), h_count_, out, segment.geometry, segment.stride, segment.begin, segment.end,
-        std::int32_t{g.accumulate});
+    call_.launch(programs_.write_x,
+                 engine_.copy_range(h_count_, segment.end - segment.begin),
+                 kernels::write_excluded_memory{.labels = rows_.labels(), .out = out},
+                 {.out = row_segment(segment),
+                  .h_count = h_count_,
+                  .add = g.accumulate,
+                  .unused = 0});
   }
 }
 
 void Run::write_w(const Piece& piece, std::int64_t begin, std::int64_t count, const Scratch& sums) {
   Binding out = piece.grad_w;
   out.offset += (begin - piece.begin) * out.strides[1];
-  const bool v_inner = programs_.write_w.options.find("-DOUT_LAYOUT=1") != std::string::npos;
+  const bool v_inner = layout_of(request_.gradients.grad_w) == layout_hv;
   call_.launch(
-      programs_.write_w, "write_w",
+      programs_.write_w,
       v_inner ? engines::per_element(count, request_.h) : engines::per_element(request_.h, count),
-      sums, request_.h, out, out.strides[0], out.strides[1], request_.h, count,
-      std::int32_t{request_.gradients.accumulate});
+      kernels::write_w_memory{.sums = sums, .out = out},
+      {.sums_v_stride = request_.h,
+       .h_stride = out.strides[0],
+       .v_stride = out.strides[1],
+       .h_count = request_.h,
+       .v_count = count,
+       .add = request_.gradients.accumulate,
+       .unused = 0});
 }
 
 void Run::write_bias() {
   const auto& g = request_.gradients;
   if (!g.grad_bias) return;
-  call_.launch(programs_.write_bias, "write_w", engines::per_element(request_.loss.v, 1),
-               sums_bias_, std::int64_t{1}, grad_bias_, std::int64_t{0}, grad_bias_.strides[0],
-               std::int64_t{1}, request_.loss.v, std::int32_t{g.accumulate});
+  call_.launch(programs_.write_bias, engines::per_element(request_.loss.v, 1),
+               kernels::write_w_memory{.sums = sums_bias_, .out = grad_bias_},
+               {.sums_v_stride = 1,
+                .h_stride = 0,
+                .v_stride = grad_bias_.strides[0],
+                .h_count = 1,
+                .v_count = request_.loss.v,
+                .add = g.accumulate,
+                .unused = 0});
 }
 
 void Run::rows_outer() {
@@ -308,7 +392,7 @@ void Run::rows_outer() {
 /// part that the logits lie in comes last.
 void Run::depth_outer() {
   for (const auto& chunk : chunks()) {
-    for (const auto& part : stored_parts(chunk)) {
+    for (const auto& part : kept_parts(chunk)) {
       pack(part, false);
       forward(part);
     }
@@ -343,7 +427,7 @@ void Run::vocabulary_outer() {
     for (std::int64_t begin = piece.begin; begin < end; begin += schedule_.v_range) {
       const std::int64_t count = std::min(schedule_.v_range, end - begin);
       for (const auto& chunk : all) {
-        if (!schedule_.stored_logits) pack(chunk, false);
+        if (!schedule_.keeps_logits) pack(chunk, false);
         coefficients(chunk);
         const Dz dz = dz_of(chunk, piece, begin, count);
         gradient(chunk, piece, begin, count, dz);

@@ -7,6 +7,7 @@
 #include "host/engines/loss_rows.hpp"
 #include "host/engines/segments.hpp"
 #include "host/linear_cross_entropy/opencl_plan.hpp"
+#include "linear_cross_entropy/arguments.h"
 
 namespace tessera::linear_cross_entropy {
 
@@ -15,8 +16,12 @@ constexpr std::int64_t panel_step = 16;
 
 /// What a request compiles: one specialisation per kernel file, chosen by types, layouts and flags.
 struct Programs {
-  opencl::Specialisation pack_x, forward, gradient, grad_w, write_w, write_bias, grad_x, write_x,
+  opencl::Specialisation pack_rows, pack_columns, forward, gradient, grad_w, write_w, write_bias, grad_x, write_x,
       filter;
+  std::vector<opencl::Specialisation*> all() {
+    return {&pack_rows, &pack_columns, &forward, &gradient, &grad_w,
+            &write_w,   &write_bias,   &grad_x,  &write_x,  &filter};
+  }
 };
 Programs programs_of(const Request& request, const engines::Engine& engine,
                      const Schedule& schedule, const std::string& statistics_options);
@@ -49,18 +54,19 @@ class Run {
     std::int64_t columns = 0;
   };
 
-  /// Logits that forward keeps, from some panel and column on: STORED_ARGUMENTS of operands.cl.
-  struct Stored {
+  /// Logits that forward keeps, from some panel and column on (KEPT_AT of operands.cl).
+  struct Kept {
     opencl::Binding memory{};  ///< offset in bytes
     std::int64_t panel_stride = 0, v_stride = 0;  ///< in 16 bits
+    kernels::kept_logits_sizes sizes() const { return {panel_stride, v_stride}; }
   };
-  Stored stored(const Chunk& chunk, const Piece& piece, std::int64_t begin) const;
+  Kept kept(const Chunk& chunk, const Piece& piece, std::int64_t begin) const;
 
   void bind();
   std::vector<Piece> pieces() const;
   void bind_piece(Piece& piece, bool needs_grad_w);
   std::vector<Chunk> chunks() const;
-  std::vector<Chunk> stored_parts(const Chunk& chunk) const;
+  std::vector<Chunk> kept_parts(const Chunk& chunk) const;
 
   void pack(const Chunk& chunk, bool columns);
   void coefficients(const Chunk& chunk);
@@ -68,6 +74,8 @@ class Run {
   void gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
                 const Dz& dz);
   Dz dz_of(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count) const;
+  void gradient_of_kept(const Chunk& chunk, const Piece& piece, std::int64_t begin,
+                        std::int64_t count, const Dz& dz);
   void mark(const Chunk& chunk, std::int64_t count, const Dz& dz);
   void sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, const Dz& dz);
   void accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
@@ -82,15 +90,18 @@ class Run {
   void rows_outer();
   void vocabulary_outer();
   void depth_outer();
-  /// Calls `launch` with the last arguments of a kernel that filters; without filtering, with none.
-  template <class Launch>
-  void with_kept(std::int64_t count, Launch launch) const {
-    if (!filters_gradients(request_)) return launch();
-    launch(kept_, static_cast<std::int32_t>(engines::ceil_div(count, filter_columns)));
-  }
   opencl::Scratch sums_x(const Chunk& chunk) const;
-  opencl::Range tiles(std::int64_t steps, std::int64_t panels) const;
-  std::int32_t panels_per_group(std::int64_t panels) const;
+  kernels::logit_sizes logit_sizes() const;
+  kernels::matrix_sizes w_sizes(const Piece& piece, bool transposed, std::int64_t readable) const;
+  static kernels::row_segment row_segment(const engines::Segment& segment);
+  /// A kernel that multiplies.
+  template <class Pointers>
+  void multiply(const opencl::Specialisation& program, const Pointers& pointers,
+                const typename Pointers::Sizes& sizes, const engines::Cut& cut, std::int64_t parts,
+                std::int64_t panels) {
+    call_.launch(program, engine_.launch_range(parts, panels, schedule_.shrink), pointers, sizes,
+                 engine_.call(cut, parts, panels));
+  }
 
   opencl::Call& call_;
   const Request& request_;
@@ -106,7 +117,7 @@ class Run {
   opencl::Binding bias_{}, grad_bias_{};
   std::int64_t bias_stride_ = 1;
   opencl::Scratch packed_rows_{}, packed_columns_{}, stats_{}, coefficients_{}, dz_{};
-  opencl::Scratch sums_x_{}, sums_w_{}, sums_bias_{}, pack_{}, tile_{}, kept_{}, beyond_{};
+  opencl::Scratch sums_x_{}, sums_w_{}, sums_bias_{}, groups_{}, filter_{}, beyond_{};
 };
 
 }  // namespace tessera::linear_cross_entropy

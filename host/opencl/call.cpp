@@ -318,6 +318,14 @@ std::string entry_name(const cl::Kernel& kernel) {
 
 }  // namespace
 
+void Call::set_memory(KernelObject& kernel, cl_uint& index, const Memory& value) {
+  check_argument(kernel.set_memory(index, value.memory, value.epoch), index);
+}
+
+void Call::set_struct(KernelObject& kernel, cl_uint& index, const void* value, std::size_t size) {
+  check_argument(kernel.set_bytes(index, size, value), index);
+}
+
 void Call::set_argument(KernelObject& kernel, cl_uint& index, const Binding& value, bool& touches) {
   check_argument(kernel.set_memory(index, value.memory, value.epoch), index);
   const cl_long offset = value.offset;

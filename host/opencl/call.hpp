@@ -2,11 +2,13 @@
 #pragma once
 
 #include <array>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "common/arguments.h"
 #include "host/dispatch/table.hpp"
 #include "host/opencl/program_cache.hpp"
 #include "host/opencl/runtime.hpp"
@@ -25,14 +27,15 @@ struct Binding {
   Dims strides{};
   bool writes_caller = false;  ///< launching with it touches a caller's output
   std::int64_t epoch = 0;      ///< of pooled scratch, see WorkspacePool::Lease
+
+  operator Memory() const noexcept { return {memory, offset, epoch, writes_caller}; }
 };
 
 /// Scratch of one call, in f32 words; as an argument it is a Binding.
 using Scratch = Binding;
 
-/// Extents (eight) and strides (eight) of leading axes, as a struct argument
-/// (cl_kernels/common/rows.cl).
-using Geometry = std::array<std::int64_t, 16>;
+/// Extents and strides of leading axes, as a struct argument.
+using Geometry = kernels::row_geometry;
 
 /// Work sizes of a launch; `local` all 0: the driver's choice.
 struct Range {
@@ -82,6 +85,27 @@ class Call {
   /// there is any, does nothing for wrapped host memory and device memory.
   void release_staging();
 
+  /// Enqueues the kernel that these arguments are of (cl_kernels/common/arguments.h): its pointers,
+  /// its scalars, and further structs by value.
+  template <class Pointers, class... Structs>
+    requires requires { typename Pointers::Sizes; }
+  void launch(const Specialisation& specialisation, const Range& range, const Pointers& pointers,
+              const typename Pointers::Sizes& sizes, const Structs&... structs) {
+    auto lease = kernel(specialisation, Pointers::entry);
+    constexpr std::size_t most_pointers = 24;
+    std::array<std::int64_t, most_pointers + sizeof(sizes) / 8> words;
+    cl_uint index = 0;
+    bool touches = false;
+    pointers.each([&](const Memory& memory) {
+      words[index] = memory.offset;
+      set_memory(*lease, index, memory);
+      touches |= memory.writes_caller;
+    });
+    std::memcpy(words.data() + index, &sizes, sizeof(sizes));
+    set_struct(*lease, index, words.data(), index * 8 + sizeof(sizes));
+    (set_struct(*lease, index, &structs, sizeof(structs)), ...);
+    enqueue(*lease, range, touches);
+  }
   /// Enqueues a kernel. Args: Binding (two arguments), Geometry, std::int32_t,
   /// std::int64_t, float.
   template <class... Args>
@@ -104,6 +128,8 @@ class Call {
 
  private:
   ProgramCache::Lease kernel(const Specialisation& specialisation, const char* entry);
+  void set_memory(KernelObject& kernel, cl_uint& index, const Memory& value);
+  void set_struct(KernelObject& kernel, cl_uint& index, const void* value, std::size_t size);
   void set_argument(KernelObject& kernel, cl_uint& index, const Binding& value, bool& touches);
   void set_argument(KernelObject& kernel, cl_uint& index, std::int32_t value, bool& touches);
   void set_argument(KernelObject& kernel, cl_uint& index, std::int64_t value, bool& touches);

@@ -53,8 +53,18 @@ std::string_view included_path(std::string_view line) {
   return end == std::string_view::npos ? std::string_view() : line.substr(0, end);
 }
 
-void append_file(const std::string& path, const std::string& includer, std::set<std::string>& seen,
-                 std::string& out) {
+/// The folder that includes name for the engine of a specialisation.
+constexpr std::string_view engine_folder = "engines/ENGINE/";
+
+/// Where an include leads, of a specialisation for this engine.
+std::string path_for(std::string_view included, const std::string& engine) {
+  if (!included.starts_with(engine_folder)) return std::string(included);
+  included.remove_prefix(engine_folder.size());
+  return "engines/" + engine + "/" + std::string(included);
+}
+
+void append_file(const std::string& path, const std::string& includer, const std::string& engine,
+                 std::set<std::string>& seen, std::string& out) {
   if (!seen.insert(path).second) return;
   const auto text = find_text(path);
   if (!text) {
@@ -77,7 +87,7 @@ void append_file(const std::string& path, const std::string& includer, std::set<
     if (included.empty()) {
       out.append(line).push_back('\n');
     } else {
-      append_file(std::string(included), path, seen, out);
+      append_file(path_for(included, engine), path, engine, seen, out);
       mark(number + 1);
     }
   }
@@ -85,10 +95,10 @@ void append_file(const std::string& path, const std::string& includer, std::set<
 
 }  // namespace
 
-std::string assemble_source(const std::string& path) {
+std::string assemble_source(const std::string& path, const std::string& engine) {
   std::string out;
   std::set<std::string> seen;
-  append_file(path, {}, seen, out);
+  append_file(path, {}, engine, seen, out);
   return out;
 }
 

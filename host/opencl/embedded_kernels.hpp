@@ -17,11 +17,12 @@ struct EmbeddedKernel {
 const std::vector<EmbeddedKernel>& embedded_kernels();
 
 /// The text of `path` with `#include "..."` lines (paths relative to cl_kernels) resolved, each
-/// file once. Throws Error build_failed for an unknown path.
-std::string assemble_source(const std::string& path);
+/// file once; "engines/ENGINE/" is the folder of `engine`. Throws Error build_failed for an unknown
+/// path.
+std::string assemble_source(const std::string& path, const std::string& engine = {});
 
-/// For the mutation tests: `replacement` stands for the file from now on, in every program built
-/// later. Not reachable through the public face.
+/// For tests (planted bugs, kernels of their own): `replacement` stands for the file from now on, in
+/// every program built later. Not reachable through the public face.
 void override_embedded_kernel(const std::string& path, std::string replacement);
 
 }  // namespace tessera::opencl

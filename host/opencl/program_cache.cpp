@@ -63,7 +63,7 @@ std::uint64_t hash_of(const Specialisation& key) noexcept {
     hash = std::rotl((hash ^ word) * 0x9e3779b97f4a7c15u, 32);
   };
   // Eight bytes at a time: each launch looks its program up.
-  for (const std::string* text : {&key.options, &key.file}) {
+  for (const std::string* text : {&key.options, &key.file, &key.engine}) {
     const char* data = text->data();
     std::size_t left = text->size();
     mix(left);
@@ -129,7 +129,7 @@ struct ProgramCache::Impl {
   std::int64_t builds = 0;
 
   cl::Program build(const Specialisation& wanted) {
-    const std::string source = assemble_source(wanted.file);
+    const std::string source = assemble_source(wanted.file, wanted.engine);
     const char* text = source.c_str();
     const std::size_t length = source.size();
     cl_int status = CL_SUCCESS;
@@ -160,7 +160,7 @@ struct ProgramCache::Impl {
     const auto [first, last] = programs.equal_range(hash);
     const auto found = std::find_if(first, last, [&](const auto& entry) {
       const auto& key = entry.second->key;
-      return key.file == wanted.file && key.options == wanted.options;
+      return key.file == wanted.file && key.options == wanted.options && key.engine == wanted.engine;
     });
     if (found != last) {
       const auto program = found->second;

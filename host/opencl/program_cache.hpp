@@ -15,7 +15,8 @@ namespace tessera::opencl {
 /// A specialisation of one kernel file: what is compiled.
 struct Specialisation {
   std::string file;     ///< path inside cl_kernels
-  std::string options;  ///< "-DENGINE_CPU=1 -DX_TYPE=1 ..."; part of the cache key
+  std::string options;  ///< "-DLANES=8 -DX_TYPE=1 ..."; part of the cache key
+  std::string engine{};  ///< whose folder `ENGINE` is in its includes; empty: it has none
   /// hash_of both, where somebody who keeps it has formed it; 0: not yet.
   std::uint64_t hash = 0;
 };
@@ -46,6 +47,8 @@ class KernelObject {
   /// one before was released: only null is left out, and pooled scratch while the pool has the
   /// `epoch` (0: no scratch of the pool) in which the argument was set.
   cl_int set_memory(cl_uint index, cl_mem memory, std::int64_t epoch);
+  /// The same for a struct.
+  cl_int set_bytes(cl_uint index, std::size_t size, const void* value);
 
  private:
   struct Held {
@@ -59,7 +62,6 @@ class KernelObject {
     return held_[index];
   }
   cl_int set_word(cl_uint index, std::size_t size, const void* value, std::uint64_t word);
-  cl_int set_bytes(cl_uint index, std::size_t size, const void* value);
 
   cl::Kernel kernel_;
   std::vector<Held> held_;

@@ -33,9 +33,6 @@ std::int64_t kept_count(const opencl::DeviceFacts& facts) {
   return std::clamp<std::int64_t>(facts.local_memory_bytes / 2 / 4, 16, most) / 16 * 16;
 }
 
-/// Work-items of a group: a CPU core streams a slice with its vectors alone.
-std::int64_t group_of(const engines::Engine& engine) { return engine.lanes() == 1 ? 64 : 1; }
-
 std::int64_t scratch_of(const Request& r, const engines::Engine& engine, std::int64_t chunk,
                         std::int64_t slices) {
   std::int64_t words = engines::loss_rows_words(r.loss, engine.tile_n());
@@ -48,12 +45,11 @@ std::int64_t scratch_of(const Request& r, const engines::Engine& engine, std::in
 /// ones, so that the rule for them is the same whatever the device's width.
 std::shared_ptr<const engines::Engine> engine_for(const Request& r, const std::string& family,
                                                   const opencl::DeviceFacts& facts) {
-  if (!r.execution.block_sizes) return engines::make_engine(family, facts);
-  const auto shapes =
-      engines::make_engine_shapes(family, facts, std::int64_t{1} << 31, engines::DotBf16::none);
+  std::vector<std::string> notes;
+  const auto shapes = engines::engine_entry(family).shapes(facts, {}, nullptr, notes);
+  if (!r.execution.block_sizes) return shapes.front();
   for (const auto& engine : shapes) {
-    const std::int64_t unit = group_of(*engine) * engine->lanes();
-    if (r.execution.block_sizes->v_block_size % unit == 0) return engine;
+    if (r.execution.block_sizes->v_block_size % engine->row_pass().step() == 0) return engine;
   }
   return shapes.back();
 }
@@ -67,24 +63,22 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
                         "opencl." + engine.name(),
                         to_string(r.logits.dtype()),
                         {r.loss.b, r.loss.v}};
-  const std::int64_t unit = group_of(engine) * engine.lanes();
+  const std::int64_t unit = engine.row_pass().step();
   const auto decision = tuning::decide<BlockSizes>(
       r.execution.block_sizes, key,
       [&](const BlockSizes& b) {
         return BlockSizes{b.b_block_size, round_up(b.v_block_size, unit)};
       },
       [&]() -> std::optional<BlockSizes> {
-        // Rows alone feed every core; few rows are cut into slices until they do. A group of a GPU
-        // takes at most 8192 columns, for balance; a CPU core a row, since it sums in blocks.
+        // Rows alone feed every core; few rows are cut into slices until they do.
         const std::int64_t wanted = 8 * facts.compute_units;
-        const std::int64_t longest = engine.lanes() == 1 ? 8192 : std::int64_t{1} << 20;
         const std::int64_t pieces =
             std::max<std::int64_t>({1, ceil_div(wanted, std::max<std::int64_t>(r.loss.b, 1)),
-                                    ceil_div(r.loss.v, longest)});
+                                    ceil_div(r.loss.v, engine.row_pass().longest)});
         return BlockSizes{4096, std::max(unit, round_up(ceil_div(r.loss.v, pieces), unit))};
       });
   // Of every shape of the engine a unit divides this.
-  const std::int64_t multiple = engine.rule().v_multiple;
+  const std::int64_t multiple = engine.rule().m_multiple;
   if (r.execution.block_sizes && decision.block_sizes.v_block_size % multiple != 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("block_sizes: v_block_size = {} is illegal for opencl.{}: it must be a "
@@ -98,7 +92,7 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
   s.blocks.v_block_size =
       std::min(s.blocks.v_block_size, round_up(std::max<std::int64_t>(r.loss.v, 1), unit));
   s.slices = ceil_div(std::max<std::int64_t>(r.loss.v, 1), s.blocks.v_block_size);
-  s.fused = s.slices == 1 && group_of(engine) == 1 && r.loss.pass == Pass::value_and_grad;
+  s.fused = s.slices == 1 && engine.row_pass().items == 1 && r.loss.pass == Pass::value_and_grad;
   s.chunk_rows = s.blocks.b_block_size;
   std::int64_t bytes = std::int64_t{64} << 20;
   if (facts.is_gpu) bytes = facts.global_memory_bytes / 16;
@@ -133,7 +127,7 @@ Programs programs_of(const Request& r, const engines::Engine& engine,
   std::string shared = fmt::format(
       "-DLANES={} -DGROUP={} {} -DV_CONTIGUOUS={} -DSCALED={} -DSOFT_CAP={} "
       "-DHAS_CLASS_WEIGHT={}",
-      engine.lanes(), group_of(engine), engines::type_option("LOGITS_TYPE", r.logits.dtype()),
+      engine.row_pass().lanes, engine.row_pass().items, engines::type_option("LOGITS_TYPE", r.logits.dtype()),
       contiguous(r.logits), o.logit_scale != 1.0f ? 1 : 0, o.logit_soft_cap != 0.0f ? 1 : 0,
       r.loss.class_weight ? 1 : 0);
   if (r.loss.class_weight) {
@@ -190,7 +184,7 @@ void enqueue(opencl::Call& call, const Request& r, const engines::Engine& engine
   if (r.loss.wants_values()) stats = call.scratch(8 * s.slices * s.chunk_rows, "statistics");
   if (r.loss.wants_gradients()) coefficients = call.scratch(5 * s.chunk_rows, "coefficients");
 
-  const auto group = static_cast<std::size_t>(group_of(engine));
+  const auto group = static_cast<std::size_t>(engine.row_pass().items);
   const auto grid = [&](std::int64_t row_count) {
     return Range{
         {static_cast<std::size_t>(s.slices) * group, static_cast<std::size_t>(row_count), 1},
@@ -254,8 +248,7 @@ std::optional<std::string> why_unsupported(ContextState& state, const Request& r
                                            const std::string& family) {
   auto* runtime = opencl::runtime_of(state);
   if (runtime == nullptr) return "the context has no OpenCL device";
-  if (auto reason = engines::make_engine(family, runtime->facts())->why_unsupported())
-    return reason;
+  if (auto reason = engines::engine_entry(family).why_unsupported(runtime->facts())) return reason;
   return engines::beyond_32_bits({{"B", request.loss.b}, {"V", request.loss.v}});
 }
 
@@ -267,8 +260,8 @@ void describe(Dispatch& dispatch, const engines::Engine& engine, const Schedule&
   dispatch.driver = info.driver;
   dispatch.block_sizes = to_named(schedule.blocks);
   dispatch.block_source = schedule.source;
-  dispatch.knobs = {{"lanes", engine.lanes()},
-                    {"group", group_of(engine)},
+  dispatch.knobs = {{"lanes", engine.row_pass().lanes},
+                    {"group", engine.row_pass().items},
                     {"slices", schedule.slices},
                     {"chunk_rows", schedule.chunk_rows}};
   dispatch.workspace_bytes = schedule.scratch_words * 4;
@@ -308,11 +301,11 @@ Plan plan(ContextState& state, const Request& request, const std::string& family
 
 std::vector<dispatch::Implementation<Request>> opencl_implementations() {
   std::vector<dispatch::Implementation<Request>> rows;
-  for (const char* name : {"cpu", "simt"}) {
-    const std::string family = name;
+  for (const auto& entry : engines::all_engines()) {
+    const std::string& family = entry.name;
     dispatch::Implementation<Request> row;
     row.name = "opencl." + family;
-    row.description = engines::make_engine(family, {})->description();
+    row.description = entry.description;
     row.why_unsupported = [family](ContextState& state, const Request& request) {
       return why_unsupported(state, request, family);
     };

@@ -8,8 +8,6 @@
 #ifndef TESSERA_ALONG_K_CL
 #define TESSERA_ALONG_K_CL
 
-#include "common/lanes.cl"
-
 #define B_ALONG_K(b, n, k) (b)[((k) / LANES * TILE_N + (n)) * LANES + (k) % LANES]
 // Vectors of A in a line of 64 bytes.
 #define ALONG_K_LINE (64 / (LANES * (int)sizeof(ELEMENT(A_TYPE))))
@@ -41,30 +39,31 @@ static inline lane_f token_sums(lane_f* sums) {
 
 // The same rows of the next turn are asked for meanwhile: pieces of k are too short for the hardware to
 // run ahead.
-#define ENGINE_MULTIPLY_ALONG_K(c, b, m_all, k_all, first)                                    \
-  for (int m = 0; m < (m_all); ++m) {                                                         \
+#define MULTIPLY_ALONG_K(c, b, panel, first)                                                  \
+  for (int m = 0; m < now.rows; ++m) {                                                        \
     global const ELEMENT(A_TYPE)* row = A_ADDRESS(now, m, 0);                                 \
     global const ELEMENT(A_TYPE)* ahead = A_ADDRESS(next, m, 0);                              \
     const int ahead_end = m < next.rows ? next.depth : 0;                                     \
-    global const float* columns = (b);                                                        \
+    global const float* all_columns = PANEL_AT((b).base, (b).extent, panel, now.k, 0);        \
+    global const float* columns = all_columns;                                                \
     lane_f sum[LANES];                                                                        \
     _Pragma("unroll") for (int n = 0; n < LANES; ++n) sum[n] = (lane_f)(0.0f);                \
     int k = 0;                                                                                \
-    for (; k + LANES * ALONG_K_LINE <= (k_all); k += LANES * ALONG_K_LINE) {                  \
+    for (; k + LANES * ALONG_K_LINE <= now.depth; k += LANES * ALONG_K_LINE) {                \
       if (k < ahead_end) PREFETCH(ahead + k)                                                  \
       _Pragma("unroll") for (int i = 0; i < LANES * ALONG_K_LINE; i += LANES) ADD_PRODUCTS(i) \
       row += LANES * ALONG_K_LINE;                                                            \
       columns += LANES * ALONG_K_LINE * TILE_N;                                               \
     }                                                                                         \
-    for (; k + LANES <= (k_all); k += LANES) {                                                \
+    for (; k + LANES <= now.depth; k += LANES) {                                              \
       ADD_PRODUCTS(0)                                                                         \
       row += LANES;                                                                           \
       columns += LANES * TILE_N;                                                              \
     }                                                                                         \
     lane_f total = token_sums(sum);                                                           \
-    for (; k < (k_all); ++k) {                                                                \
+    for (; k < now.depth; ++k) {                                                              \
       float column[LANES];                                                                    \
-      for (int n = 0; n < LANES; ++n) column[n] = B_ALONG_K(b, n, k);                         \
+      for (int n = 0; n < LANES; ++n) column[n] = B_ALONG_K(all_columns, n, k);               \
       total = fma((lane_f)(A_AT(now, m, k)), LANE_LOAD(column), total);                       \
     }                                                                                         \
     global float* to = (c) + (long)m * TILE_N;                                                \

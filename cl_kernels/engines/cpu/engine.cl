@@ -3,7 +3,8 @@
 // memory. A tile of MICRO_M rows by NV vectors stays in registers over a whole panel of k; each step
 // broadcasts MICRO_M elements of A against NV vectors of B. fma() and not mad(), which drivers may
 // split. The numbers are the host's (host/engines/cpu.cpp).
-#include "common/lanes.cl"
+#ifndef TESSERA_CPU_ENGINE_CL
+#define TESSERA_CPU_ENGINE_CL
 
 #if DOT_BF16
 #include "engines/cpu/dot_bf16.cl"
@@ -17,17 +18,33 @@
 #define A_WHOLE(tile) tile.depth
 #define A_HALF(tile) 0
 #endif
+#include "engines/cpu/operand_a.cl"
 
-#define C_SPACE global
-#define TILE_N (NV * LANES)
-#define TILE_M tile_m  // a run-time argument: how many rows of A fit the cache depends on depth
-#define FOR_LANE_GROUPS(column) for (int column = 0; column < TILE_N; column += LANES)
-#if ALONG_K
-#define ENGINE_K_STEP(depth) WHOLE_VECTORS(h_block)
-#else
-#define ENGINE_K_STEP(depth) WORDS(h_block)
-#endif
-#define ENGINE_STRIP MICRO_M
+#define ENGINE_KERNEL __attribute__((reqd_work_group_size(1, 1, 1)))
+#define ENGINE_LOCALS
+// Scratch of the group: packed rows of A, of which there are e.own[0] words, then tiles of C.
+#define ENGINE_SETUP(scratch)                                                                 \
+  const long pack_words = e.own[0];                                                           \
+  global float* pack =                                                                        \
+      (scratch) + ((get_group_id(2) * get_num_groups(1) + get_group_id(1)) * get_num_groups(0) + \
+                   get_group_id(0)) * e.group_words;                                          \
+  int turn = 0;
+#define A_STRIP MICRO_M
+
+// A tile has rows to spare, which the last strip writes. Where k takes several steps, every panel of
+// columns has a tile of its own, complete after the last.
+#define c_tile global float*
+#define ENGINE_TILE(index)                                                                    \
+  (pack + pack_words +                                                                        \
+   (walk.k_count > walk.k_step ? (index) : 0) * ((e.tile_m + MICRO_M) * TILE_N))
+#define FOR_COLUMNS(column) for (int column = 0; column < TILE_N; column += LANES)
+#define FOR_ROWS(m, rows) for (int m = 0; m < (rows); ++m)
+#define TILE_AT(tile, m, column) LANE_LOAD((tile) + (m)*TILE_N + (column))
+#define TILE_SET(tile, m, column, value) LANE_STORE(value, (tile) + (m)*TILE_N + (column))
+#define COLUMN_MAX(v) (v)
+#define COLUMN_SUM(v) (v)
+#define COLUMN_MIN_INDEX(i) (i)
+#define COLUMN_OWNER 1
 
 // Steps of k unrolled: addresses become constants, and the few integer instructions that are left fit
 // beside the multiplications. (Emulated instructions are long: two are enough for steps and a rest.)
@@ -60,14 +77,14 @@
 // for memory is spread over the multiplications.
 #define A_BUFFER(index) ((global WORD*)pack + ((index)&1) * (pack_words / 2))
 #define ENGINE_TURN ++turn;
-#define ENGINE_LOAD_ALL                                                                       \
-  if (next.rows > 0) ENGINE_LOAD(0, 1)
+#define ENGINE_LOAD                                                                           \
+  if (next.rows > 0) LOAD_PART(0, 1)
 
 #if A_CONTIGUOUS_M
 // Part by part along k, and for each k along the rows, as memory lies. LANES elements are written
 // where MICRO_M are meant: the next k overwrites the surplus, and the strip's spare elements take the
 // last. Near the edge of A single elements are read instead.
-#define ENGINE_LOAD(part, parts)                                                              \
+#define LOAD_PART(part, parts)                                                              \
   {                                                                                           \
     const int readable = A_ROWS_READABLE(next);                                               \
     const int k0 = PART_BEGIN(part, parts);                                                   \
@@ -97,7 +114,7 @@
 // Elements that the vector loads of one strip touch.
 #define A_VECTOR_REACH ((MICRO_M + LANES - 1) / LANES * LANES)
 #else
-#define ENGINE_LOAD(part, parts)                                                              \
+#define LOAD_PART(part, parts)                                                              \
   {                                                                                           \
     const int in_place = A_ROWS_IN_PLACE(next.rows);                                          \
     const int packed = (next.rows - in_place + MICRO_M - 1) / MICRO_M * MICRO_M;              \
@@ -237,25 +254,52 @@ static inline void multiply_strip(global float* c, int ldc, global const A_SOURC
 
 // c (+)= A * b for all strips of the A of this turn, with a part of the next A loaded before each.
 #if A_IN_PLACE
-#define MULTIPLY_IN_PLACE(c, ldc, b, strip, k_all, first)                                     \
-  MULTIPLY_STRIP(c, ldc, A_POINTER(now, (strip)*MICRO_M), A_ROW_STEP, (global const WORD*)(b), k_all, \
+#define MULTIPLY_IN_PLACE(c, b, strip, first)                                                 \
+  MULTIPLY_STRIP(c, TILE_N, A_POINTER(now, (strip)*MICRO_M), A_ROW_STEP, b, now.depth,        \
                  A_HALF(now), first)
 #else
-#define MULTIPLY_IN_PLACE(c, ldc, b, strip, k_all, first)
+#define MULTIPLY_IN_PLACE(c, b, strip, first)
 #endif
-#define ENGINE_MULTIPLY(c, ldc, b, m_all, k_all, first, panel, panels)                        \
+#define MULTIPLY_TILE(c, b, panel, index, count, first)                                       \
   {                                                                                           \
-    const int strips = ((m_all) + MICRO_M - 1) / MICRO_M;                                     \
-    const int first_packed = A_ROWS_IN_PLACE(m_all) / MICRO_M;                                \
+    const int strips = (now.rows + MICRO_M - 1) / MICRO_M;                                    \
+    const int first_packed = A_ROWS_IN_PLACE(now.rows) / MICRO_M;                             \
+    global const WORD* columns =                                                              \
+        (global const WORD*)PANEL_AT((b).base, (b).extent, panel, now.k, 0);                  \
     for (int strip = 0; strip < strips; ++strip) {                                            \
-      if (next.rows > 0) ENGINE_LOAD((panel)*strips + strip, (panels)*strips)                 \
-      OUT_PREFETCH(strip, m_all)                                                              \
-      global float* to = (c) + (long)strip * MICRO_M * (ldc);                                 \
+      if (next.rows > 0) LOAD_PART((index)*strips + strip, (count)*strips)                    \
+      OUT_PREFETCH(strip, now.rows)                                                           \
+      global float* c_strip = (c) + (long)strip * MICRO_M * TILE_N;                           \
       if (strip < first_packed) {                                                             \
-        MULTIPLY_IN_PLACE(to, ldc, b, strip, k_all, first)                                    \
+        MULTIPLY_IN_PLACE(c_strip, columns, strip, first)                                     \
       } else {                                                                                \
-        MULTIPLY_STRIP(to, ldc, A_PACKED(strip - first_packed, k_all),                        \
-                       ELEMENTS(A_PACKED_ROW_STEP(k_all)), (global const WORD*)(b), k_all, 0, first) \
+        MULTIPLY_STRIP(c_strip, TILE_N, A_PACKED(strip - first_packed, now.depth),            \
+                       ELEMENTS(A_PACKED_ROW_STEP(now.depth)), columns, now.depth, 0, first)  \
       }                                                                                       \
     }                                                                                         \
   }
+
+#if ALONG_K
+#include "engines/cpu/along_k.cl"
+#define ENGINE_MULTIPLY(tile, b, panel, index, count) MULTIPLY_ALONG_K(tile, b, panel, now.k == 0)
+#undef ENGINE_LOAD
+#define ENGINE_LOAD  // nothing is packed
+#else
+#define ENGINE_MULTIPLY(tile, b, panel, index, count)                                         \
+  MULTIPLY_TILE(tile, b, panel, index, count, now.k == 0)
+#endif
+#define ENGINE_ACCUMULATE(sums, b, panel, index, count, first)                                \
+  MULTIPLY_TILE(sums, b, panel, index, count, first)
+#define ENGINE_RESCALE(sums, rows, factors)                                                   \
+  for (int m = 0; m < (rows); ++m) {                                                          \
+    FOR_COLUMNS(column) {                                                                     \
+      global float* at = (sums) + (long)m * TILE_N + column;                                  \
+      LANE_STORE(LANE_LOAD(at) * LANE_LOAD((factors) + column), at);                          \
+    }                                                                                         \
+  }
+
+#if PRODUCT == PRODUCT_STORE
+#include "engines/cpu/store.cl"
+#endif
+
+#endif

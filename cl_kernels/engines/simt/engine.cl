@@ -3,35 +3,54 @@
 // local memory, each work-item ITEM_M x ITEM_N elements of it in registers. OpenCL C 1.2 core only;
 // 64 x 64 with panels 16 deep takes 16 KiB + 2 * 4.25 KiB of local memory, below the 32 KiB that
 // every device has.
-#if LANES != 1
-#error "the simt engine has one token per work-item"
-#endif
-#include "common/lanes.cl"
+#ifndef TESSERA_SIMT_ENGINE_CL
+#define TESSERA_SIMT_ENGINE_CL
 
-#define C_SPACE local
 #define SIMT_COLUMNS (TILE_N / ITEM_N)
 #define SIMT_ROWS (TILE_M / ITEM_M)
 #define SIMT_ITEMS (SIMT_COLUMNS * SIMT_ROWS)
 // One spare element a row: neighbours that store down a column then hit different banks.
 #define SIMT_LD_A (TILE_M + 1)
 
-// All of H in one step: a tile lives in local memory for one panel of tokens only.
-#define ENGINE_K_STEP(depth) ((long)(depth) + 1)
-#define ENGINE_STRIP TILE_M
-// SIMT_ITEMS is at least TILE_N (host/engines/simt.cpp), so that each token has a work-item.
-#define FOR_LANE_GROUPS(column) \
-  for (int column = (int)get_local_id(0); column < TILE_N; column += SIMT_ITEMS)
+#define ENGINE_KERNEL __attribute__((reqd_work_group_size(SIMT_ITEMS, 1, 1)))
+#define ENGINE_SETUP(scratch)
+#define A_STRIP TILE_M
 
-// Local arrays may only be declared in a kernel.
+// A tile lives in local memory, for one panel of columns only: the host gives all of k in one step.
+#define c_tile local float*
+#define ENGINE_TILE(index) tile_c
+// SIMT_ITEMS is at least TILE_N (host/engines/simt.cpp), so that each column has a work-item, and that
+// holds all of it.
+#define FOR_COLUMNS(column) \
+  for (int column = (int)get_local_id(0); column < TILE_N; column += SIMT_ITEMS)
+#define FOR_ROWS(m, rows) for (int m = 0; m < (rows); ++m)
+#define TILE_AT(tile, m, column) (tile)[(m)*TILE_N + (column)]
+#define TILE_SET(tile, m, column, value) ((tile)[(m)*TILE_N + (column)] = (value))
+#define COLUMN_MAX(v) (v)
+#define COLUMN_SUM(v) (v)
+#define COLUMN_MIN_INDEX(i) (i)
+#define COLUMN_OWNER 1
+
+// Local arrays may only be declared in a kernel. Sums that are accumulated in memory need no tile.
+#if PRODUCT == PRODUCT_ACCUMULATE
+#define SIMT_TILE
+#else
+#define SIMT_TILE local float tile_c[TILE_M * TILE_N];
+#endif
 #define ENGINE_LOCALS                                    \
-  local float tile_c[TILE_M * TILE_N];                   \
-  ENGINE_PANELS
-#define ENGINE_PANELS                                    \
+  SIMT_TILE                                              \
   local float panel_a[SIMT_DEPTH * SIMT_LD_A];           \
   local float panel_b[SIMT_DEPTH * TILE_N];
 // A is read panel by panel inside the multiplication.
-#define ENGINE_LOAD_ALL
+#define ENGINE_LOAD
 #define ENGINE_TURN
+
+#if A_OPERAND
+#define A_AT(m_, k_) *PANEL_AT(matrix.base, matrix.extent, (k_) / TILE_N, now.m + (m_), (k_) % TILE_N)
+#else
+#define A_AT(m_, k_) \
+  LOAD(A_TYPE, matrix.base, (now.m + (m_)) * matrix.m_stride + (now.k + (k_)) * matrix.k_stride)
+#endif
 
 // The same for every work-item of the group; K_KEPT_STEP is a multiple of SIMT_DEPTH.
 #ifdef K_KEPT
@@ -40,25 +59,26 @@
 #define SIMT_SKIP(k)
 #endif
 
-// acc += A * b over all of `depth`; every work-item of the group takes part.
-#define SIMT_ACCUMULATE(b, rows, depth)                                                        \
+// acc = A * b over all of the tile's depth; every work-item of the group takes part.
+#define SIMT_PRODUCT(b, panel)                                                                 \
   const int item = (int)get_local_id(0);                                                       \
   const int item_m = item / SIMT_COLUMNS;                                                      \
   const int item_n = item % SIMT_COLUMNS;                                                      \
+  global const float* columns = PANEL_AT((b).base, (b).extent, panel, now.k, 0);               \
   float acc[ITEM_M][ITEM_N];                                                                   \
   for (int m = 0; m < ITEM_M; ++m)                                                             \
     for (int n = 0; n < ITEM_N; ++n) acc[m][n] = 0.0f;                                         \
-  for (int k0 = 0; k0 < (depth); k0 += SIMT_DEPTH) {                                           \
+  for (int k0 = 0; k0 < now.depth; k0 += SIMT_DEPTH) {                                         \
     SIMT_SKIP(k0)                                                                              \
     /* The panels, and the tile that an epilogue reads, are free to be overwritten. */         \
     barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-    for (int e = item; e < SIMT_DEPTH * TILE_M; e += SIMT_ITEMS) {                             \
-      SIMT_A_INDEX(e)                                                                          \
+    for (int i = item; i < SIMT_DEPTH * TILE_M; i += SIMT_ITEMS) {                             \
+      SIMT_A_INDEX(i)                                                                          \
       panel_a[k * SIMT_LD_A + m] =                                                             \
-          m < (rows) && k0 + k < (depth) ? A_AT(now, m, k0 + k) : 0.0f;                        \
+          m < now.rows && k0 + k < now.depth ? A_AT(m, k0 + k) : 0.0f;                         \
     }                                                                                          \
-    for (int e = item; e < SIMT_DEPTH * TILE_N; e += SIMT_ITEMS) {                             \
-      panel_b[e] = k0 + e / TILE_N < (depth) ? (b)[(long)k0 * TILE_N + e] : 0.0f;              \
+    for (int i = item; i < SIMT_DEPTH * TILE_N; i += SIMT_ITEMS) {                             \
+      panel_b[i] = k0 + i / TILE_N < now.depth ? columns[(long)k0 * TILE_N + i] : 0.0f;        \
     }                                                                                          \
     /* Both panels are complete before anybody reads them. */                                  \
     barrier(CLK_LOCAL_MEM_FENCE);                                                              \
@@ -75,40 +95,72 @@
   }
 
 // Neighbouring work-items read along whichever index is contiguous in memory.
-#if A_CONTIGUOUS_M
-#define SIMT_A_INDEX(e)         \
-  const int m = (e) % TILE_M;   \
-  const int k = (e) / TILE_M;
+#if A_LAYOUT == ALONG_FIRST && !A_OPERAND
+#define SIMT_A_INDEX(i)         \
+  const int m = (i) % TILE_M;   \
+  const int k = (i) / TILE_M;
 #else
-#define SIMT_A_INDEX(e)           \
-  const int k = (e) % SIMT_DEPTH; \
-  const int m = (e) / SIMT_DEPTH;
+#define SIMT_A_INDEX(i)           \
+  const int k = (i) % SIMT_DEPTH; \
+  const int m = (i) / SIMT_DEPTH;
 #endif
 
 // Into the local tile, for an epilogue; complete when this returns.
-#define ENGINE_MULTIPLY(c, ldc, b, rows, depth, first, panel, panels)                          \
+#define ENGINE_MULTIPLY(tile, b, panel, index, count)                                          \
   {                                                                                            \
-    SIMT_ACCUMULATE(b, rows, depth)                                                            \
-    /* With depth 0 the loop above has no barrier; an earlier epilogue may still read c. */    \
+    SIMT_PRODUCT(b, panel)                                                                     \
+    /* With depth 0 the loop above has no barrier; an earlier epilogue may still read. */      \
     barrier(CLK_LOCAL_MEM_FENCE);                                                              \
     for (int m = 0; m < ITEM_M; ++m)                                                           \
       for (int n = 0; n < ITEM_N; ++n)                                                         \
-        (c)[(item_m + m * SIMT_ROWS) * (ldc) + item_n + n * SIMT_COLUMNS] = acc[m][n];         \
+        TILE_SET(tile, item_m + m * SIMT_ROWS, item_n + n * SIMT_COLUMNS, acc[m][n]);          \
     /* The epilogue reads elements that other work-items wrote. */                             \
     barrier(CLK_LOCAL_MEM_FENCE);                                                              \
   }
 
-// Straight into global memory, for sums that outlive the group. No work-item reads another's
-// elements, so nothing has to be waited for.
-#define ENGINE_MULTIPLY_GLOBAL(c, ldc, b, rows, depth, first, panel, panels)                   \
+// Straight into memory, for sums that outlive the group. No work-item reads another's elements, so
+// nothing has to be waited for.
+#define ENGINE_ACCUMULATE(sums, b, panel, index, count, first)                                 \
   {                                                                                            \
-    SIMT_ACCUMULATE(b, rows, depth)                                                            \
+    SIMT_PRODUCT(b, panel)                                                                     \
+    global float* to = (sums);                                                                 \
     for (int m = 0; m < ITEM_M; ++m) {                                                         \
       const int r = item_m + m * SIMT_ROWS;                                                    \
-      if (r >= (rows)) continue;                                                               \
+      if (r >= now.rows) continue;                                                             \
       for (int n = 0; n < ITEM_N; ++n) {                                                       \
-        global float* at = (c) + (long)r * (ldc) + item_n + n * SIMT_COLUMNS;                  \
+        global float* at = to + (long)r * TILE_N + item_n + n * SIMT_COLUMNS;                  \
         *at = (first) ? acc[m][n] : *at + acc[m][n];                                           \
       }                                                                                        \
     }                                                                                          \
   }
+#define ENGINE_RESCALE(sums, rows, factors)                                                    \
+  {                                                                                            \
+    const int item_m = (int)get_local_id(0) / SIMT_COLUMNS;                                    \
+    const int item_n = (int)get_local_id(0) % SIMT_COLUMNS;                                    \
+    for (int r = item_m; r < (rows); r += SIMT_ROWS)                                           \
+      for (int n = item_n; n < TILE_N; n += SIMT_COLUMNS)                                      \
+        (sums)[(long)r * TILE_N + n] *= (factors)[n];                                          \
+  }
+
+// Neighbouring work-items write along the matrix's contiguous index.
+#if OUT_LAYOUT == ALONG_FIRST
+#define SIMT_FOR_OUT(m, n, m_count, n_count)                                                   \
+  for (int i = (int)get_local_id(0), m, n;                                                     \
+       i < (m_count) * (n_count) && (m = i % (m_count), n = i / (m_count), 1); i += SIMT_ITEMS)
+#else
+#define SIMT_FOR_OUT(m, n, m_count, n_count)                                                   \
+  for (int i = (int)get_local_id(0), m, n;                                                     \
+       i < (m_count) * (n_count) && (n = i % (n_count), m = i / (n_count), 1); i += SIMT_ITEMS)
+#endif
+#define ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, add)                      \
+  SIMT_FOR_OUT(m, n, m_count, n_count) {                                                       \
+    const long at = m * (m_stride) + n * (n_stride);                                           \
+    const float value = TILE_AT(tile, m, n);                                                   \
+    STORE(OUT_TYPE, to, at, (add) ? LOAD(OUT_TYPE, to, at) + value : value);                   \
+  }
+#define ENGINE_CLEAR(to, m_stride, n_stride, m_count, n_count)                                 \
+  SIMT_FOR_OUT(m, n, m_count, n_count) {                                                       \
+    STORE(OUT_TYPE, to, m * (m_stride) + n * (n_stride), 0.0f);                                \
+  }
+
+#endif

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every kernel that multiplies takes beside its own arguments; made by Engine::call
+// (host/engines/engine.hpp).
+#ifndef TESSERA_ENGINE_ARGUMENTS_H
+#define TESSERA_ENGINE_ARGUMENTS_H
+
+#include "common/arguments.h"
+
+KERNEL_STRUCTS_BEGIN(engines)
+typedef struct {
+  INT64 group_words;       // scratch of each work-group, in f32 words
+  INT64 own[2];            // the engine's own numbers
+  INT32 tile_m;            // rows of A that a tile has at most
+  INT32 k_step;            // words of k that a tile has at most
+  INT32 panels_per_group;  // panels of columns that one work-group takes
+  INT32 parts;             // of the rows of A, which the work-groups take in turn
+} engine_call;
+
+// A matrix in the caller's memory, as operand A: strides in elements. The first m_readable rows may
+// be loaded, also where they are beyond the rows of a product.
+typedef struct {
+  INT64 m_stride, k_stride;
+  INT64 m_readable;
+} matrix_sizes;
+KERNEL_STRUCTS_END
+
+#endif

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operand A of the cpu engine as it lies in memory, for the packing and the inner loops:
+//
+//   A_AT(tile, m, k)      one element (a word, where pairs are multiplied); m < tile.rows and
+//                         k < tile.depth always hold
+//   A_CONTIGUOUS_K        1: A_VECTOR_K(tile, m, k) loads LANES of them: k, k+1, ...
+//   A_CONTIGUOUS_M        1: A_VECTOR_M(tile, m, k) loads LANES of them: m, m+1, ...; all m below
+//                         A_ROWS_READABLE(tile) may be loaded, also beyond tile.rows
+//   A_IN_PLACE            1: A_POINTER(tile, m) is row m, contiguous along k, in what the inner loop
+//                         multiplies; rows are A_ROW_STEP elements apart
+//   A_ADDRESSES           1: A_ADDRESS(tile, m, k) points to the element of A_AT, of A_TYPE; k in
+//                         elements
+//   A_HALF(tile)          with DOT_BF16: 1 if the last pair of the tile's rows is half
+#ifndef TESSERA_CPU_OPERAND_A_CL
+#define TESSERA_CPU_OPERAND_A_CL
+
+#if A_OPERAND
+// TILE_N elements of k side by side, then the next panel: rows of such an operand are contiguous
+// along k in pieces of whole vectors.
+#define A_INDEX(tile, m_, k_)                                                                 \
+  (((long)((k_) / TILE_N) * matrix.extent + tile.m + (m_)) * TILE_N + (k_) % TILE_N)
+#define A_AT(tile, m_, k_) matrix.base[A_INDEX(tile, m_, k_)]
+#define A_CONTIGUOUS_K 1
+#define A_VECTOR_K(tile, m_, k_) LANE_LOAD(matrix.base + A_INDEX(tile, m_, k_))
+#else
+
+#define A_ADDRESSES (A_LAYOUT != STRIDED)
+#define A_ADDRESS(tile, m_, k_)                                                               \
+  (matrix.base + (ELEMENTS(tile.k) + (k_)) * matrix.k_stride + (tile.m + (m_)) * matrix.m_stride)
+#define A_ROWS_READABLE(tile) (int)(matrix.m_readable - tile.m)
+#if DOT_BF16
+#define A_AT(tile, m_, k_)                                                                    \
+  pair_of(A_ADDRESS(tile, m_, 2 * (k_)), matrix.k_stride,                                     \
+          2 * (tile.k + (k_)) + 1 < matrix.k_count)
+#define A_HALF(tile) (2 * (tile.k + tile.depth) > matrix.k_count)
+// Two elements of a row, of which the second may be beyond the end.
+static inline int pair_of(global const ushort* low, long k_stride, int has_high) {
+  const uint high = has_high ? low[k_stride] : 0;
+  return (int)(*low | high << 16);
+}
+#else
+#define A_AT(tile, m_, k_) LOAD(A_TYPE, A_ADDRESS(tile, m_, k_), 0)
+#endif
+
+#if A_LAYOUT == ALONG_SECOND
+#define A_CONTIGUOUS_K 1
+#if DOT_BF16
+#define A_VECTOR_K(tile, m_, k_) LANE_LOAD_PAIRS(A_ADDRESS(tile, m_, 2 * (k_)))
+#else
+#define A_VECTOR_K(tile, m_, k_) LANE_LOAD_TYPE(A_TYPE, A_ADDRESS(tile, m_, k_))
+#endif
+#if A_TYPE == TYPE_F32 || DOT_BF16
+#define A_IN_PLACE 1
+#define A_POINTER(tile, m_) A_ADDRESS(tile, m_, 0)
+#define A_ROW_STEP matrix.m_stride
+#endif
+#elif A_LAYOUT == ALONG_FIRST
+#define A_CONTIGUOUS_M 1
+#if DOT_BF16
+#define A_VECTOR_M(tile, m_, k_)                                                              \
+  lane_join_pairs(A_ADDRESS(tile, m_, 2 * (k_)), A_ADDRESS(tile, m_, 2 * (k_) + 1),           \
+                  2 * (tile.k + (k_)) + 1 < matrix.k_count)
+#else
+#define A_VECTOR_M(tile, m_, k_) LANE_LOAD_TYPE(A_TYPE, A_ADDRESS(tile, m_, k_))
+#endif
+#endif
+#endif
+
+#endif

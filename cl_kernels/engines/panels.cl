@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operand format that engines share: panels of TILE_N columns side by side, [panel][k][TILE_N] of
+// words of 32 bits. An engine that packs several elements of k into a word says how, before it
+// includes this file:
+//
+//   WORD_ELEMENTS                  of k in a word
+//   WORD_VECTOR(p)                 LANES words of elements that lie side by side from p on
+//   WORD_AT(p, k, k_count, stride) the word of the elements from k on of the row at p
+#ifndef TESSERA_PANELS_CL
+#define TESSERA_PANELS_CL
+
+#ifndef WORD_ELEMENTS
+#define WORD_ELEMENTS 1
+#define WORD_VECTOR(p) LANE_LOAD_TYPE(PACK_TYPE, p)
+#define WORD_AT(p, k, k_count, stride) LOAD(PACK_TYPE, p, (k) * (stride))
+#endif
+
+#define PANEL_AT(base, extent, panel, k, column) \
+  ((base) + ((long)(panel) * (extent) + (k)) * TILE_N + (column))
+#define OPERAND_AT(base, extent, panel, k, column) PANEL_AT(base, extent, panel, k, column)
+#define OPERAND_LOAD(at) LANE_LOAD(at)
+#define OPERAND_STORE(value, at) LANE_STORE(value, at)
+#define C_PANEL(sums, extent, panel, m) PANEL_AT(sums, extent, panel, m, 0)
+
+#ifdef PACK_TYPE
+#ifndef OPERAND_PACKS_ROWS
+static inline void operand_pack_rows(global float* out, long k_count, long panel, int column,
+                                     const long* start, global const ELEMENT(PACK_TYPE) * from,
+                                     long k_stride, long k0, long k1) {
+  const long words = (k_count + WORD_ELEMENTS - 1) / WORD_ELEMENTS;
+  global float* to = PANEL_AT(out, words, panel, 0, column);
+  long k = k0;
+#if LANES > 1 && PACK_CONTIGUOUS
+  int whole = 0;
+  for (int n = 0; n < LANES; ++n) whole += start[n] >= 0;
+  // Blocks of LANES x LANES words, turned over in registers.
+  for (; whole == LANES && k + LANES * WORD_ELEMENTS <= k1; k += LANES * WORD_ELEMENTS) {
+    lane_f block[LANES];
+#pragma unroll
+    for (int n = 0; n < LANES; ++n) block[n] = WORD_VECTOR(from + start[n] + k);
+    lane_transpose(block);
+#pragma unroll
+    for (int i = 0; i < LANES; ++i) LANE_STORE(block[i], to + (k / WORD_ELEMENTS + i) * TILE_N);
+  }
+#endif
+  for (int n = 0; n < LANES; ++n) {
+    if (start[n] == ROW_ELSEWHERE) continue;
+    for (long each = k; each < k1; each += WORD_ELEMENTS) {
+      to[each / WORD_ELEMENTS * TILE_N + n] =
+          start[n] == ROW_PADDING ? 0.0f : WORD_AT(from + start[n], each, k_count, k_stride);
+    }
+  }
+}
+#endif
+
+static inline void operand_pack_columns(global float* out, long row_count, long row, long start,
+                                        global const ELEMENT(PACK_TYPE) * from, long k_stride,
+                                        long k_count, long panel0, long panel1) {
+  if (start == ROW_ELSEWHERE) return;
+  for (long panel = panel0; panel < panel1; ++panel) {
+    const long k0 = panel * TILE_N;
+    global float* to = PANEL_AT(out, row_count, panel, row, 0);
+    const int valid = start < 0 ? 0 : k_count - k0 < TILE_N ? (int)(k_count - k0) : TILE_N;
+    int n = 0;
+#if LANES > 1 && PACK_CONTIGUOUS
+    for (; n + LANES <= valid; n += LANES) {
+      LANE_STORE(LANE_LOAD_TYPE(PACK_TYPE, from + start + k0 + n), to + n);
+    }
+#endif
+    // One loop: of two with bounds per work-item, Intel's vectoriser loads for rows that have none.
+    for (; n < TILE_N; ++n) {
+      to[n] = n < valid ? LOAD(PACK_TYPE, from, start + (k0 + n) * k_stride) : 0.0f;
+    }
+  }
+}
+#endif
+
+#endif

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "host/engines/engine.hpp"
+#include "tessera/error.hpp"
+
+namespace tessera::engines {
+namespace {
+
+/// The list: a line an engine, best first.
+std::vector<EngineEntry>& list() {
+  static std::vector<EngineEntry> all = {
+      cpu_engine(),
+      simt_engine(),
+  };
+  return all;
+}
+
+std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+}  // namespace
+
+const std::vector<EngineEntry>& all_engines() { return list(); }
+
+const EngineEntry& engine_entry(const std::string& name) {
+  for (const auto& entry : list()) {
+    if (entry.name == name) return entry;
+  }
+  throw Error(ErrorCode::invalid_argument, "there is no engine \"" + name + "\"");
+}
+
+void add_engine(EngineEntry entry) { list().push_back(std::move(entry)); }
+
+opencl::Range Engine::launch_range(std::int64_t part_count, std::int64_t panels,
+                                   std::int64_t shrink) const {
+  panels = std::max<std::int64_t>(panels, 1);
+  return {{size(groups(part_count, shrink)) * group_size(),
+           size(ceil_div(panels, panels_per_group(panels))), 1},
+          {group_size(), 1, 1}};
+}
+
+kernels::engine_call Engine::call(const Cut& cut, std::int64_t part_count,
+                                  std::int64_t panels) const {
+  const auto narrow = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
+  return {.group_words = cut.group_words,
+          .own = {cut.own[0], cut.own[1]},
+          .tile_m = narrow(cut.tile_m),
+          .k_step = narrow(cut.k_step),
+          .panels_per_group = narrow(panels_per_group(std::max<std::int64_t>(panels, 1))),
+          .parts = narrow(part_count)};
+}
+
+opencl::Range Engine::copy_range(std::int64_t elements, std::int64_t rows) const {
+  // A work-group of a GPU fills its lanes; on a CPU a work-item is a loop of its own.
+  const std::int64_t group = panel_items() > 1 ? 64 : 1;
+  const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(elements, pack_step()));
+  return {{size(round_up(steps, group)), size(rows), 1}, {size(group), 1, 1}};
+}
+
+opencl::Range Engine::panel_range(std::int64_t second) const {
+  return {{size(panel_items()), size(second), 1}, {size(panel_items()), 1, 1}};
+}
+
+std::optional<std::string> beyond_32_bits(
+    std::initializer_list<std::pair<const char*, std::int64_t>> extents) {
+  constexpr std::int64_t most = (std::int64_t{1} << 31) - 4096;  // room to round up to tiles
+  for (const auto& [name, extent] : extents) {
+    if (extent > most) return fmt::format("{} is {}, beyond {}", name, extent, most);
+  }
+  return std::nullopt;
+}
+
+}  // namespace tessera::engines
