@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What opencl.cpu plans for devices of other vector widths and core counts, without running
 // anything.
+#include "host/engines/cpu.hpp"
 #include "host/linear_cross_entropy/opencl_plan.hpp"
 
 #include <gtest/gtest.h>
@@ -52,7 +53,7 @@ class OpenclPlan : public ::testing::Test {
         {}, {}, options, execution, loss::Form::question);
   }
   std::int64_t least(const Question& q, const opencl::DeviceFacts& facts) {
-    const auto shapes = engines::make_engine_shapes("cpu", facts, q.b, engines::DotBf16::none);
+    const auto shapes = engines::make_cpu_shapes(facts, q.b, engines::DotBf16::none);
     return lce::minimum_workspace_bytes(request(q), shapes, facts, {});
   }
 
@@ -85,7 +86,7 @@ TEST_F(OpenclPlan, OperandsReadInPlaceShrinkToo) {
   for (const std::int64_t lanes : {4, 8, 16}) {
     const auto facts = cpu(lanes);
     for (const auto& shape :
-         engines::make_engine_shapes("cpu", facts, 64, engines::DotBf16::none)) {
+         engines::make_cpu_shapes(facts, 64, engines::DotBf16::none)) {
       const auto least = [&](WLayout layout) {
         return lce::minimum_workspace_bytes(request({.layout = layout}), {shape}, facts, {});
       };
@@ -107,7 +108,7 @@ TEST_F(OpenclPlan, ManyCoresNeedLittleMoreMemory) {
 TEST_F(OpenclPlan, TheDefaultWorkspaceIsAWish) {
   const Question q{Pass::backward, DType::bf16, 8192, 4096, 128256, WLayout::vh, {}};
   const auto facts = cpu(16);
-  const auto shapes = engines::make_engine_shapes("cpu", facts, q.b, engines::DotBf16::none);
+  const auto shapes = engines::make_cpu_shapes(facts, q.b, engines::DotBf16::none);
   lce::Request asked = request(q);
   asked.gradients.accumulate = true;  // so that the memory of grad_w cannot serve
   const auto choice = lce::make_schedule(asked, shapes, facts, {});
@@ -120,7 +121,7 @@ TEST_F(OpenclPlan, TheDefaultWorkspaceIsAWish) {
 TEST_F(OpenclPlan, BlocksAreLegalAtEveryWidth) {
   for (const std::int64_t lanes : {4, 8, 16}) {
     const auto facts = cpu(lanes);
-    const auto shapes = engines::make_engine_shapes("cpu", facts, 64, engines::DotBf16::none);
+    const auto shapes = engines::make_cpu_shapes(facts, 64, engines::DotBf16::none);
     for (const std::int64_t block : {8, 16, 24, 32, 48, 64}) {
       const auto choice = lce::make_schedule(request({.b_block = block}), shapes, facts, {});
       EXPECT_EQ(choice.schedule.blocks.b_block_size, block) << lanes << " lanes";

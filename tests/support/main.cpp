@@ -12,6 +12,7 @@
 
 #ifdef TESSERA_OPENCL
 #include "host/opencl/embedded_kernels.hpp"
+#include "tests/support/test_engines.hpp"
 #endif
 
 namespace {
@@ -25,7 +26,7 @@ bool override_kernels() {
   namespace fs = std::filesystem;
   int files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-    if (entry.path().extension() != ".cl") continue;
+    if (entry.path().extension() != ".cl" && entry.path().extension() != ".h") continue;
     std::ifstream stream(entry.path());
     const std::string text((std::istreambuf_iterator<char>(stream)), {});
     tessera::opencl::override_embedded_kernel(fs::relative(entry.path(), folder).generic_string(),
@@ -43,6 +44,10 @@ bool override_kernels() {
 }  // namespace
 
 int main(int argc, char** argv) {
+#ifdef TESSERA_OPENCL
+  // Before GoogleTest makes its lists of implementations.
+  if (!tessera::test::add_test_engines()) return 2;
+#endif
   testing::InitGoogleTest(&argc, argv);
   if (!override_kernels()) return 2;
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
