@@ -95,19 +95,14 @@ Expected peaked(const Case& c) {
 
 /// Tokens of one tile, from the report; 0: the implementation computes exactly.
 std::int64_t tile_tokens(const Dispatch& dispatch) {
-  std::int64_t lanes = 0, vectors = 0, tile = 0;
-  bool filtered = false;
+  std::int64_t tokens = 0;
   for (const auto& knob : dispatch.knobs) {
-    if (knob.name == "lanes") lanes = knob.value;
-    if (knob.name == "micro_vectors") vectors = knob.value;
-    if (knob.name == "tile") tile = knob.value;
+    if (knob.name == "gradient_filter_tokens") tokens = knob.value;
     if (knob.name == "gradient_filter_eps_1e-9") {
-      filtered = true;
       EXPECT_EQ(knob.value, std::llround(static_cast<double>(eps) * 1e9));
     }
   }
-  if (!filtered) return 0;
-  return tile > 0 ? tile : lanes * vectors;
+  return tokens;
 }
 
 /// What is in the sums, by the definition.

@@ -55,7 +55,8 @@ TEST_P(OpenclFilter, OnlyItsOwnKernelsAreOthers) {
   EXPECT_NE(b.filter.file, "");
   for (const auto program :
        {&lce::Programs::pack_rows, &lce::Programs::pack_columns, &lce::Programs::forward,
-        &lce::Programs::gradient, &lce::Programs::write_w, &lce::Programs::write_bias, &lce::Programs::write_x}) {
+        &lce::Programs::gradient, &lce::Programs::write_w, &lce::Programs::write_bias,
+        &lce::Programs::write_x}) {
     EXPECT_EQ((a.*program).options, (b.*program).options);
   }
   for (const auto program : {&lce::Programs::grad_w, &lce::Programs::grad_x}) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What opencl.cpu plans for devices of other vector widths and core counts, without running
 // anything.
-#include "host/engines/cpu.hpp"
 #include "host/linear_cross_entropy/opencl_plan.hpp"
 
 #include <gtest/gtest.h>
 
+#include "host/engines/cpu.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tests/support/runner.hpp"
 
@@ -85,8 +85,7 @@ TEST_F(OpenclPlan, LongerVectorsNeedNoMoreMemory) {
 TEST_F(OpenclPlan, OperandsReadInPlaceShrinkToo) {
   for (const std::int64_t lanes : {4, 8, 16}) {
     const auto facts = cpu(lanes);
-    for (const auto& shape :
-         engines::make_cpu_shapes(facts, 64, engines::DotBf16::none)) {
+    for (const auto& shape : engines::make_cpu_shapes(facts, 64, engines::DotBf16::none)) {
       const auto least = [&](WLayout layout) {
         return lce::minimum_workspace_bytes(request({.layout = layout}), {shape}, facts, {});
       };

@@ -36,6 +36,7 @@
 //   BATCH_INDEX        which product of a batch (operands then begin where the kernel says)
 //   TILE_N             columns of a panel, a multiple of LANES, the width of lane_f
 //   A_STRIP            rows of A that go together: parts have whole strips, but for the last
+//   ENGINE_WHOLE_K     1: the host gives all of k in one step (Cut::k_step)
 //   WORDS(k), ELEMENTS(words)  an operand packs elements along k into words, and back
 //
 // Calls that all work-items of the group make together
@@ -45,7 +46,8 @@
 //                      after it, which the products bring in meanwhile
 //   ENGINE_MULTIPLY(tile, b, panel, index, count)
 //                      PRODUCT_VISIT, PRODUCT_STORE: tile of C = now x panel of b, or += where now.k
-//                      is not 0; the index-th of `count` panels that meet this tile of A
+//                      is not 0; the index-th of `count` panels that meet this tile of A. C is
+//                      complete where TILE_COMPLETE says so
 //   ENGINE_ACCUMULATE(sums, b, panel, index, count, first)
 //                      PRODUCT_ACCUMULATE: into the rows from now.m on of `panel` of sums (C_PANEL);
 //                      `first`: they hold nothing yet
@@ -65,8 +67,8 @@
 //   COLUMN_MAX(v), COLUMN_SUM(v), COLUMN_MIN_INDEX(i)  over all who hold rows of the column; all of
 //                      them call it, from inside FOR_COLUMNS, and get the result. An element that is
 //                      not a number makes a sum one, and is passed over by the maximum
-//   COLUMN_OWNER       true for one of them: it writes what the column came to. The others may read
-//                      that after the next ENGINE_MULTIPLY
+//   COLUMN_OWNER       true for one of them: it writes what the column came to
+//   COLUMN_SYNC        after that all of them may read what it wrote; all of them call it
 //
 // Operands, in the engine's own format; engines/<name>/operand.cl, which stands without the rest
 //   operand_pack_rows, operand_pack_columns    make operand B of a matrix: engines/operand.cl
@@ -132,5 +134,13 @@ typedef struct {
 #define BATCH_INDEX ((long)get_group_id(2))
 
 #include "engines/ENGINE/engine.cl"
+
+// Whether the sums of the tile are complete after this step of k. Where they always are, no test: what
+// follows may hold barriers, and PoCL 3.1 miscompiles those behind a condition in a loop.
+#if ENGINE_WHOLE_K
+#define TILE_COMPLETE 1
+#else
+#define TILE_COMPLETE (now.k + now.depth == walk.k_count)
+#endif
 
 #endif

@@ -56,7 +56,4 @@ static inline void walk_next(const tile_walk* walk, int groups, a_tile* t) {
   walk_extents(walk, t);
 }
 
-// Whether the sums of the tile are complete after this step of k.
-#define TILE_COMPLETE (now.k + now.depth == walk.k_count)
-
 #endif

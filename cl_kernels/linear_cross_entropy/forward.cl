@@ -66,7 +66,8 @@ kernel ENGINE_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
 #if STATISTICS
         const lane_i label_here =
             (label >= (lane_i)(v_first)) & (label < (lane_i)(v_first + now.rows));
-        s.label_logit = label_here ? COLUMN_SUM(label_logit) : s.label_logit;
+        label_logit = COLUMN_SUM(label_logit);
+        s.label_logit = label_here ? label_logit : s.label_logit;
 #if WANT_ARGMAX
         const lane_f best = COLUMN_MAX(s.argmax_value);
         s.argmax = COLUMN_MIN_INDEX(s.argmax_value == best ? s.argmax : (lane_i)(INT_MAX));
@@ -91,6 +92,7 @@ kernel ENGINE_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
 #endif
         stats_join(&s, &block);
         if (COLUMN_OWNER) stats_store(&s, at, a.size.ld);
+        COLUMN_SYNC
 #endif
       }
 #if KEEP_LOGITS

@@ -58,9 +58,8 @@ class CpuEngine final : public Engine {
     if (narrow_) vectors_ = 1;
     // The registers that a narrow tile leaves are several sums per element.
     const std::int64_t phases = full / vectors_;
-    options_ = fmt::format(
-        "-DLANES={} -DNV={} -DMICRO_M={} -DPHASES={} -DTILE_N={} -DPACK_STEP={}", lanes_, vectors_,
-        micro_m, phases, tile_n(), pack_step());
+    options_ = fmt::format("-DLANES={} -DNV={} -DMICRO_M={} -DPHASES={} -DTILE_N={} -DPACK_STEP={}",
+                           lanes_, vectors_, micro_m, phases, tile_n(), pack_step());
   }
 
   std::string name() const override { return "cpu"; }
@@ -145,8 +144,7 @@ class CpuEngine final : public Engine {
     // The same number for every group, so that none waits for another's last one.
     const std::int64_t strips = std::max<std::int64_t>(1, ceil_div(m, micro_m));
     const std::int64_t parallel = groups(strips, shrink);
-    return std::min(strips,
-                    round_up(std::max<std::int64_t>(1, ceil_div(m, cut.tile_m)), parallel));
+    return std::min(strips, round_up(std::max<std::int64_t>(1, ceil_div(m, cut.tile_m)), parallel));
   }
   std::int64_t groups(std::int64_t parts, std::int64_t shrink) const override {
     // Two a core: a core that another process slows down leaves work to the rest, while scratch

@@ -19,8 +19,8 @@ enum class DotBf16 {
 constexpr std::int64_t cpu_widest_tile = 64, cpu_narrowest_tile = 8;
 constexpr std::int64_t cpu_micro_m = 6;  ///< MICRO_M of cl_kernels/engines/cpu
 /// `n`: columns that count; the engine may be shaped for few of them. `dot`: for visited products
-/// of bf16. `most_columns`: of a tile; narrower ones take less scratch, down to fewer lanes than the
-/// device has.
+/// of bf16. `most_columns`: of a tile; narrower ones take less scratch, down to fewer lanes than
+/// the device has.
 std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts,
                                         std::int64_t n = std::int64_t{1} << 31,
                                         DotBf16 dot = DotBf16::none,

@@ -169,8 +169,7 @@ DotBf16Gates::Verdict pass_gates(opencl::Runtime& runtime, std::vector<cl::Buffe
   try {
     const auto engine = make_cpu_engine(facts, std::int64_t{1} << 31, dot);
     const Probe probe(static_cast<int>(cpu_micro_m), static_cast<int>(engine->tile_n()));
-    const auto options =
-        engine->options() + engine->options({.a = DType::bf16, .b = DType::bf16});
+    const auto options = engine->options() + engine->options({.a = DType::bf16, .b = DType::bf16});
     const auto tile = compute(runtime, options, probe, buffers);
     if (tile.back() == 0.0f) {
       return {DotBf16::none,

@@ -35,6 +35,7 @@ void describe(Dispatch& dispatch, const Request& request, const Prepared& prepar
     // Knobs are whole numbers: billionths.
     const double eps = static_cast<double>(request.execution.gradient_filter_eps);
     dispatch.knobs.push_back({"gradient_filter_eps_1e-9", std::llround(eps * 1e9)});
+    dispatch.knobs.push_back({"gradient_filter_tokens", engine.tile_n()});
   }
   dispatch.notes = prepared.notes;
   dispatch.workspace_bytes = schedule.scratch_words * 4;

@@ -13,11 +13,11 @@ constexpr std::size_t most_calls = 32;
 
 Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime) {
   Prepared made;
-  made.shapes = engines::engine_entry(engine_name)
-                    .shapes(runtime.facts(),
-                            {.n = counted_rows(request.loss), .a = request.w.dtype(),
-                             .b = request.x.dtype()},
-                            &runtime, made.notes);
+  made.shapes =
+      engines::engine_entry(engine_name)
+          .shapes(runtime.facts(),
+                  {.n = counted_rows(request.loss), .a = request.w.dtype(), .b = request.x.dtype()},
+                  &runtime, made.notes);
   auto choice = make_schedule(request, made.shapes, runtime.facts(), runtime.info());
   made.engine = std::move(choice.engine);
   made.schedule = std::move(choice.schedule);

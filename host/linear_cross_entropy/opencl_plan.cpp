@@ -189,9 +189,8 @@ engines::Product grad_w_product(const Request& r, const Schedule& s) {
 }
 
 engines::Product grad_x_product(const Request& r, const Schedule& s) {
-  constexpr engines::Layout transposed[] = {engines::Layout::along_first,
-                                            engines::Layout::along_second,
-                                            engines::Layout::strided};
+  constexpr engines::Layout transposed[] = {
+      engines::Layout::along_first, engines::Layout::along_second, engines::Layout::strided};
   return {.use = engines::Use::accumulate,
           .m = s.h_range,
           .n = s.gradient_rows,

@@ -33,7 +33,7 @@ struct Schedule {
   std::int64_t v_range = 0;           ///< columns whose dz is held at a time
   std::int64_t h_range = 0;           ///< of H, whose gradients are formed at a time
   std::int64_t tokens_in_grad_w = 0;  ///< whose logits grad_w's memory can keep
-  bool keeps_logits = false;         ///< kept for gradients: no range forms them again
+  bool keeps_logits = false;          ///< kept for gradients: no range forms them again
   bool logits_in_grad_w = false;      ///< in the memory of the caller's grad_w, until it is written
   std::int64_t rows_beyond = 0;       ///< of these not: the last ones, whose logits lie in scratch
   bool v_outer = false;               ///< ranges of the vocabulary outside, chunks of rows inside

@@ -24,18 +24,17 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
 
   Programs p;
   const bool x_contiguous = r.x.strides()[r.x.rank() - 1] == 1;
-  const std::string x = fmt::format(" -DPANEL_STEP={} {} -DX_CONTIGUOUS={}", panel_step,
-                                    engines::type_option("X_TYPE", r.x.dtype()),
-                                    x_contiguous ? 1 : 0);
+  const std::string x =
+      fmt::format(" -DPANEL_STEP={} {} -DX_CONTIGUOUS={}", panel_step,
+                  engines::type_option("X_TYPE", r.x.dtype()), x_contiguous ? 1 : 0);
   const char* file = "linear_cross_entropy/pack_x.cl";
   p.pack_rows = {file, shape + logits + x};
   p.pack_columns = {file, shape + sums_w + x};
   const auto& g = r.gradients;
-  const std::string kept =
-      s.logits_in_grad_w ? fmt::format(" -DKEPT_COLUMNS={} -DKEPT_HALVES={}",
-                                       kept_columns(g.grad_w, engine),
-                                       size_of(g.grad_w.dtype()) == 2 ? 1 : 0)
-                         : "";
+  const std::string kept = s.logits_in_grad_w ? fmt::format(" -DKEPT_COLUMNS={} -DKEPT_HALVES={}",
+                                                            kept_columns(g.grad_w, engine),
+                                                            size_of(g.grad_w.dtype()) == 2 ? 1 : 0)
+                                              : "";
   p.forward = {"linear_cross_entropy/forward.cl",
                shape + logits + w + columns + statistics_options +
                    fmt::format(" -DKEEP_LOGITS={} -DSTATISTICS={}", s.keeps_logits ? 1 : 0,
@@ -43,8 +42,7 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
                    kept};
   p.gradient = {"linear_cross_entropy/gradient.cl",
                 shape + logits + w + columns +
-                    fmt::format(" -DCLASS_GRADIENT={}", o.label_smoothing != 0.0f ? 1 : 0) +
-                    kept};
+                    fmt::format(" -DCLASS_GRADIENT={}", o.label_smoothing != 0.0f ? 1 : 0) + kept};
   const std::string filter =
       filters_gradients(r) ? fmt::format(" -DFILTER={}", filter_columns) : std::string();
   if (g.grad_w) {
@@ -52,8 +50,7 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
         fmt::format(" {} -DOUT_LAYOUT={}", engines::type_option("OUT_TYPE", g.grad_w.dtype()),
                     layout_of(g.grad_w));
     const bool direct = s.grad_w == Schedule::GradW::direct;
-    p.grad_w = {"linear_cross_entropy/grad_w.cl",
-                shape + sums_w + (direct ? out : "") + filter};
+    p.grad_w = {"linear_cross_entropy/grad_w.cl", shape + sums_w + (direct ? out : "") + filter};
     p.write_w = {"linear_cross_entropy/grad_w.cl", shape + sums_w + out};
   }
   if (g.grad_bias) {
@@ -63,8 +60,7 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
   }
   p.grad_x = {"linear_cross_entropy/grad_x.cl", shape + sums_x + w + filter};
   if (filters_gradients(r)) {
-    p.filter = {"linear_cross_entropy/filter.cl",
-                shape + filter};
+    p.filter = {"linear_cross_entropy/filter.cl", shape + filter};
   }
   if (g.grad_x) {
     p.write_x = {"linear_cross_entropy/write_x.cl",

@@ -16,8 +16,8 @@ constexpr std::int64_t panel_step = 16;
 
 /// What a request compiles: one specialisation per kernel file, chosen by types, layouts and flags.
 struct Programs {
-  opencl::Specialisation pack_rows, pack_columns, forward, gradient, grad_w, write_w, write_bias, grad_x, write_x,
-      filter;
+  opencl::Specialisation pack_rows, pack_columns, forward, gradient, grad_w, write_w, write_bias,
+      grad_x, write_x, filter;
   std::vector<opencl::Specialisation*> all() {
     return {&pack_rows, &pack_columns, &forward, &gradient, &grad_w,
             &write_w,   &write_bias,   &grad_x,  &write_x,  &filter};
@@ -56,7 +56,7 @@ class Run {
 
   /// Logits that forward keeps, from some panel and column on (KEPT_AT of operands.cl).
   struct Kept {
-    opencl::Binding memory{};  ///< offset in bytes
+    opencl::Binding memory{};                     ///< offset in bytes
     std::int64_t panel_stride = 0, v_stride = 0;  ///< in 16 bits
     kernels::kept_logits_sizes sizes() const { return {panel_stride, v_stride}; }
   };

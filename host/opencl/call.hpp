@@ -88,7 +88,7 @@ class Call {
   /// Enqueues the kernel that these arguments are of (cl_kernels/common/arguments.h): its pointers,
   /// its scalars, and further structs by value.
   template <class Pointers, class... Structs>
-    requires requires { typename Pointers::Sizes; }
+  requires requires { typename Pointers::Sizes; }
   void launch(const Specialisation& specialisation, const Range& range, const Pointers& pointers,
               const typename Pointers::Sizes& sizes, const Structs&... structs) {
     auto lease = kernel(specialisation, Pointers::entry);

@@ -21,8 +21,8 @@ const std::vector<EmbeddedKernel>& embedded_kernels();
 /// path.
 std::string assemble_source(const std::string& path, const std::string& engine = {});
 
-/// For tests (planted bugs, kernels of their own): `replacement` stands for the file from now on, in
-/// every program built later. Not reachable through the public face.
+/// For tests (planted bugs, kernels of their own): `replacement` stands for the file from now on,
+/// in every program built later. Not reachable through the public face.
 void override_embedded_kernel(const std::string& path, std::string replacement);
 
 }  // namespace tessera::opencl

@@ -26,23 +26,23 @@ void each_pointer(const Take& take, const Pointers&... pointers) {
 
 #define INT64 std::int64_t
 #define INT32 std::int32_t
-#define KERNEL_STRUCTS_BEGIN(folder)                                                       \
+#define KERNEL_STRUCTS_BEGIN(folder)                                                              \
   _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic error \"-Wpadded\"") namespace tessera { \
-  namespace kernels {                                                                      \
-  inline namespace folder {
+    namespace kernels {                                                                           \
+    inline namespace folder {
 #define KERNEL_STRUCTS_END \
   }                        \
   }                        \
   }                        \
   _Pragma("GCC diagnostic pop")
-#define KERNEL_ARGUMENTS(name, memory)                                                     \
-  struct name##_memory {                                                                   \
-    using Sizes = name##_sizes;                                                            \
-    static_assert(sizeof(Sizes) % sizeof(std::int64_t) == 0);                              \
-    static constexpr const char* entry = #name;                                            \
-    opencl::Memory memory;                                                                 \
-    template <class Take>                                                                  \
-    void each(const Take& take) const {                                                    \
-      opencl::each_pointer(take, memory);                                                  \
-    }                                                                                      \
+#define KERNEL_ARGUMENTS(name, memory)                        \
+  struct name##_memory {                                      \
+    using Sizes = name##_sizes;                               \
+    static_assert(sizeof(Sizes) % sizeof(std::int64_t) == 0); \
+    static constexpr const char* entry = #name;               \
+    opencl::Memory memory;                                    \
+    template <class Take>                                     \
+    void each(const Take& take) const {                       \
+      opencl::each_pointer(take, memory);                     \
+    }                                                         \
   };

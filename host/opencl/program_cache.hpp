@@ -14,8 +14,8 @@ namespace tessera::opencl {
 
 /// A specialisation of one kernel file: what is compiled.
 struct Specialisation {
-  std::string file;     ///< path inside cl_kernels
-  std::string options;  ///< "-DLANES=8 -DX_TYPE=1 ..."; part of the cache key
+  std::string file;      ///< path inside cl_kernels
+  std::string options;   ///< "-DLANES=8 -DX_TYPE=1 ..."; part of the cache key
   std::string engine{};  ///< whose folder `ENGINE` is in its includes; empty: it has none
   /// hash_of both, where somebody who keeps it has formed it; 0: not yet.
   std::uint64_t hash = 0;

@@ -30,6 +30,7 @@
                    get_group_id(0)) * e.group_words;                                          \
   int turn = 0;
 #define A_STRIP MICRO_M
+#define ENGINE_WHOLE_K 0
 
 // A tile has rows to spare, which the last strip writes. Where k takes several steps, every panel of
 // columns has a tile of its own, complete after the last.
@@ -45,6 +46,7 @@
 #define COLUMN_SUM(v) (v)
 #define COLUMN_MIN_INDEX(i) (i)
 #define COLUMN_OWNER 1
+#define COLUMN_SYNC
 
 // Steps of k unrolled: addresses become constants, and the few integer instructions that are left fit
 // beside the multiplications. (Emulated instructions are long: two are enough for steps and a rest.)

@@ -15,6 +15,7 @@
 #define ENGINE_KERNEL __attribute__((reqd_work_group_size(SIMT_ITEMS, 1, 1)))
 #define ENGINE_SETUP(scratch)
 #define A_STRIP TILE_M
+#define ENGINE_WHOLE_K 1
 
 // A tile lives in local memory, for one panel of columns only: the host gives all of k in one step.
 #define c_tile local float*
@@ -30,6 +31,7 @@
 #define COLUMN_SUM(v) (v)
 #define COLUMN_MIN_INDEX(i) (i)
 #define COLUMN_OWNER 1
+#define COLUMN_SYNC
 
 // Local arrays may only be declared in a kernel. Sums that are accumulated in memory need no tile.
 #if PRODUCT == PRODUCT_ACCUMULATE
@@ -54,7 +56,7 @@
 
 // The same for every work-item of the group; K_KEPT_STEP is a multiple of SIMT_DEPTH.
 #ifdef K_KEPT
-#define SIMT_SKIP(k) if (!(K_KEPT(k))) continue;
+#define SIMT_SKIP(k) if (!(K_KEPT((k) / K_KEPT_STEP * K_KEPT_STEP))) continue;
 #else
 #define SIMT_SKIP(k)
 #endif
