@@ -233,7 +233,8 @@ ScoreOutcome run_combine(const ScoreOptions& o, const ScoreArrays& a, LossOption
   return outcome;
 }
 
-/// Tokens whose label is not `ignore_index`. A file's array is dense, so that order does not matter.
+/// Tokens whose label is not `ignore_index`. A file's array is dense, so that order does not
+/// matter.
 std::int64_t counted_tokens(const View& labels, std::int64_t ignore_index) {
   const auto count = [&](auto label) {
     const auto* data = static_cast<const std::byte*>(labels.host_data());
