@@ -10,6 +10,7 @@
 #include "bench/calls.hpp"
 #include "bench/check.hpp"
 #include "bench/eigen_gemm.hpp"
+#include "bench/folders.hpp"
 #include "programs/report.hpp"
 
 namespace tessera::bench {
@@ -347,6 +348,8 @@ void Session::measure_row(benchmark::State& state, const Row& row) {
 std::vector<std::pair<std::string, std::string>> Session::description() {
   const auto& info = context_.device_info();
   const auto provenance = programs::provenance();
+  auto environment = provenance.at("environment");
+  for (auto& value : environment) value = without_folders(value.get<std::string>());
   std::vector<std::pair<std::string, std::string>> lines = {
       {"tessera_version", version()},
       {"tessera_revision", revision()},
@@ -358,7 +361,7 @@ std::vector<std::pair<std::string, std::string>> Session::description() {
       {"platform", info.platform},
       {"driver", info.driver},
       {"device_version", info.version},
-      {"environment", provenance.at("environment").dump()},
+      {"environment", environment.dump()},
       {"peaks_bracket_bound", fmt::format("{}", bracket_bound)}};
   const auto add = [&](const char* where, Peaks& peaks) {
     for (const auto kind : peaks::all_kinds()) {

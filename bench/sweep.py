@@ -27,6 +27,7 @@ import tempfile
 
 import report
 import sweep_plots
+from command_line import command_text
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SWEEPS = ("threads", "b", "v", "workspace", "small", "ignored", "gradients", "filter")
@@ -131,7 +132,7 @@ def measure(a):
                 print(f"{a.name} {value}: no results (exit {done.returncode})", file=sys.stderr)
                 continue
             data = json.loads(file.read_text(encoding="utf-8"))
-            runs.append({"value": value, "command": " ".join(command[:-1]), **data})
+            runs.append({"value": value, "command": command_text(command[:-1]), **data})
             file.unlink()
     if not runs:
         fail("nothing could run")

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/folders.hpp"
 #include "bench/options.hpp"
 #include "bench/reporter.hpp"
 #include "bench/session.hpp"
@@ -33,7 +34,7 @@ struct BenchmarkFlags {
 /// Takes Google Benchmark's flags out of the command line.
 BenchmarkFlags take_flags(int& argc, char** argv) {
   BenchmarkFlags flags;
-  flags.arguments.push_back(argv[0]);
+  flags.arguments.push_back(last_part(argv[0]));
   int kept = 1;
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];

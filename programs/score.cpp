@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
+#include <cstring>
 
 #include "programs/cli.hpp"
 #include "programs/output_set.hpp"
@@ -231,6 +233,32 @@ ScoreOutcome run_combine(const ScoreOptions& o, const ScoreArrays& a, LossOption
   return outcome;
 }
 
+/// Tokens whose label is not `ignore_index`. A file's array is dense, so that order does not
+/// matter.
+std::int64_t counted_tokens(const View& labels, std::int64_t ignore_index) {
+  const auto count = [&](auto label) {
+    const auto* data = static_cast<const std::byte*>(labels.host_data());
+    std::int64_t counted = 0;
+    for (std::int64_t i = 0; i < labels.size(); ++i) {
+      std::memcpy(&label, data + i * static_cast<std::int64_t>(sizeof(label)), sizeof(label));
+      counted += label != ignore_index;
+    }
+    return counted;
+  };
+  return labels.dtype() == DType::i64 ? count(std::int64_t{}) : count(std::int32_t{});
+}
+
+/// "mean of 5 tokens; 1 of 6 is ignored"
+std::string tokens_text(Reduction reduction, std::int64_t counted, std::int64_t all) {
+  const std::int64_t ignored = all - counted;
+  std::string text =
+      fmt::format("{} of {} token{}", to_string(reduction), counted, counted == 1 ? "" : "s");
+  if (ignored > 0) {
+    text += fmt::format("; {} of {} {} ignored", ignored, all, ignored == 1 ? "is" : "are");
+  }
+  return text;
+}
+
 const char* mode_name(ScoreMode mode) {
   switch (mode) {
     case ScoreMode::forward:
@@ -313,8 +341,10 @@ void score(const ScoreOptions& o) {
     fmt::print(stderr, "tessera-score: warning: {}\n", warning);
   }
   if (results.loss && o.reduction != Reduction::none) {
-    fmt::print("loss {:.9g} ({} of {} tokens)\n", results.loss.item(), to_string(o.reduction),
-               arrays.labels.view().size());
+    const View& labels = arrays.labels.view();
+    const std::int64_t counted = counted_tokens(labels, options.ignore_index);
+    fmt::print("loss {:.9g} ({})\n", results.loss.item(),
+               tokens_text(o.reduction, counted, labels.size()));
   }
   fmt::print("{}; {:.4g} s, first call {:.4g} s\n", to_string(outcome.dispatch), outcome.seconds,
              outcome.seconds_first);

@@ -15,6 +15,7 @@ import numpy as np
 
 bench, peer, source = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 sys.path[:0] = [str(source / "bench"), str(source / "bench/peers")]
+import command_line  # noqa: E402
 import compare  # noqa: E402
 import inputs  # noqa: E402
 import sweep  # noqa: E402
@@ -70,6 +71,10 @@ def sweeps(folder):
     check([r["value"] for r in read_csv(folder / "workspace.csv")] == ["100.0"], f"workspace: {err}")
 
     record = json.loads((folder / "ignored.json").read_text(encoding="utf-8"))
+    # Results are committed: no folder of this machine is in them.
+    said = [run["command"] for run in record["runs"]]
+    said += [run["context"]["executable"] for run in record["runs"]]
+    check(not any(word.startswith("/") for text in said for word in text.split()), f"{said}")
     for run in record["runs"]:
         for row in run["benchmarks"]:
             row["fraction_of_bracket"] = 0.5 if run["value"] == 0.0 else 0.8
@@ -91,6 +96,12 @@ def sweeps(folder):
                 for name in sweep.SWEEPS}
     check(commands["threads"][0][2][1] == "POCL_MAX_PTHREAD_COUNT=1", f"{commands['threads']}")
     check(commands["v"][-1][1] == ["--shapes", "2x3x262144"], f"{commands['v']}")
+
+
+def commands():
+    words = [source.resolve() / "build/x", "--out=/a/b/c", "--venv", "/h/v/", "512x2", "a/b", "p=/u/v"]
+    check(command_line.command_text(words) == "build/x --out=c --venv v 512x2 a/b p=v",
+          command_line.command_text(words))
 
 
 def arrays():
@@ -168,6 +179,7 @@ def tessera(folder):
 
 with tempfile.TemporaryDirectory(prefix="tessera_scripts_") as scratch:
     sweeps(pathlib.Path(scratch))
+    commands()
     arrays()
     figures()
     tessera(pathlib.Path(scratch))

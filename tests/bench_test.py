@@ -4,6 +4,7 @@
 messages, and report.py. usage: bench_test.py TESSERA_BENCH SOURCE_DIR"""
 import json
 import math
+import os
 import pathlib
 import subprocess
 import sys
@@ -17,6 +18,8 @@ COUNTERS = {
     "deviation_in_tolerances"}
 # Short samples, few of them, and small arrays: this is no measurement.
 QUICK = ["--samples", "3", "--max-seconds", "0.05", "--rotate-bytes", "200000"]
+# Where a machine keeps its files is no part of results.
+os.environ["TESSERA_SOME_FOLDERS"] = "a:/b/c:d=/e/f/"
 failures = []
 
 
@@ -56,6 +59,9 @@ def passes_types_and_layouts():
         context, rows = rows_of("--implementations", implementation, "--dtypes", "f32,bf16,f32:f16",
                                 "--w-layout", "hv,vh", "--shapes", "5x24x67")
         check("tessera_revision" in context and "peak_host_fma_f32" in context, f"{context}")
+        check(context["executable"] == "tessera-bench", f"a folder: {context['executable']}")
+        environment = json.loads(context["environment"])
+        check(environment["TESSERA_SOME_FOLDERS"] == "a:c:d=f", f"folders: {environment}")
         wanted = {f"linear_cross_entropy/{p}/{implementation}/{t}/{l}/B5/H24/V67"
                   for p in ("forward", "backward", "value_and_grad")
                   for t in ("f32", "bf16", "f32:f16") for l in ("hv", "vh")}

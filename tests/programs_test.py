@@ -205,7 +205,25 @@ def test_values():
                     check_outputs(name, problem, out, problem.expected(), False)
                     check("loss" in text or case.get("reduction") == "none", f"{name}: {text}")
     test_default_order()
+    test_counted_tokens()
     test_tile()
+
+
+def test_counted_tokens():
+    """The line of the loss counts the tokens that the loss counts."""
+    for labels, extra, want in (
+            ([1, 2, -100, 4, 0, 3], [], "mean of 5 tokens; 1 of 6 is ignored"),
+            ([1, 2, 3], [], "mean of 3 tokens"), ([7], ["--reduction", "sum"], "sum of 1 token"),
+            ([7, 2, 7], ["--ignore-index", "7"], "mean of 1 token; 2 of 3 are ignored")):
+        for dtype in (np.int32, np.int64):
+            with Workplace() as place:
+                b = len(labels)
+                code, text, err = run(
+                    "tessera-score", "--implementation", "eigen", *extra,
+                    "--logits", place.save("z", np.ones((b, 9), np.float32)),
+                    "--labels", place.save("labels", np.array(labels, dtype)),
+                    "--out", place.path("out"))
+                check(code == 0 and f"({want})\n" in text, f"tokens: {want}: {text} {err}")
 
 
 def test_tile():

@@ -14,6 +14,9 @@ import sys
 import environment
 from environment import HERE, ROOT
 
+sys.path.append(str(ROOT / "bench"))
+from command_line import command_text  # noqa: E402
+
 # Name, and the layout of w in which it runs unless --w-layout says otherwise: its users' own.
 PEERS = {
     "tessera.opencl": "vh", "tessera.opencl.eighth": "vh", "tessera.eigen": "vh",
@@ -70,7 +73,7 @@ def main():
         sys.exit(f"run.py: error: {python} does not exist; leave out --no-install")
     tessera = environment.build_tessera(a.build)
     job = dict(vars(a), tessera=str(tessera) if tessera else None,
-               command=" ".join(["bench/peers/run.py", *sys.argv[1:]]))
+               command=command_text(["bench/peers/run.py", *sys.argv[1:]]))
     # numpy and matplotlib are in that folder too.
     os.execv(python, [str(python), str(HERE / "compare.py"), json.dumps(job)])
 

@@ -16,6 +16,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.append(str(ROOT / "bench"))
+from command_line import command_text  # noqa: E402
 
 
 def main():
@@ -56,7 +58,7 @@ def main():
             if line.startswith("model name")]
     arguments.out.write_text(json.dumps({
         "device": f"{len(info)} x {info[0] if info else platform.processor()}",
-        "command": " ".join(["python3", "bench/tile/results.py"] + sys.argv[1:]),
+        "command": command_text(["python3", "bench/tile/results.py"] + sys.argv[1:]),
         "rounds": arguments.rounds, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     print()
     for row in rows:

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 
+#include "bench/folders.hpp"
 #include "tessera/tile/call.hpp"
 #include "tessera/tile/ops.hpp"
 
@@ -144,4 +145,12 @@ BENCHMARK(copies)->ArgName("races")->Arg(0)->Arg(1)->UseRealTime();
 
 }  // namespace
 
-BENCHMARK_MAIN();
+// As BENCHMARK_MAIN, without the folder of this program in what it writes.
+int main(int argc, char** argv) {
+  argv[0] = tessera::bench::last_part(argv[0]);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}
