@@ -46,6 +46,8 @@ ALSO = {"host/tile": {"host/dispatch/thread_pool.hpp"}}
 # The public headers that hold nothing but views, options and results: all the oracle may know.
 OPTION_HEADERS = {"view.hpp", "dtype.hpp", "error.hpp", "loss.hpp", "execution.hpp", "context.hpp",
                   "version.hpp"}
+# All that the tile machine may know of tessera: it runs kernels and knows no operator.
+TILE_HEADERS = {"view.hpp", "dtype.hpp", "error.hpp", "version.hpp"}
 OPENCL_ROOMS = {"host/opencl", "host/engines", "tests", "bench", "bench/peaks"}
 
 
@@ -74,6 +76,9 @@ def check_include(path, name, quoted):
         header = name.split("/", 1)[1]
         if room == "reference/oracle" and header not in OPTION_HEADERS:
             return f"the oracle may see views, options and results only, not {name}"
+        if (path.startswith(("include/tessera/tile/", "host/tile/")) and
+                header not in TILE_HEADERS and not header.startswith("tile/")):
+            return f"the tile machine knows no operator and may not see {name}"
         return None
     if not quoted:
         return None
@@ -229,12 +234,15 @@ def check_rules():
         ("reference/oracle/oracle.cpp", "tessera/linear_cross_entropy.hpp", True),
         ("reference/streaming/forward.cpp", "reference/oracle/oracle.hpp", True),
         ("host/tile/grid.cpp", "host/dispatch/table.hpp", True),
+        ("include/tessera/tile/machine.hpp", "tessera/linear_cross_entropy.hpp", True),
+        ("host/tile/grid.cpp", "tessera/linear_cross_entropy_tile.hpp", True),
         ("programs/tessera_score.cpp", "host/loss/rows.hpp", True),
         ("examples/train_text/model.cpp", "host/loss/rows.hpp", True),
         ("bench/bench.cpp", "tests/support/golden.hpp", True),
     ]
     allowed = [
         ("host/linear_cross_entropy/opencl_forward.cpp", "host/engines/engine.hpp", True),
+        ("host/tile/grid.cpp", "tessera/tile/grid.hpp", True),
         ("host/linear_cross_entropy/reference.cpp", "reference/oracle/oracle.hpp", True),
         ("host/context/opencl_context.cpp", "host/opencl/runtime.hpp", True),
         ("include/tessera/eigen.hpp", "Eigen/Core", False),

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "host/linear_cross_entropy/tile_steps.hpp"
+#include "host/linear_cross_entropy/tile/steps.hpp"
 
-namespace tessera::linear_cross_entropy::tile_loss {
+namespace tessera::linear_cross_entropy::tpu_tile {
 namespace {
 
 /// In place: final logits become dz. `smooth` and `weight` are refs, or 0 and 1.
@@ -189,4 +189,4 @@ void backward(tile::Machine& machine, const Kernel& kernel, const BackwardArrays
              arrays.w);
 }
 
-}  // namespace tessera::linear_cross_entropy::tile_loss
+}  // namespace tessera::linear_cross_entropy::tpu_tile

@@ -4,12 +4,12 @@
 #include <cstring>
 #include <memory>
 
-#include "host/linear_cross_entropy/tile_setup.hpp"
+#include "host/linear_cross_entropy/tile/setup.hpp"
 #include "host/loss/streaming_rows.hpp"
 #include "reference/streaming/kernels.hpp"
 
 /// From the caller's views to the machine's arrays, and back.
-namespace tessera::linear_cross_entropy::tile_loss {
+namespace tessera::linear_cross_entropy::tpu_tile {
 namespace {
 
 using loss::StreamingRows;
@@ -355,4 +355,4 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
   return completion;
 }
 
-}  // namespace tessera::linear_cross_entropy::tile_loss
+}  // namespace tessera::linear_cross_entropy::tpu_tile

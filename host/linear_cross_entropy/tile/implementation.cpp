@@ -2,14 +2,14 @@
 #include <algorithm>
 #include <limits>
 
-#include "host/linear_cross_entropy/tile_setup.hpp"
+#include "host/linear_cross_entropy/tile/setup.hpp"
 #include "host/loss/reference_loss.hpp"
 #include "host/loss/rows.hpp"
 #include "host/loss/streaming_rows.hpp"
 
 /// The implementation `tpu_tile`: what the table asks of it.
 namespace tessera::linear_cross_entropy {
-namespace tile_loss {
+namespace tpu_tile {
 namespace {
 
 // What Marin's and Tokamax's kernels are mostly tuned on, and one with two cores.
@@ -162,10 +162,10 @@ Setup make_setup(const ContextState& state, const Request& request,
   return s;
 }
 
-}  // namespace tile_loss
+}  // namespace tpu_tile
 
 dispatch::Implementation<Request> tile_implementation() {
-  using namespace tile_loss;
+  using namespace tpu_tile;
   return {"tpu_tile",
           "the TPU schedule on the tile machine, for the chip that the context names (v5p)", false,
           [](ContextState& state, const Request& request) {

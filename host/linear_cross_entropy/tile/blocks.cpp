@@ -3,21 +3,17 @@
 #include <iterator>
 #include <limits>
 
-#include "host/linear_cross_entropy/tile.hpp"
+#include "host/linear_cross_entropy/tile/kernel.hpp"
 #include "host/loss/memory.hpp"
 #include "tuning/lookup/published.hpp"
 
-namespace tessera::linear_cross_entropy::tile_loss {
+namespace tessera::linear_cross_entropy::tpu_tile {
 namespace {
 
 using loss::saturating_product;
 using loss::saturating_sum;
 using tile::Allocation;
 using tile::ElementType;
-
-// Blocks come in whole registers of lanes (R7); with the labels' layout of R9 rows come by 1024.
-constexpr std::int64_t lanes = 128;
-constexpr std::int64_t label_tile = 1024;
 
 std::int64_t bytes_of(ElementType type) { return tile::bits_of(type) / 8; }
 
@@ -97,8 +93,8 @@ std::optional<BlockSizes> by_traffic(const tile::Chip& chip, Pass pass, Kernel k
         const double bytes = traffic_of_all(chip, pass, kernel, operands);
         if (bytes >= least) continue;
         const bool roomy = std::ranges::all_of(kernels_of(pass), [&](Pass one) {
-          return tile::loss_vmem_with_temporaries(kernel.blocks, one, operands.x_type,
-                                                  operands.w_type) <= chip.vmem_bytes;
+          return vmem_with_temporaries(kernel.blocks, one, operands.x_type, operands.w_type) <=
+                 chip.vmem_bytes;
         });
         if (!roomy || !legal(chip, pass, kernel, operands)) continue;
         least = bytes;
@@ -163,8 +159,8 @@ std::vector<tile::Violation> check(const tile::Chip& chip, Pass pass, const Kern
                  to_string(o.w_type) +
                  " without a cast; give x and w as f32, or as bf16 where the chip takes it"}};
   }
-  const tile::LossShape shape{kernel.b, kernel.h, kernel.v, o.x_type, o.w_type};
-  auto violations = tile::check_loss_blocks(chip, kernel.blocks, shape, pass);
+  const ProblemShape shape{kernel.b, kernel.h, kernel.v, o.x_type, o.w_type};
+  auto violations = check_blocks(chip, kernel.blocks, shape, pass);
   if (!violations.empty() || kernel.b == 0) return violations;
   violations = tile::check_block(chip, "labels", {kernel.b}, ElementType::i32,
                                  {.dims = tile::BlockDims{kernel.blocks.b_block_size}});
@@ -191,4 +187,4 @@ std::optional<std::pair<BlockSizes, BlockSource>> choose_blocks(const tile::Chip
   return std::pair{least.blocks, BlockSource::fallback};
 }
 
-}  // namespace tessera::linear_cross_entropy::tile_loss
+}  // namespace tessera::linear_cross_entropy::tpu_tile

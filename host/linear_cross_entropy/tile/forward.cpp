@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "host/linear_cross_entropy/tile_steps.hpp"
+#include "host/linear_cross_entropy/tile/steps.hpp"
 
-namespace tessera::linear_cross_entropy::tile_loss {
+namespace tessera::linear_cross_entropy::tpu_tile {
 namespace {
 
 /// e^(from - to) for sums that move from one maximum to another; 1 where both are -Inf.
@@ -172,4 +172,4 @@ void forward(tile::Machine& machine, const Kernel& kernel, const ForwardArrays& 
              arrays.w);
 }
 
-}  // namespace tessera::linear_cross_entropy::tile_loss
+}  // namespace tessera::linear_cross_entropy::tpu_tile
