@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "bench/peaks/peaks.hpp"
+#include "peaks/peaks.hpp"
 
 namespace tessera::bench {
 

@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "bench/peaks/host_isa.hpp"
-#include "bench/peaks/host_loops.hpp"
-#include "bench/peaks/peaks.hpp"
+#include "peaks/host_isa.hpp"
+#include "peaks/host_loops.hpp"
+#include "peaks/peaks.hpp"
 
 namespace tessera::peaks {
 namespace {
