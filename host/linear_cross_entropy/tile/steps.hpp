@@ -25,7 +25,7 @@ class Optional {
            const std::string& name)
       : given_(array.has_value()),
         array_(array ? *array : machine.empty_ref<T>("no " + name, {1})) {}
-  explicit operator bool() const { return given_; }
+  bool given() const { return given_; }
   const tile::Array<T>& array() const { return array_; }
   BlockSpec spec(const BlockSpec& blocks) const { return given_ ? blocks : BlockSpec::in_hbm(); }
 
