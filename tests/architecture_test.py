@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Enforces the direction of includes between the rooms, what the two references link, the length of
-files, the links between documents, and the tests that these name. usage: architecture_test.py SOURCE_DIR [--oracle OBJECT... --streaming OBJECT...]"""
+files and functions, the links between documents, the tests that these name, and that every planted
+bug's text is there. usage: architecture_test.py SOURCE_DIR [--oracle OBJECT... --streaming OBJECT...]"""
 import argparse
+import json
 import pathlib
 import re
 import subprocess
 import sys
+
+import function_lengths
 
 MAX_LINES = 400  # a file a reader can hold in mind (docs/design.md)
 OPERATORS = ("linear_cross_entropy", "softmax_cross_entropy")
@@ -109,6 +113,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 def check_tree(root):
     problems = []
+    sources = []
     folders = sorted({room.split("/")[0] for room in BELOW} | {"cl_kernels", "scripts"})
     files = 0
     for folder in folders:
@@ -118,6 +123,7 @@ def check_tree(root):
             files += 1
             path = file.relative_to(root).as_posix()
             text = file.read_text(encoding="utf-8")
+            sources.append((path, text))
             lines = text.count("\n")
             if lines > MAX_LINES:
                 problems.append(f"{path}: {lines} lines, the limit is {MAX_LINES}; split it")
@@ -133,7 +139,7 @@ def check_tree(root):
                     problems.append(f"{path}: {problem}")
     if files < 20:
         problems.append(f"only {files} sources below {root}: is this the source tree?")
-    return problems
+    return problems + function_lengths.check_functions(sources)
 
 
 LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)[^)]*\)")
@@ -190,6 +196,23 @@ def check_named_tests(root):
                     problems.append(f"{file.relative_to(root)}: there is no test {name}")
     if names < 100:
         problems.append(f"only {names} tests are named in docs/tile_*.md: is this check right?")
+    return problems
+
+
+def check_mutations(root):
+    """The text that a mutation replaces must be in its file exactly once (scripts/mutate.py)."""
+    problems = []
+    count = 0
+    for table in sorted((root / "tests" / "mutations").glob("*.json")):
+        for mutation in json.loads(table.read_text(encoding="utf-8")):
+            count += 1
+            file = root / mutation["file"]
+            found = file.read_text(encoding="utf-8").count(mutation["old"]) if file.exists() else 0
+            if found != 1:
+                problems.append(f"{table.relative_to(root)}: '{mutation['name']}': its text is "
+                                f"{found} times in {mutation['file']}, not once")
+    if count < 100:
+        problems.append(f"only {count} mutations found: is this check right?")
     return problems
 
 
@@ -265,8 +288,9 @@ def main():
     parser.add_argument("--oracle", nargs="*", default=[])
     parser.add_argument("--streaming", nargs="*", default=[])
     arguments = parser.parse_args()
-    problems = check_rules() + check_tree(arguments.source)
+    problems = check_rules() + function_lengths.check_parser() + check_tree(arguments.source)
     problems += check_documents(arguments.source) + check_named_tests(arguments.source)
+    problems += check_mutations(arguments.source)
     if arguments.oracle:
         problems += check_links(arguments.oracle, arguments.streaming)
     for problem in problems:
