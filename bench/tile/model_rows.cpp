@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bench/tile/loss_schedule.hpp"
-#include "host/tile/state.hpp"
+#include "host/tile/machine_state.hpp"
 
 namespace {
 

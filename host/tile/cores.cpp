@@ -4,11 +4,54 @@
 #include <algorithm>
 #include <utility>
 
-#include "host/tile/state.hpp"
+#include "host/tile/buffer.hpp"
+#include "host/tile/core.hpp"
+#include "host/tile/launch.hpp"
+#include "host/tile/machine_state.hpp"
+#include "host/tile/semaphore.hpp"
+#include "host/tile/transfer.hpp"
 
 // The cores that run a kernel: what they are, what they hold, and where they meet.
 namespace tessera::tile {
 namespace detail {
+namespace {
+
+thread_local CoreState* running_core = nullptr;
+
+}  // namespace
+
+CoreState& current_core(const char* what) {
+  if (running_core == nullptr) {
+    throw TileError(ErrorKind::usage,
+                    fmt::format("{} is for the body of a kernel, and not for the functions that "
+                                "operations take",
+                                what));
+  }
+  return *running_core;
+}
+
+Running::Running(CoreState& core) { running_core = &core; }
+Running::~Running() { running_core = nullptr; }
+Aside::Aside() : core_(std::exchange(running_core, nullptr)) {}
+Aside::~Aside() { running_core = core_; }
+
+void beside(const std::function<void()>& work) {
+  MachineState& machine = *current_core("an operation").machine;
+  const MachineOptions& options = machine.options;
+  if (options.threads == 1 || options.detect_races || options.seed != 0 || options.recorder) {
+    return work();
+  }
+  machine.scheduler->beside(work);
+}
+
+std::string located(const CoreState& core, const std::string& what) {
+  return fmt::format("{} of kernel '{}', {}", what, core.launch->name, core.place->text());
+}
+
+std::string located(const std::string& buffer) {
+  const std::string name = fmt::format("'{}'", buffer);
+  return running_core != nullptr ? located(*running_core, name) : name;
+}
 
 Stamp CoreState::tick() {
   const Stamp stamp = launch->slots.tick(agent);

@@ -5,8 +5,9 @@
 #include <cmath>
 #include <functional>
 
+#include "host/tile/buffer.hpp"
+#include "host/tile/machine_state.hpp"
 #include "host/tile/ops.hpp"
-#include "host/tile/state.hpp"
 #include "host/tile/text.hpp"
 #include "reference/streaming/kernels.hpp"
 
@@ -285,7 +286,7 @@ void dot(const Region& a, const Region& b, const Region& out, const DotOptions& 
   const int wide = (ta == ElementType::f32 ? 1 : 0) + (tb == ElementType::f32 ? 1 : 0);
   const int passes = wide == 2 ? static_cast<int>(asked) : wide == 1 ? parts : 1;
   charge(work_of(chip, e, passes, ta, tb));
-  if (elements_a.data == nullptr || elements_b.data == nullptr || elements_out.data == nullptr) {
+  if (elements_a.data == nullptr || elements_b.data == nullptr || elements_out.target == nullptr) {
     return;
   }
   if (e.m == 0 || e.n == 0) return;
@@ -301,11 +302,11 @@ void dot(const Region& a, const Region& b, const Region& out, const DotOptions& 
       if (is_8bit(ta) && is_8bit(tb)) {
         integer_piece(product, split_a.parts[0], split_b.parts[0], piece, e.k,
                       ta == ElementType::i8 && tb == ElementType::i8,
-                      {static_cast<std::int32_t*>(elements_out.data), elements_out.strides},
+                      {static_cast<std::int32_t*>(elements_out.target), elements_out.strides},
                       options.accumulate);
       } else {
         float_piece(product, split_a, split_b, parts, piece, e.k,
-                    {static_cast<float*>(elements_out.data), elements_out.strides},
+                    {static_cast<float*>(elements_out.target), elements_out.strides},
                     options.accumulate);
       }
     }

@@ -6,9 +6,11 @@
 #include <cstring>
 #include <limits>
 
+#include "host/tile/buffer.hpp"
+#include "host/tile/core.hpp"
+#include "host/tile/machine_state.hpp"
 #include "host/tile/ops.hpp"
 #include "host/tile/rows.hpp"
-#include "host/tile/state.hpp"
 #include "host/tile/text.hpp"
 #include "reference/streaming/kernels.hpp"
 
@@ -268,7 +270,7 @@ Plan plan(const char* what, const Shape& domain, Operands operands, const Region
     result.loops.strides.push_back(std::move(strides));
   }
   result.out = tile_access(out, AccessKind::write);
-  result.dry = result.dry || result.out.data == nullptr;
+  result.dry = result.dry || result.out.target == nullptr;
   return result;
 }
 

@@ -6,8 +6,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "host/tile/core.hpp"
+#include "host/tile/machine_state.hpp"
 #include "host/tile/ops.hpp"
-#include "host/tile/state.hpp"
 #include "host/tile/text.hpp"
 
 namespace tessera::tile::detail {
@@ -105,7 +106,7 @@ struct Job {
   void store(const void* words, ElementType word, std::int64_t count, std::int64_t at,
              std::int64_t stride) const {
     store_words(words, word, count,
-                static_cast<std::byte*>(plan.out.data) + at * bits_of(out_type) / 8, out_type,
+                static_cast<std::byte*>(plan.out.target) + at * bits_of(out_type) / 8, out_type,
                 stride);
   }
 

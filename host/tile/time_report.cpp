@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "host/tile/state.hpp"
+#include "host/tile/core.hpp"
+#include "host/tile/launch.hpp"
+#include "host/tile/machine_state.hpp"
 #include "tessera/tile/error.hpp"
 
 // From chips and parameters to rates, and from what cores did to what a person reads.

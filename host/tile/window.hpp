@@ -5,7 +5,9 @@
 #include <optional>
 #include <set>
 
-#include "host/tile/state.hpp"
+#include "host/tile/core.hpp"
+#include "host/tile/semaphore.hpp"
+#include "host/tile/transfer.hpp"
 #include "tessera/tile/pipeline.hpp"
 
 namespace tessera::tile::detail {

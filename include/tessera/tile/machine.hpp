@@ -127,11 +127,11 @@ class TESSERA_API Machine {
   /// copied. Throws TileError (usage) for device memory, another type than T or other strides.
   template <class T>
   Array<T> array(std::string name, const View& view, int device = 0) {
-    return Array<T>(borrow(std::move(name), element_of<T>::value, view, false, device));
+    return Array<T>(borrow(std::move(name), element_of<T>::value, view, device));
   }
   template <class T>
   Array<T> array(std::string name, const MutableView& view, int device = 0) {
-    return Array<T>(borrow(std::move(name), element_of<T>::value, view, true, device));
+    return Array<T>(borrow(std::move(name), element_of<T>::value, view, device));
   }
   /// An array of the machine's own that begins as a copy of `view` (Pallas' new_ref).
   template <class T>
@@ -161,8 +161,8 @@ class TESSERA_API Machine {
   const detail::MachineState& state() const noexcept { return *state_; }
 
  private:
-  detail::Region borrow(std::string name, ElementType type, const View& view, bool writable,
-                        int device);
+  detail::Region borrow(std::string name, ElementType type, const View& view, int device);
+  detail::Region borrow(std::string name, ElementType type, const MutableView& view, int device);
   detail::Region copy_of(std::string name, ElementType type, const View& view, int device);
   detail::Region allocate(std::string name, ElementType type, const Shape& extents, int device);
   detail::Elements freeze(const detail::Region& region);
