@@ -122,13 +122,13 @@ class HostMeter final : public Meter {
     float* target = target_ == nullptr ? nullptr : target_ + floats * thread;
     switch (kind) {
       case Kind::fma_f32:
-        return keep(isa_.multiply_add(rounds, 0.999f, 0.001f));
+        return use(isa_.multiply_add(rounds, 0.999f, 0.001f));
       case Kind::dot_bf16:
-        return keep(isa_.dot_bf16(rounds));
+        return use(isa_.dot_bf16(rounds));
       case Kind::exp:
-        return keep(isa_.exponential(rounds));
+        return use(isa_.exponential(rounds));
       case Kind::read:
-        return keep(isa_.read_all(source, floats));
+        return use(isa_.read_all(source, floats));
       case Kind::write:
         return isa_.write_all(target, floats, 1e-3f);
       case Kind::write_nontemporal:
@@ -140,7 +140,7 @@ class HostMeter final : public Meter {
     }
   }
   /// Makes the compiler believe that the value is used.
-  static void keep(float value) { asm volatile("" : : "m"(value)); }
+  static void use(float value) { asm volatile("" : : "m"(value)); }
 
   void allocate() {
     if (source_ != nullptr) return;

@@ -46,8 +46,8 @@ struct Bytes {
 Bytes map_file(int fd, std::size_t size, const std::string& name) {
   void* const address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   if (address == MAP_FAILED) fail(name, fmt::format("cannot be mapped: {}", std::strerror(errno)));
-  std::shared_ptr<const void> owner(
-      address, [size](const void* p) { ::munmap(const_cast<void*>(p), size); });
+  std::shared_ptr<const void> owner(address,
+                                    [address, size](const void*) { ::munmap(address, size); });
   return {owner, {static_cast<const std::byte*>(address), size}};
 }
 

@@ -104,13 +104,14 @@ void CoreState::record(ScheduleEvent::Kind what, const Transfer* transfer,
 void CoreState::hold(const Buffer& buffer) {
   const bool vmem = buffer.space == MemorySpace::vmem;
   auto& bytes = vmem ? vmem_bytes : smem_bytes;
-  auto& mark = vmem ? machine->report.vmem_high_water_bytes : machine->report.smem_high_water_bytes;
+  auto& high_water =
+      vmem ? machine->report.vmem_high_water_bytes : machine->report.smem_high_water_bytes;
   if (bytes + buffer.padded_bytes > (vmem ? vmem_limit() : machine->options.chip.smem_bytes)) {
     refuse_memory(buffer);
   }
   held.push_back(&buffer);
   bytes += buffer.padded_bytes;
-  mark = std::max(mark, bytes);
+  high_water = std::max(high_water, bytes);
 }
 
 Buffer& CoreState::own(const Region& region) const {

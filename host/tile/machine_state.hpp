@@ -24,7 +24,7 @@ struct MachineState {
   Waits waits{};                      ///< of all kernels
   std::vector<Timeline> timelines{};  ///< where MachineOptions::trace is set
   /// Where not null, every kernel's logs go there instead of ending, for those who fit the model.
-  std::vector<std::vector<CoreLog>>* keep_logs = nullptr;
+  std::vector<std::vector<CoreLog>>* core_logs = nullptr;
   std::unique_ptr<Scheduler> scheduler{};
   std::vector<std::unique_ptr<Buffer>> arrays{};
   LaunchState* running = nullptr;

@@ -20,7 +20,7 @@ using streaming::kernels;
 /// the number of threads: the order in which a product sums is one of the piece's extents.
 constexpr std::int64_t min_piece = 256;
 constexpr std::int64_t max_pieces = 16;
-/// Whole register tiles of every instruction set (8 to 48 wide).
+/// Whole register blocks of every instruction set (8 to 48 wide).
 constexpr std::int64_t piece_quantum = 48;
 /// Below this a second thread would take as long to wake as to multiply (some 50 us).
 constexpr double min_flops_to_cut = 8e6;
@@ -143,9 +143,9 @@ Parts split(Compute& compute, const Elements& elements, ElementType type, int co
             more ? result.memory[static_cast<std::size_t>(part) + 1].data() + r * columns : nullptr;
         for (std::int64_t i = 0; i < columns; ++i) {
           const float x = high[i];
-          const auto kept = static_cast<float>(bf16(x));
-          high[i] = kept;
-          if (more) low[i] = x - kept;  // exact
+          const auto bf16_part = static_cast<float>(bf16(x));
+          high[i] = bf16_part;
+          if (more) low[i] = x - bf16_part;  // exact
         }
       }
     }
@@ -275,9 +275,9 @@ void dot(const Region& a, const Region& b, const Region& out, const DotOptions& 
   const Chip& chip = machine.options.chip;
   const ElementType ta = type_of(a), tb = type_of(b);
   const Extents e = judge(chip, a, b, out, options);
-  const Elements elements_a = tile_access(a, AccessKind::read);
-  const Elements elements_b = tile_access(b, AccessKind::read);
-  const Elements elements_out = tile_access(out, AccessKind::write);
+  const Elements elements_a = vector_access(a, AccessKind::read);
+  const Elements elements_b = vector_access(b, AccessKind::read);
+  const Elements elements_out = vector_access(out, AccessKind::write);
 
   // 1, 2 or 3 parts of an f32 operand give 1, 3 or 6 products with another one, and 1, 2 or 3 with
   // a bf16 operand, which is its own and only part.

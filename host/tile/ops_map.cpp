@@ -114,8 +114,8 @@ void transpose(const Region& out, const Region& ref) {
   if (overlap(ref, out)) {
     refuse("transpose", fmt::format("'{}' overlaps its own transpose", name_of(ref)), out);
   }
-  const Elements source = tile_access(ref, AccessKind::read);
-  const Elements target = tile_access(out, AccessKind::write);
+  const Elements source = vector_access(ref, AccessKind::read);
+  const Elements target = vector_access(out, AccessKind::write);
   // Whole registers go through the cross-lane unit, of the side that has more of them.
   charge({.xlu_ops = std::max(padded_elements(chip, from), padded_elements(chip, to))});
   if (source.data == nullptr || target.target == nullptr) return;
@@ -123,7 +123,8 @@ void transpose(const Region& out, const Region& ref) {
     const auto* s = static_cast<const T*>(source.data);
     auto* t = static_cast<T*>(target.target);
     // Through a block of its own: the rows of either side may lie a power of two apart and would
-    // drive each other out of the cache before a whole line of them is used.
+    // drive each other out of the cache before a whole line of them is used. 32 rows of 32 elements
+    // are whole lines of every type and take 4 KiB at most.
     constexpr std::int64_t block = 32;
     const auto body = [&](std::int64_t first, std::int64_t last) {
       T part[block][block];

@@ -291,15 +291,15 @@ void reduce(Reduction reduction, const Region& out, int axis, Operands operands,
     refuse(what, fmt::format("axis {} is none of {}", axis, to_text(domain)), out);
   }
   const auto d = static_cast<std::size_t>(a);
-  Shape kept = domain;
-  kept[d] = 1;
+  Shape keep_dims = domain;
+  keep_dims[d] = 1;
   Shape removed = domain;
   removed.erase(removed.begin() + a);
   const Shape extents = extents_of(out);
-  if (extents != kept && extents != removed) {
+  if (extents != keep_dims && extents != removed) {
     refuse(what,
            fmt::format("{} along axis {} gives {} or {}, and {} is neither", to_text(domain), axis,
-                       to_text(kept), to_text(removed), described(out)),
+                       to_text(keep_dims), to_text(removed), described(out)),
            out);
   }
   if (domain[d] == 0 && reduction != Reduction::sum) {
@@ -309,7 +309,7 @@ void reduce(Reduction reduction, const Region& out, int axis, Operands operands,
   charge(work_of(machine.options.chip, reduction, domain, d, cost));
   if (p.dry) return;
   Shape strides = p.out.strides;
-  if (extents == kept) {
+  if (extents == keep_dims) {
     strides[d] = 0;
   } else {
     strides.insert(strides.begin() + a, 0);
@@ -319,7 +319,7 @@ void reduce(Reduction reduction, const Region& out, int axis, Operands operands,
   std::size_t at = 0;
   for (std::size_t i = 0; i < d; ++i) at += domain[i] != 1 ? 1 : 0;
   const bool alone = domain[d] == 1;
-  if (alone) p.loops.extents[d] = 2;  // kept by what follows
+  if (alone) p.loops.extents[d] = 2;  // so that it stays through what follows
   p.loops.simplify(false);
   if (alone) p.loops.extents[at] = 1;
   const Job job{*machine.compute, p, function, type_of(out), at};

@@ -37,7 +37,6 @@ class Window {
   Window(CoreState& core, Scope& scope, const Walk& walk, const BlockSpec& spec,
          const Region& array, bool output, Issuer issuer);
 
-  bool is_input() const { return !output_; }
   int buffers() const { return static_cast<int>(slots_.size()); }
 
   /// A window that never moves is fetched once, before the grid.

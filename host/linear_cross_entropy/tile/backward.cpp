@@ -263,11 +263,11 @@ void call_backward(tile::Machine& machine, const Kernel& k, const BackwardArrays
         step(k, terms, per_share, x, w, BackwardRefs{refs...});
       },
       tile::Vmem<float>{{b, v}, "logits"}, tile::Vmem<std::int32_t>{{1, v}, "columns"},
-      tile::Vmem<float>{terms.grad_x ? tile::Shape{b, h} : none, "grad_x tile"},
+      tile::Vmem<float>{terms.grad_x ? tile::Shape{b, h} : none, "grad_x block"},
       tile::Vmem<float>{!terms.grad_w    ? none
                         : k.grad_w_is_vh ? tile::Shape{v, h}
                                          : tile::Shape{h, v},
-                        "grad_w tile"},
+                        "grad_w block"},
       tile::DmaSem{"reads of grad_x"}, tile::DmaSem{"reads of grad_w"},
       tile::DmaSem{"writes of grad_x"}, tile::DmaSem{"writes of grad_w"})(
       x_array, w_array, a.labels, bias.array(), class_weight.array(), a.max, a.gain, a.hit,

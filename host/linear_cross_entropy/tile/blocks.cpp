@@ -39,7 +39,7 @@ bool legal(const tile::Chip& chip, Pass pass, const Kernel& kernel, const Operan
                              [&](Pass one) { return check(chip, one, kernel, operands).empty(); });
 }
 
-/// HBM bytes of the kernel of `pass`: a tile of x for every block of columns, of w for every block
+/// HBM bytes of the kernel of `pass`: a block of x for every block of columns, of w for every block
 /// of rows, and in backward those of the gradients read and written.
 double traffic(const tile::Chip& chip, Pass pass, const Kernel& k, const Operands& o) {
   const auto rows = static_cast<double>(k.row_blocks());
@@ -132,8 +132,8 @@ std::vector<Allocation> allocations(Pass pass, const Kernel& k, const Operands& 
   if (backward) {
     for (const char* name : {"max", "gain", "hit"}) add(true, name, {b}, f32, 2);
     add(o.smooth, "smooth", {b}, f32, 2);
-    add(o.grad_x, "grad_x tile", {b, h}, f32, 1);
-    add(o.grad_w, "grad_w tile", transposed(k.grad_w_is_vh), f32, 1);
+    add(o.grad_x, "grad_x block", {b, h}, f32, 1);
+    add(o.grad_w, "grad_w block", transposed(k.grad_w_is_vh), f32, 1);
     add(o.grad_bias, "grad_bias", {1, v}, f32, 2);
     return all;
   }
@@ -141,15 +141,15 @@ std::vector<Allocation> allocations(Pass pass, const Kernel& k, const Operands& 
   add(o.class_terms, "class_logit", {b}, f32, 2);
   add(o.entropy, "exp_logit", {b}, f32, 2);
   add(o.argmax, "argmax", {b}, i32, 2);
-  for (const char* name : {"part", "next max"}) add(true, name, {b}, f32, 1);
-  add(true, "argmax of the tile", {b}, i32, 1);
+  for (const char* name : {"partial", "next max"}) add(true, name, {b}, f32, 1);
+  add(true, "argmax of the block", {b}, i32, 1);
   add(true, "classes", {1}, f32, 1);
   return all;
 }
 
 std::vector<tile::Violation> check(const tile::Chip& chip, Pass pass, const Kernel& kernel,
                                    const Operands& o) {
-  // f32 tiles are multiplied with the operands, so f32 counts on both sides.
+  // f32 blocks are multiplied with the operands, so f32 counts on both sides.
   const auto multiplies = [&](ElementType lhs, ElementType rhs) {
     return tile::is_matmul_supported(chip, lhs, rhs);
   };

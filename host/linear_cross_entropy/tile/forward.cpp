@@ -209,8 +209,8 @@ void call_forward(tile::Machine& machine, const Kernel& k, const ForwardArrays& 
         step(k, terms, x, w, ForwardRefs{refs...});
       },
       tile::Vmem<float>{{b, v}, "logits"}, tile::Vmem<std::int32_t>{{1, v}, "columns"},
-      tile::Vmem<float>{{b}, "part"}, tile::Vmem<float>{{b}, "next max"},
-      tile::Vmem<std::int32_t>{{b}, "argmax of the tile"}, tile::Vmem<float>{{1}, "classes"})(
+      tile::Vmem<float>{{b}, "partial"}, tile::Vmem<float>{{b}, "next max"},
+      tile::Vmem<std::int32_t>{{b}, "argmax of the block"}, tile::Vmem<float>{{1}, "classes"})(
       x_array, w_array, a.labels, bias.array(), class_weight.array(), a.max, a.sum, a.label_logit,
       class_logit.array(), exp_logit.array(), argmax.array());
 }

@@ -20,7 +20,7 @@ bool is_backward(Pass pass) {
   if (pass == Pass::forward) return false;
   if (pass == Pass::backward) return true;
   throw tile::TileError(ErrorKind::usage,
-                        "pass: the loss's tile schedules are those of forward and of backward");
+                        "pass: the loss's TPU schedules are those of forward and of backward");
 }
 
 class BlockCheck {
@@ -75,10 +75,10 @@ std::int64_t vmem_with_temporaries(const BlockSizes& blocks, Pass pass, ElementT
   const bool backward = is_backward(pass);
   const std::int64_t x_bytes = tile::bits_of(x_type) / 8;
   const std::int64_t w_bytes = tile::bits_of(w_type) / 8;
-  const std::int64_t gradient = backward ? 8 : 0;  // f32 tiles of dx and dw in two buffers
-  const std::int64_t tiles = backward ? 12 : 16;   // three or four f32 tiles of b x v
+  const std::int64_t gradient = backward ? 8 : 0;  // f32 blocks of dx and dw in two buffers
+  const std::int64_t logits = backward ? 12 : 16;  // three or four f32 blocks of b x v
   return b * padded_h * (2 * x_bytes + gradient) + 24 * b +
-         padded_h * v * (2 * w_bytes + gradient) + tiles * b * v;
+         padded_h * v * (2 * w_bytes + gradient) + logits * b * v;
 }
 
 std::vector<Violation> check_blocks(const Chip& chip, const BlockSizes& blocks,
@@ -99,7 +99,7 @@ std::vector<Violation> check_blocks(const Chip& chip, const BlockSizes& blocks,
   // In division form: block sizes of any magnitude must not overflow.
   if (b > 0 && v > 0 && b > max_scratch_bytes / 4 / v) {
     check.refuse("R10",
-                 "the f32 tile of logits, b_block_size x v_block_size = " + std::to_string(b) +
+                 "the f32 block of logits, b_block_size x v_block_size = " + std::to_string(b) +
                      " x " + std::to_string(v) + ", takes more than 64 MiB; lower one of them");
     return check.violations;
   }

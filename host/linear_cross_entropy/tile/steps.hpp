@@ -6,7 +6,7 @@
 
 #include "host/linear_cross_entropy/tile/kernel.hpp"
 
-// What the two kernels of the loss share. Each step is a vector operation on whole tiles.
+// What the two kernels of the loss share. Each step is a vector operation on whole blocks.
 namespace tessera::linear_cross_entropy::tpu_tile {
 
 using tile::all;
