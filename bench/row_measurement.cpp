@@ -13,6 +13,8 @@ namespace {
 
 /// Beyond the last cache of any processor so far, for the most part.
 constexpr std::int64_t default_rotation = std::int64_t{256} << 20;
+/// Tiny problems would need thousands of sets; a call of theirs finds its arrays in a cache all the
+/// same.
 constexpr std::int64_t most_sets = 16;
 
 std::string join(const std::vector<NamedValue>& values) {

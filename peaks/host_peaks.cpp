@@ -76,8 +76,9 @@ class HostMeter final : public Meter {
  private:
   /// Beyond the last cache of any processor so far, for the most part.
   static constexpr std::int64_t memory_bytes = std::int64_t{256} << 20;
+  /// Of a loop without memory, before the clock is looked at again: some microseconds.
   static constexpr std::int64_t rounds = 1000;
-  static constexpr std::align_val_t alignment{4096};
+  static constexpr std::align_val_t alignment{4096};  ///< a page
 
   static bool of_memory(Kind kind) {
     return kind != Kind::fma_f32 && kind != Kind::dot_bf16 && kind != Kind::exp;

@@ -54,6 +54,7 @@ Bytes map_file(int fd, std::size_t size, const std::string& name) {
 /// For pipes and the like, which have no size and cannot be mapped.
 Bytes read_stream(int fd, const std::string& name) {
   auto buffer = std::make_shared<std::vector<std::byte>>();
+  // Sixteen pipes full: a call of read costs nothing beside its bytes.
   constexpr std::size_t piece = std::size_t{1} << 20;
   for (std::size_t used = 0;;) {
     buffer->resize(used + piece);

@@ -17,6 +17,7 @@ using tessera::View;
 
 namespace {
 
+// As in jax_programs.py, whose programs these are.
 constexpr std::int64_t n = 512;
 
 /// jax_programs.numbers.

@@ -171,7 +171,7 @@ class Training {
   }
 
  private:
-  static constexpr double evaluation_interval = 0.1;
+  static constexpr double evaluation_interval = 0.1;  // of the run: ten points of a curve
 
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();

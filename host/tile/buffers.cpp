@@ -93,7 +93,7 @@ namespace {
 void fill_row(std::byte* to, std::size_t bytes, const std::vector<std::byte>& pattern) {
   std::size_t filled = std::min(bytes, pattern.size());
   std::memcpy(to, pattern.data(), filled);
-  // What was written is read again from the first-level cache.
+  // What was written is read again from the first-level cache, of which 4 KiB are a small part.
   constexpr std::size_t most = 4096;
   while (filled < bytes) {
     const std::size_t more = std::min({filled, bytes - filled, most});

@@ -18,6 +18,8 @@ using streaming::kernels;
 
 /// Products are cut into pieces that depend on the extents alone, so that results do not depend on
 /// the number of threads: the order in which a product sums is one of the piece's extents.
+/// A piece is at least 256 wide, so that its operands are used often enough; 16 of them serve hosts
+/// of as many threads.
 constexpr std::int64_t min_piece = 256;
 constexpr std::int64_t max_pieces = 16;
 /// Whole register blocks of every instruction set (8 to 48 wide).
@@ -150,6 +152,7 @@ Parts split(Compute& compute, const Elements& elements, ElementType type, int co
       }
     }
   };
+  // Below this a second thread takes longer to wake (some 50 us) than to widen them.
   constexpr std::int64_t elements_per_thread = 65536;
   compute.run(rows, elements_per_thread / std::max<std::int64_t>(columns, 1) + 1, std::ref(body));
   return result;

@@ -15,7 +15,8 @@ namespace tessera::tile::detail {
 namespace {
 
 /// Partial results of a row, so that the loop over it is one of vector instructions. The same for
-/// every machine and number of threads: the order of a sum depends on nothing else.
+/// every machine and number of threads: the order of a sum depends on nothing else. Sixteen floats
+/// are one register of AVX-512, two of AVX2.
 constexpr int lanes = 16;
 /// Elements below which a second thread would take longer to wake than to compute.
 constexpr std::int64_t min_elements_per_thread = 32768;

@@ -3,9 +3,9 @@
 """What the installed headers tessera/tile/*.hpp declare must link against libtessera_tile alone.
 usage: tile_symbols.py INCLUDE_DIR LIB_DIR
 
-Functions are found in the headers' text: those marked TESSERA_API, and the members without a body of
-the classes marked so. And what libtessera exports of the namespace tessera::tile, whatever header
-declares it, the smaller library must export too."""
+Functions are found in the headers' text: those marked TESSERA_API, and the members without a body
+of the classes marked so. And what libtessera exports of the namespace tessera::tile, whatever
+header declares it, the smaller library must export too."""
 import pathlib
 import re
 import subprocess
@@ -71,7 +71,8 @@ def main():
         for name in declared(header.read_text(encoding="utf-8")):
             functions += 1
             if not any(symbol.endswith(f"::{name}") for symbol in alone):
-                missing.append(f"{header.name} declares {name}, which libtessera_tile does not define")
+                missing.append(f"{header.name} declares {name}, which libtessera_tile does not "
+                               "define")
     if functions < 70:
         missing.append(f"only {functions} functions found in the headers: is this parser right?")
     missing += [f"libtessera exports {symbol}, which libtessera_tile does not"

@@ -52,7 +52,7 @@ const char* schedule_of(Pass pass) {
 std::int64_t machine_bytes(const Request& request, const Setup& setup) {
   const Kernel& k = setup.kernel;
   const Operands& o = setup.operands;
-  constexpr std::int64_t word = 4;
+  constexpr std::int64_t word = 4;  // of f32 and i32, bytes
   std::int64_t vmem = 0;
   std::int64_t bytes = 0;
   if (request.loss.wants_values()) {

@@ -35,8 +35,8 @@ std::int64_t declared(const tile::Chip& chip, Pass pass, const Kernel& kernel,
   return tile::vmem_use(chip, allocations(pass, kernel, operands)).declared;
 }
 
-// A sweep ends at twice the largest published block in h and v, and at 8192 rows, where the logits
-// of a block of 2048 columns take all 64 MiB that R10 allows.
+// A sweep ends at the largest published number of rows, 8192, and at four times the largest
+// published depth and columns, 1024 and 2048 (tuning/lookup/published.cpp).
 constexpr std::int64_t most_rows = 8192, most_depth = 4096, most_columns = 8192;
 
 /// Sizes that a sweep tries of one dimension.

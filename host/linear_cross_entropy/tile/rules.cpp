@@ -77,6 +77,7 @@ std::int64_t vmem_with_temporaries(const BlockSizes& blocks, Pass pass, ElementT
   const std::int64_t w_bytes = tile::bits_of(w_type) / 8;
   const std::int64_t gradient = backward ? 8 : 0;  // f32 blocks of dx and dw in two buffers
   const std::int64_t logits = backward ? 12 : 16;  // three or four f32 blocks of b x v
+  // 24 bytes a row: three vectors of f32 or i32 in two buffers.
   return b * padded_h * (2 * x_bytes + gradient) + 24 * b +
          padded_h * v * (2 * w_bytes + gradient) + logits * b * v;
 }
