@@ -87,6 +87,7 @@ void make_trained(Data& data) {
   const auto& key = data.key;
   const Dims strides = w_strides(key);
   constexpr float strong = 8.0f;  // of x, so that feature 0 of w is not much above the others
+  // The words that a token also resembles, besides its label, which share half of the rest.
   constexpr std::int64_t others = 4;
   const auto common = [](std::int64_t word) {
     return -2.0 * std::log(static_cast<double>(word) + shift);

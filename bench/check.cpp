@@ -21,7 +21,9 @@
 namespace tessera::bench {
 namespace {
 
-constexpr double u = 0x1p-24;
+constexpr double u = 0x1p-24;  // unit roundoff of f32
+// Few, for a row of the oracle costs 2HV and a column 2BH in double; the rest is checked through
+// the sums that these take part in (check.hpp).
 constexpr std::int64_t sampled_rows = 4;
 constexpr std::int64_t sampled_columns = 8;
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "bench/peaks/peaks.hpp"
+#include "peaks/peaks.hpp"
 
 namespace tessera::bench {
 
@@ -49,7 +49,7 @@ struct Patience {
   double max_seconds = 12.0;
 };
 
-/// Calls that a short sample is made of, at most.
+/// Calls that a short sample is made of, at most: calls of 5 us make one of 5 ms.
 constexpr std::int64_t most_repeats = 1000;
 
 /// Samples `body(turn)` until enough samples count, each between two samples of the peak `kind`.

@@ -131,7 +131,10 @@ std::vector<Shape> parse_shapes(const std::string& text, std::int64_t tokens) {
   return shapes;
 }
 
-void add_options(CLI::App& app, Options& o) {
+namespace {
+
+/// Which rows there are.
+void add_problem_options(CLI::App& app, Options& o) {
   add_choices<Operator>(app, "--operators", o.operators,
                         {{"linear_cross_entropy", Operator::linear_cross_entropy},
                          {"softmax_cross_entropy", Operator::softmax_cross_entropy}},
@@ -190,6 +193,10 @@ void add_options(CLI::App& app, Options& o) {
       ->type_name("EPS");
   app.add_flag("--in-place", o.in_place,
                "softmax_cross_entropy writes its gradient over the logits");
+}
+
+/// How a row runs, and for how long.
+void add_execution_options(CLI::App& app, Options& o) {
   app.add_option_function<std::string>(
          "--block-sizes",
          [&o](const std::string& text) {
@@ -213,6 +220,13 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--max-seconds", o.max_seconds,
                  "after this a row ends, as noisy if too few samples count (12)")
       ->type_name("SECONDS");
+}
+
+}  // namespace
+
+void add_options(CLI::App& app, Options& o) {
+  add_problem_options(app, o);
+  add_execution_options(app, o);
 }
 
 void check_options(const Options& o) {

@@ -39,7 +39,6 @@ class Session {
   Context make_context() const;
   Peaks& peaks_of(const std::string& implementation);
   const Data& data_of(const ProblemKey& key);
-  void measure_row(benchmark::State& state, const Row& row);
 
   Options options_;
   double min_seconds_;

@@ -35,11 +35,11 @@ struct BenchmarkFlags {
 BenchmarkFlags take_flags(int& argc, char** argv) {
   BenchmarkFlags flags;
   flags.arguments.push_back(last_part(argv[0]));
-  int kept = 1;
+  int remaining = 1;
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
     if (!text.starts_with("--benchmark_")) {
-      argv[kept++] = argv[i];
+      argv[remaining++] = argv[i];
       continue;
     }
     const auto value_of = [&](const char* name, std::string& target) {
@@ -60,7 +60,7 @@ BenchmarkFlags take_flags(int& argc, char** argv) {
     value_of("out", flags.out) || value_of("out_format", flags.out_format);
     flags.arguments.push_back(argv[i]);
   }
-  argc = kept;
+  argc = remaining;
   return flags;
 }
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "bench/peaks/peaks.hpp"
+#include "peaks/peaks.hpp"
 #include "programs/cli.hpp"
 #include "tessera/tessera.hpp"
 

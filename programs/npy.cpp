@@ -46,14 +46,15 @@ struct Bytes {
 Bytes map_file(int fd, std::size_t size, const std::string& name) {
   void* const address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
   if (address == MAP_FAILED) fail(name, fmt::format("cannot be mapped: {}", std::strerror(errno)));
-  std::shared_ptr<const void> owner(
-      address, [size](const void* p) { ::munmap(const_cast<void*>(p), size); });
+  std::shared_ptr<const void> owner(address,
+                                    [address, size](const void*) { ::munmap(address, size); });
   return {owner, {static_cast<const std::byte*>(address), size}};
 }
 
 /// For pipes and the like, which have no size and cannot be mapped.
 Bytes read_stream(int fd, const std::string& name) {
   auto buffer = std::make_shared<std::vector<std::byte>>();
+  // Sixteen pipes full: a call of read costs nothing beside its bytes.
   constexpr std::size_t piece = std::size_t{1} << 20;
   for (std::size_t used = 0;;) {
     buffer->resize(used + piece);

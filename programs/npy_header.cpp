@@ -176,6 +176,7 @@ std::string make_npy_header(const std::string& descr, bool fortran_order, const 
   }
   std::string dictionary = fmt::format("{{'descr': '{}', 'fortran_order': {}, 'shape': ({}), }}",
                                        descr, fortran_order ? "True" : "False", shape);
+  // Of the format: magic, version and length; and where the elements must begin.
   constexpr std::size_t preamble = 10, alignment = 64;
   const std::size_t used = preamble + dictionary.size() + 1;
   dictionary.append((alignment - used % alignment) % alignment, ' ');

@@ -46,47 +46,56 @@ LossOptions ScoreOptions::loss_options() const {
   return result;
 }
 
-void add_score_options(CLI::App& app, ScoreOptions& o) {
-  const auto file = [&](const char* name, std::string& target, const char* description) {
-    return app.add_option(name, target, description)->type_name("FILE.npy");
-  };
-  const std::string arrays = "Arrays";
-  file("--x", o.x, "hidden states [..., H]: f32, f16 or bf16")->group(arrays);
-  file("--w", o.w, "output weight, in the layout of --w-layout")->group(arrays);
+namespace {
+
+CLI::Option* add_file(CLI::App& app, const char* name, std::string& target,
+                      const char* description) {
+  return app.add_option(name, target, description)->type_name("FILE.npy");
+}
+
+void add_array_options(CLI::App& app, ScoreOptions& o) {
+  const std::string group = "Arrays";
+  add_file(app, "--x", o.x, "hidden states [..., H]: f32, f16 or bf16")->group(group);
+  add_file(app, "--w", o.w, "output weight, in the layout of --w-layout")->group(group);
   add_choice<std::optional<bool>>(app, "--w-layout", o.w_is_vh, {{"hv", false}, {"vh", true}},
                                   "[H, V] (default) or [V, H], as PyTorch keeps it")
-      ->group(arrays);
-  file("--logits", o.logits, "logits [..., V] that already exist, instead of --x and --w")
-      ->group(arrays);
-  file("--labels", o.labels, "[...], i32 or i64")->group(arrays);
-  file("--bias", o.bias, "[V]")->group(arrays);
-  file("--weight", o.weight, "per-token weights [...]")->group(arrays);
-  file("--class-weight", o.class_weight, "[V]; on a shard, of the whole vocabulary")->group(arrays);
+      ->group(group);
+  add_file(app, "--logits", o.logits, "logits [..., V] that already exist, instead of --x and --w")
+      ->group(group);
+  add_file(app, "--labels", o.labels, "[...], i32 or i64")->group(group);
+  add_file(app, "--bias", o.bias, "[V]")->group(group);
+  add_file(app, "--weight", o.weight, "per-token weights [...]")->group(group);
+  add_file(app, "--class-weight", o.class_weight, "[V]; on a shard, of the whole vocabulary")
+      ->group(group);
   app.add_flag("--bf16-bits", o.bf16_bits, "read <u2 as bf16, and write bf16 as <u2 instead of <V2")
-      ->group(arrays);
+      ->group(group);
   app.add_option("--out", o.out, "folder to write to; created where it is missing")
       ->type_name("DIR")
-      ->group(arrays);
+      ->group(group);
+}
 
-  const std::string loss = "Loss";
+void add_loss_options(CLI::App& app, ScoreOptions& o) {
+  const std::string group = "Loss";
   add_number(app, "--logsumexp-weight", o.logsumexp_weight, "weight of the z-loss, lse^2 (0)")
-      ->group(loss);
-  add_number(app, "--logit-scale", o.logit_scale, "multiplies the logits (1)")->group(loss);
+      ->group(group);
+  add_number(app, "--logit-scale", o.logit_scale, "multiplies the logits (1)")->group(group);
   add_number(app, "--logit-soft-cap", o.logit_soft_cap, "cap * tanh(logit / cap); 0: off (0)")
-      ->group(loss);
-  add_number(app, "--label-smoothing", o.label_smoothing, "in [0, 1] (0)")->group(loss);
+      ->group(group);
+  add_number(app, "--label-smoothing", o.label_smoothing, "in [0, 1] (0)")->group(group);
   add_integer(app, "--ignore-index", o.ignore_index, "rows with this label do not count (-100)")
-      ->group(loss);
+      ->group(group);
   add_choice<Reduction>(
       app, "--reduction", o.reduction,
       {{"none", Reduction::none}, {"sum", Reduction::sum}, {"mean", Reduction::mean}},
       "how per-token losses become the loss (mean)")
-      ->group(loss);
+      ->group(group);
+}
 
-  const std::string gradients = "Gradients";
-  app.add_flag("--grad", o.grad, "write gradients too")->group(gradients);
-  file("--dloss", o.dloss, "cotangent of the loss, in its shape (ones)")->group(gradients);
-  file("--dlse", o.dlse, "cotangent of lse, [...] (zeros)")->group(gradients);
+void add_gradient_options(CLI::App& app, ScoreOptions& o) {
+  const std::string group = "Gradients";
+  app.add_flag("--grad", o.grad, "write gradients too")->group(group);
+  add_file(app, "--dloss", o.dloss, "cotangent of the loss, in its shape (ones)")->group(group);
+  add_file(app, "--dlse", o.dlse, "cotangent of lse, [...] (zeros)")->group(group);
   app.add_option_function<std::string>(
          "--grad-dtype",
          [&o](const std::string& text) {
@@ -101,31 +110,35 @@ void add_score_options(CLI::App& app, ScoreOptions& o) {
          "type of the gradients; same (default): that of x, of w, of the logits, and f32 for "
          "the bias")
       ->type_name("f32|bf16|f16|same")
-      ->group(gradients);
+      ->group(group);
+}
 
-  const std::string shards = "Shards of the vocabulary";
+void add_shard_options(CLI::App& app, ScoreOptions& o) {
+  const std::string group = "Shards of the vocabulary";
   add_integer(app, "--vocab-size-total", o.vocab_size_total,
               "columns of the whole: this run is a shard of it and writes partial_<field>.npy")
-      ->group(shards);
+      ->group(group);
   add_integer(app, "--vocab-offset", o.vocab_offset, "first column of this shard (0)")
-      ->group(shards);
+      ->group(group);
   add_list(app, "--combine", o.combine,
            "folders of shards to merge into the ordinary outputs; takes --labels, --weight, "
            "--class-weight and the loss options of the whole")
       ->type_name("DIR1[,DIR2...]")
-      ->group(shards);
+      ->group(group);
   app.add_option("--statistics", o.statistics,
                  "the --out of a --combine: write only gradients, from its merged statistics")
       ->type_name("DIR")
-      ->group(shards);
+      ->group(group);
+}
 
-  const std::string execution = "Execution (no effect on results beyond rounding)";
+void add_execution_options(CLI::App& app, ScoreOptions& o) {
+  const std::string group = "Execution (no effect on results beyond rounding)";
   add_list(app, "--implementation", o.implementation,
            "implementations to try, in this order (opencl,eigen)")
-      ->group(execution);
+      ->group(group);
   app.add_option("--device", o.device, "text in a platform's or device's name, P:D, or a TPU (v6e)")
       ->type_name("TEXT")
-      ->group(execution);
+      ->group(group);
   app.add_option_function<std::string>(
          "--block-sizes",
          [&o](const std::string& text) {
@@ -133,9 +146,19 @@ void add_score_options(CLI::App& app, ScoreOptions& o) {
          },
          "rows, depth and columns of a block; with --logits B,V")
       ->type_name("B,H,V")
-      ->group(execution);
+      ->group(group);
   add_integer(app, "--workspace-bytes", o.workspace_bytes, "upper bound on scratch memory")
-      ->group(execution);
+      ->group(group);
+}
+
+}  // namespace
+
+void add_score_options(CLI::App& app, ScoreOptions& o) {
+  add_array_options(app, o);
+  add_loss_options(app, o);
+  add_gradient_options(app, o);
+  add_shard_options(app, o);
+  add_execution_options(app, o);
 }
 
 void check_score_options(const CLI::App& app, const ScoreOptions& o) {

@@ -8,6 +8,8 @@
 namespace tessera::programs {
 namespace {
 
+namespace tpu_tile = linear_cross_entropy::tpu_tile;
+
 tile::MachineOptions machine_options(const TileOptions& o) {
   tile::MachineOptions options;
   options.chip = tile::find_chip(o.chip);
@@ -17,16 +19,16 @@ tile::MachineOptions machine_options(const TileOptions& o) {
   return options;
 }
 
-tile::LossRun loss_run(const TileOptions& o) {
-  tile::LossRun run;
-  run.shape = {o.shape[0], o.shape[1], o.shape[2], o.x_type, o.w_type.value_or(o.x_type)};
-  run.pass = o.pass;
-  run.w_is_vh = o.w_is_vh;
-  run.f32_passes = o.f32_passes;
+tpu_tile::Problem problem_of(const TileOptions& o) {
+  tpu_tile::Problem problem;
+  problem.shape = {o.shape[0], o.shape[1], o.shape[2], o.x_type, o.w_type.value_or(o.x_type)};
+  problem.pass = o.pass;
+  problem.w_is_vh = o.w_is_vh;
+  problem.f32_passes = o.f32_passes;
   if (!o.block_sizes.empty()) {
-    run.blocks = {o.block_sizes[0], o.block_sizes[1], o.block_sizes[2]};
+    problem.blocks = {o.block_sizes[0], o.block_sizes[1], o.block_sizes[2]};
   }
-  return run;
+  return problem;
 }
 
 Json to_json(const std::vector<tile::Violation>& violations) {
@@ -57,7 +59,7 @@ Json to_json(const tile::UnitSeconds& busy) {
           {"hbm", busy.hbm}, {"vmem", busy.vmem}, {"ici", busy.ici}};
 }
 
-void add_report(const tile::LossReport& loss, std::int64_t tokens, Json& json) {
+void add_report(const tpu_tile::ModelReport& loss, std::int64_t tokens, Json& json) {
   const tile::Report& report = loss.report;
   const tile::TimeReport& time = report.time;
   json["block_sizes"] = programs::to_json(loss.blocks);
@@ -152,19 +154,19 @@ void check_tile_options(const TileOptions& o) {
 
 Json model_tile(const TileOptions& o, std::string& trace) {
   const auto options = machine_options(o);
-  const auto run = loss_run(o);
+  const auto problem = problem_of(o);
   Json json = question(o, options);
-  if (run.blocks) {
-    if (const auto refused = tile::check_loss(options.chip, run); !refused.empty()) {
-      json["block_sizes"] = programs::to_json(*run.blocks);
+  if (problem.blocks) {
+    if (const auto refused = tpu_tile::check(options.chip, problem); !refused.empty()) {
+      json["block_sizes"] = programs::to_json(*problem.blocks);
       json["modelled_seconds"] = nullptr;
       json["refused"] = to_json(refused);
       return json;
     }
   }
-  tile::LossReport loss;
+  tpu_tile::ModelReport loss;
   try {
-    loss = tile::model_loss(options, run);
+    loss = tpu_tile::model(options, problem);
   } catch (const tile::TileError& error) {
     // No blocks were given, and of those that could be chosen none is legal.
     if (error.rule().empty()) throw;
@@ -173,7 +175,7 @@ Json model_tile(const TileOptions& o, std::string& trace) {
     json["refused"] = Json::array({{{"rule", error.rule()}, {"reason", error.what()}}});
     return json;
   }
-  add_report(loss, run.shape.b, json);
+  add_report(loss, problem.shape.b, json);
   json["refused"] = Json::array();
   trace = std::move(loss.trace);
   return json;
@@ -183,7 +185,7 @@ Json sweep_tile(const TileOptions& o) {
   const auto options = machine_options(o);
   Json json = question(o, options);
   Json list = Json::array();
-  for (const auto& candidate : tile::sweep_loss(options, loss_run(o))) {
+  for (const auto& candidate : tpu_tile::sweep(options, problem_of(o))) {
     Json row = {{"block_sizes", programs::to_json(candidate.blocks)}};
     if (candidate.refused.empty()) {
       row["modelled_seconds"] = candidate.modelled_seconds;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "programs/report.hpp"
-#include "tessera/tile/loss.hpp"
+#include "tessera/linear_cross_entropy_tile.hpp"
 
 namespace tessera::programs {
 

@@ -125,6 +125,7 @@ std::string tile_text(const Json& report) {
 }
 
 std::string sweep_text(const Json& sweep) {
+  // With heading and rules, what a terminal of 24 lines holds.
   constexpr std::size_t shown = 12;
   std::string text = heading(sweep);
   const auto& candidates = sweep.at("candidates");

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Enforces the direction of includes between the rooms, what the two references link, the length of
-files, the links between documents, and the tests that these name. usage: architecture_test.py SOURCE_DIR [--oracle OBJECT... --streaming OBJECT...]"""
+files and functions, the links between documents, the tests that these name, and that every planted
+bug's text is there. usage: architecture_test.py SOURCE_DIR [--oracle OBJECT... --streaming OBJECT...]"""
 import argparse
+import json
 import pathlib
 import re
 import subprocess
 import sys
+
+import function_lengths
 
 MAX_LINES = 400  # a file a reader can hold in mind (docs/design.md)
 OPERATORS = ("linear_cross_entropy", "softmax_cross_entropy")
@@ -27,8 +31,8 @@ BELOW = {
     "host/tile": {"include", "reference/streaming"},
     "reference/oracle": {"include"},
     "reference/streaming": {"include"},
-    "bench/peaks": {"include"},
-    "programs": {"include", "bench/peaks"},  # tessera-info --peaks
+    "peaks": {"include"},
+    "programs": {"include", "peaks"},  # tessera-info --peaks
     "examples": {"include"},
 }
 _OPERATOR = {"include", "host/dispatch", "host/loss", "host/opencl", "host/engines",
@@ -46,7 +50,9 @@ ALSO = {"host/tile": {"host/dispatch/thread_pool.hpp"}}
 # The public headers that hold nothing but views, options and results: all the oracle may know.
 OPTION_HEADERS = {"view.hpp", "dtype.hpp", "error.hpp", "loss.hpp", "execution.hpp", "context.hpp",
                   "version.hpp"}
-OPENCL_ROOMS = {"host/opencl", "host/engines", "tests", "bench", "bench/peaks"}
+# All that the tile machine may know of tessera: it runs kernels and knows no operator.
+TILE_HEADERS = {"view.hpp", "dtype.hpp", "error.hpp", "version.hpp"}
+OPENCL_ROOMS = {"host/opencl", "host/engines", "tests", "bench", "peaks"}
 
 
 def room_of(path):
@@ -74,6 +80,9 @@ def check_include(path, name, quoted):
         header = name.split("/", 1)[1]
         if room == "reference/oracle" and header not in OPTION_HEADERS:
             return f"the oracle may see views, options and results only, not {name}"
+        if (path.startswith(("include/tessera/tile/", "host/tile/")) and
+                header not in TILE_HEADERS and not header.startswith("tile/")):
+            return f"the tile machine knows no operator and may not see {name}"
         return None
     if not quoted:
         return None
@@ -104,6 +113,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 def check_tree(root):
     problems = []
+    sources = []
     folders = sorted({room.split("/")[0] for room in BELOW} | {"cl_kernels", "scripts"})
     files = 0
     for folder in folders:
@@ -113,6 +123,7 @@ def check_tree(root):
             files += 1
             path = file.relative_to(root).as_posix()
             text = file.read_text(encoding="utf-8")
+            sources.append((path, text))
             lines = text.count("\n")
             if lines > MAX_LINES:
                 problems.append(f"{path}: {lines} lines, the limit is {MAX_LINES}; split it")
@@ -128,7 +139,7 @@ def check_tree(root):
                     problems.append(f"{path}: {problem}")
     if files < 20:
         problems.append(f"only {files} sources below {root}: is this the source tree?")
-    return problems
+    return problems + function_lengths.check_functions(sources)
 
 
 LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)[^)]*\)")
@@ -188,6 +199,23 @@ def check_named_tests(root):
     return problems
 
 
+def check_mutations(root):
+    """The text that a mutation replaces must be in its file exactly once (scripts/mutate.py)."""
+    problems = []
+    count = 0
+    for table in sorted((root / "tests" / "mutations").glob("*.json")):
+        for mutation in json.loads(table.read_text(encoding="utf-8")):
+            count += 1
+            file = root / mutation["file"]
+            found = file.read_text(encoding="utf-8").count(mutation["old"]) if file.exists() else 0
+            if found != 1:
+                problems.append(f"{table.relative_to(root)}: '{mutation['name']}': its text is "
+                                f"{found} times in {mutation['file']}, not once")
+    if count < 100:
+        problems.append(f"only {count} mutations found: is this check right?")
+    return problems
+
+
 def undefined_symbols(objects):
     """What the objects need from elsewhere in tessera, demangled."""
     def nm(kind):
@@ -229,12 +257,17 @@ def check_rules():
         ("reference/oracle/oracle.cpp", "tessera/linear_cross_entropy.hpp", True),
         ("reference/streaming/forward.cpp", "reference/oracle/oracle.hpp", True),
         ("host/tile/grid.cpp", "host/dispatch/table.hpp", True),
+        ("include/tessera/tile/machine.hpp", "tessera/linear_cross_entropy.hpp", True),
+        ("host/tile/grid.cpp", "tessera/linear_cross_entropy_tile.hpp", True),
         ("programs/tessera_score.cpp", "host/loss/rows.hpp", True),
         ("examples/train_text/model.cpp", "host/loss/rows.hpp", True),
         ("bench/bench.cpp", "tests/support/golden.hpp", True),
+        ("programs/info.cpp", "bench/measure.hpp", True),
+        ("peaks/peaks.cpp", "bench/measure.hpp", True),
     ]
     allowed = [
         ("host/linear_cross_entropy/opencl_forward.cpp", "host/engines/engine.hpp", True),
+        ("host/tile/grid.cpp", "tessera/tile/grid.hpp", True),
         ("host/linear_cross_entropy/reference.cpp", "reference/oracle/oracle.hpp", True),
         ("host/context/opencl_context.cpp", "host/opencl/runtime.hpp", True),
         ("include/tessera/eigen.hpp", "Eigen/Core", False),
@@ -255,8 +288,9 @@ def main():
     parser.add_argument("--oracle", nargs="*", default=[])
     parser.add_argument("--streaming", nargs="*", default=[])
     arguments = parser.parse_args()
-    problems = check_rules() + check_tree(arguments.source)
+    problems = check_rules() + function_lengths.check_parser() + check_tree(arguments.source)
     problems += check_documents(arguments.source) + check_named_tests(arguments.source)
+    problems += check_mutations(arguments.source)
     if arguments.oracle:
         problems += check_links(arguments.oracle, arguments.streaming)
     for problem in problems:

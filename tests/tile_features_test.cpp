@@ -6,6 +6,7 @@
 #include <set>
 
 #include "examples/tile/fused_gather.hpp"
+#include "examples/tile/move_rows.hpp"
 #include "tests/support/tile_add_one.hpp"
 
 namespace tessera::tile {
@@ -260,6 +261,66 @@ TEST(TileFeatures, FusedGatherOfTheExamples) {
       }
     });
   }
+}
+
+TEST(TileFeatures, GathersAndScattersInFlight) {
+  // 5 chunks of 8 rows; the indices of either side are a permutation.
+  const auto move = [](MachineOptions options, std::int32_t last) {
+    options.chip = find_chip("v5p");
+    Machine machine(options);
+    std::vector<float> x(64 * 128), out(40 * 128, -1.0f);
+    std::vector<std::int32_t> from(40), to(40);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      from[i] = static_cast<std::int32_t>(i * 29 % 64);
+      to[i] = static_cast<std::int32_t>(i * 7 % 40);
+    }
+    to.back() = last;
+    tile_examples::move_rows(
+        machine, machine.array<float>("x", View::host(x.data(), DType::f32, {64, 128})),
+        machine.array<std::int32_t>("from", View::host(from.data(), DType::i32, {40})),
+        machine.array<float>("out", MutableView::host(out.data(), DType::f32, {40, 128})),
+        machine.array<std::int32_t>("to", View::host(to.data(), DType::i32, {40})), 8);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      for (std::size_t j = 0; j < 128; ++j) {
+        ASSERT_EQ(out[static_cast<std::size_t>(to[i]) * 128 + j],
+                  x[static_cast<std::size_t>(from[i]) * 128 + j])
+            << i << " " << j;
+      }
+    }
+    const Report& report = machine.report();
+    EXPECT_EQ(report.buffer("x").bytes_read, 40 * 128 * 4);
+    EXPECT_EQ(report.buffer("out").bytes_written, 40 * 128 * 4);
+  };
+  for_each_order([&](const MachineOptions& options) {
+    move(options, 39 * 7 % 40);
+    // The chunk before the last is still on its way to that row.
+    expect_error(ErrorKind::race, {"'out'"}, [&] { move(options, 31 * 7 % 40); });
+    expect_error(ErrorKind::bounds, {"'out'", "40"}, [&] { move(options, 40); });
+  });
+}
+
+// What nobody waits for is found, and so is a row that is read before it is there.
+TEST(TileFeatures, GathersAreWaitedFor) {
+  const auto gather = [](const MachineOptions& options, bool wait, bool read) {
+    Machine machine(options);
+    const auto x = machine.empty_ref<float>("x", {16, 128});
+    kernel(
+        machine, "gather", vector_subcore_mesh(machine, 1, 1),
+        [&](auto from, auto indices, auto rows, auto arrived) {
+          for (int i = 0; i < 8; ++i) indices.store(2 * i, i);
+          Copy copy = make_async_gather(from, indices, rows, arrived);
+          copy.start();
+          if (read) rows.load(0, 0);
+          if (wait) copy.wait();
+        },
+        Vmem<std::int32_t>{{8}, "indices"}, Vmem<float>{{8, 128}, "rows"}, DmaSem{"arrived"})(x);
+  };
+  for_each_order([&](const MachineOptions& options) {
+    gather(options, true, false);
+    expect_error(ErrorKind::unfinished_dma, {"arrived"}, [&] { gather(options, false, false); });
+    expect_error(ErrorKind::race, {"'rows'"}, [&] { gather(options, true, true); });
+  });
 }
 
 TEST(TileFeatures, MemoryOfOthers) {

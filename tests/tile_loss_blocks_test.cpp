@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "host/linear_cross_entropy/tile.hpp"
+#include "host/linear_cross_entropy/tile/kernel.hpp"
 #include "tests/support/tile_fixture.hpp"
 
 namespace tessera::test {
@@ -121,7 +121,7 @@ TEST(TileLossBlocks, BlocksAreChosen) {
 }
 
 TEST(TileLossKernels, SameBitsInEveryOrder) {
-  using namespace lce::tile_loss;
+  using namespace lce::tpu_tile;
   std::vector<float> x(256 * 128), w(128 * 300), coefficients(256, 0.5f);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 17) - 8.0f;
   for (std::size_t i = 0; i < w.size(); ++i) w[i] = 0.01f * (static_cast<float>(i % 23) - 11.0f);
@@ -160,7 +160,7 @@ TEST(TileLossKernels, SameBitsInEveryOrder) {
 }
 
 TEST(TileLossKernels, DryRunsCountWhatRunsDo) {
-  using namespace lce::tile_loss;
+  using namespace lce::tpu_tile;
   const Operands o{.w_type = tile::ElementType::bf16,
                    .bias = true,
                    .class_weight = true,
@@ -192,7 +192,7 @@ TEST(TileLossKernels, DryRunsCountWhatRunsDo) {
 }
 
 TEST(TileLossKernels, ModelledTimesArePublishedOnes) {
-  using namespace lce::tile_loss;
+  using namespace lce::tpu_tile;
   // Of Tokamax on one core of a TPU7x, x f32 and w bf16, in one bf16 pass.
   const std::pair<Pass, double> published[] = {{Pass::forward, 5.941e-3},
                                                {Pass::backward, 22.894e-3}};
@@ -208,7 +208,7 @@ TEST(TileLossKernels, ModelledTimesArePublishedOnes) {
 }
 
 TEST(TileLossKernels, BytesOfALargeDryRun) {
-  using namespace lce::tile_loss;
+  using namespace lce::tpu_tile;
   const Kernel k{.b = 8192, .h = 4096, .v = 128256, .blocks = {1024, 512, 2048}};
   const Operands o{.x_type = tile::ElementType::bf16, .w_type = tile::ElementType::bf16};
   tile::Machine machine({.chip = tile::find_chip("v5e"), .dry_run = true});

@@ -4,12 +4,14 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tessera/tile/loss_rules.hpp"
+#include "tessera/linear_cross_entropy_tile.hpp"
 
 namespace tessera::tile {
 namespace {
 
 using linear_cross_entropy::BlockSizes;
+using linear_cross_entropy::tpu_tile::BlockRules;
+namespace tpu_tile = linear_cross_entropy::tpu_tile;
 using enum ElementType;
 
 constexpr double mib = 1 << 20;
@@ -179,24 +181,25 @@ TEST(TileRules, VmemOfTheLoss) {
     for (int i : {0, 1}) {
       const Pass pass = i ? Pass::backward : Pass::forward;
       const double vectors = 24.0 * static_cast<double>(row.blocks.b_block_size);
-      const auto use = vmem_use(find_chip("v5p"), loss_allocations(row.blocks, pass, bf16, bf16));
+      const auto use =
+          vmem_use(find_chip("v5p"), tpu_tile::published_allocations(row.blocks, pass, bf16, bf16));
       EXPECT_EQ(static_cast<double>(use.declared), row.declared[i] * mib + vectors);
-      EXPECT_EQ(static_cast<double>(loss_vmem_with_temporaries(row.blocks, pass, bf16, bf16)),
+      EXPECT_EQ(static_cast<double>(tpu_tile::vmem_with_temporaries(row.blocks, pass, bf16, bf16)),
                 row.temporaries[i] * mib + vectors);
     }
   }
   // h counts as the next power of two, and each operand by its own type.
-  EXPECT_EQ(loss_vmem_with_temporaries({128, 384, 128}, Pass::forward, f32, bf16),
+  EXPECT_EQ(tpu_tile::vmem_with_temporaries({128, 384, 128}, Pass::forward, f32, bf16),
             128 * 512 * 8 + 24 * 128 + 512 * 128 * 4 + 16 * 128 * 128);
 }
 
 TEST(TileRules, BlocksOfTheLoss) {
-  const auto check = [](const char* chip, BlockSizes blocks, LossShape shape,
-                        Pass pass = Pass::forward, LossKernel kernel = LossKernel::marin) {
-    return rules(check_loss_blocks(find_chip(chip), blocks, shape, pass, kernel));
+  const auto check = [](const char* chip, BlockSizes blocks, tpu_tile::ProblemShape shape,
+                        Pass pass = Pass::forward, BlockRules block_rules = BlockRules::marin) {
+    return rules(tpu_tile::check_blocks(find_chip(chip), blocks, shape, pass, block_rules));
   };
-  const LossShape shape{2048, 1024, 50257, bf16, bf16};
-  const LossShape labels{2048, 512, 4096, bf16, bf16};
+  const tpu_tile::ProblemShape shape{2048, 1024, 50257, bf16, bf16};
+  const tpu_tile::ProblemShape labels{2048, 512, 4096, bf16, bf16};
   EXPECT_EQ(check("v5p", {512, 512, 2048}, labels), "R9");
   EXPECT_EQ(check("v6e", {512, 512, 2048}, labels), "");
   EXPECT_EQ(check("v5p", {512, 512, 2048}, {512, 512, 4096, bf16, bf16}), "");
@@ -213,8 +216,8 @@ TEST(TileRules, BlocksOfTheLoss) {
   // Backward at the defaults takes 20 MiB: v4's cores have 16.
   EXPECT_EQ(check("v4", {1024, 512, 2048}, shape, Pass::forward), "");
   EXPECT_EQ(check("v4", {1024, 512, 2048}, shape, Pass::backward), "R13");
-  EXPECT_EQ(check("v6e", {512, 512, 2048}, labels, Pass::forward, LossKernel::tokamax), "R11");
-  EXPECT_EQ(check("v4", {1024, 128, 256}, {1024, 128, 256}, Pass::forward, LossKernel::tokamax),
+  EXPECT_EQ(check("v6e", {512, 512, 2048}, labels, Pass::forward, BlockRules::tokamax), "R11");
+  EXPECT_EQ(check("v4", {1024, 128, 256}, {1024, 128, 256}, Pass::forward, BlockRules::tokamax),
             "R11");
   EXPECT_THROW(check("v5p", {}, shape, Pass::value_and_grad), TileError);
 }

@@ -89,9 +89,9 @@ class Problem {
   /// Fills what the call writes with NaN.
   void poison() {
     for (const auto& view : written()) {
-      const std::vector<float> nan(static_cast<std::size_t>(view.size()),
-                                   std::numeric_limits<float>::quiet_NaN());
-      copy(view, const_cast<float*>(nan.data()), true);
+      std::vector<float> nan(static_cast<std::size_t>(view.size()),
+                             std::numeric_limits<float>::quiet_NaN());
+      copy(view, nan.data(), true);
     }
   }
   /// Every word that the call wrote.
@@ -118,9 +118,9 @@ class Problem {
   MutableView place(const void* data, DType type, const Dims& extents, const Dims& strides = {}) {
     const auto bytes = static_cast<std::size_t>(extents.product()) * size_of(type);
     if (!case_.device) {
-      auto& kept = host_.emplace_back(static_cast<const char*>(data),
-                                      static_cast<const char*>(data) + bytes);
-      return MutableView::host(static_cast<void*>(kept.data()), type, extents, strides);
+      auto& copied = host_.emplace_back(static_cast<const char*>(data),
+                                        static_cast<const char*>(data) + bytes);
+      return MutableView::host(static_cast<void*>(copied.data()), type, extents, strides);
     }
     cl_int status = CL_SUCCESS;
     cl_mem memory =

@@ -15,7 +15,7 @@
 #include <optional>
 #include <string>
 
-#include "bench/peaks/peaks.hpp"
+#include "peaks/peaks.hpp"
 #include "programs/npy.hpp"
 #include "tessera/tessera.hpp"
 

@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "bench/tile/bare_products.hpp"
-#include "host/linear_cross_entropy/tile.hpp"
+#include "host/linear_cross_entropy/tile/kernel.hpp"
 
 namespace lce = tessera::linear_cross_entropy;
-namespace loss = tessera::linear_cross_entropy::tile_loss;
+namespace loss = tessera::linear_cross_entropy::tpu_tile;
 namespace tile = tessera::tile;
 using tessera::bf16;
 using tessera::DType;

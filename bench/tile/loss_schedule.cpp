@@ -124,8 +124,8 @@ void schedule_backward(Machine& machine, const LossProblem& p) {
                BlockSpec::blocks({p.b_block}, rows)},
         .out = {BlockSpec::in_hbm(), BlockSpec::in_hbm()}},
        body, Vmem<float>{{p.b_block, p.v_block}, "logits"},
-       Vmem<float>{{p.b_block, p.h_block}, "x_grad tile"},
-       Vmem<float>{{p.h_block, p.v_block}, "w_grad tile"}, DmaSem{"x read"}, DmaSem{"w read"},
+       Vmem<float>{{p.b_block, p.h_block}, "x_grad block"},
+       Vmem<float>{{p.h_block, p.v_block}, "w_grad block"}, DmaSem{"x read"}, DmaSem{"w read"},
        DmaSem{"x write"}, DmaSem{"w write"})(x, labels, w, lse, x_grad, w_grad);
 }
 

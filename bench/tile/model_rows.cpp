@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bench/tile/loss_schedule.hpp"
-#include "host/tile/state.hpp"
+#include "host/tile/machine_state.hpp"
 
 namespace {
 
@@ -38,17 +38,17 @@ tile::TimeParameters parameters_of(const json& given, const tile::Chip& chip) {
 }
 
 /// A measured kernel: what its cores do does not depend on the parameters.
-struct Row {
+struct Measured {
   tile::Chip chip{};
   tile::Report report{};
   std::vector<std::vector<tile::CoreLog>> kernels{};
 };
 
-Row run(const json& row) {
-  Row result;
+Measured schedule(const json& row) {
+  Measured result;
   result.chip = tile::find_chip(row.at("device").get<std::string>());
   tile::Machine machine({.chip = result.chip, .detect_races = false, .dry_run = true});
-  machine.state().keep_logs = &result.kernels;
+  machine.state().core_logs = &result.kernels;
   const bench::LossProblem problem{row.at("b"),
                                    row.at("h"),
                                    row.at("v"),
@@ -64,13 +64,14 @@ Row run(const json& row) {
   return result;
 }
 
-json model(const Row& row, const json& parameters) {
-  tile::Report report = row.report;
+json model(const Measured& measured, const json& parameters) {
+  tile::Report report = measured.report;
   report.time = {};
-  const tile::Rates rates = tile::rates_of(row.chip, parameters_of(parameters, row.chip));
+  const tile::Rates rates = tile::rates_of(measured.chip, parameters_of(parameters, measured.chip));
   tile::Waits waits;
-  for (const auto& logs : row.kernels) {
-    tile::add_kernel(report, waits, row.chip, "", tile::replay(rates, logs, report.buffers.size()));
+  for (const auto& logs : measured.kernels) {
+    tile::add_kernel(report, waits, measured.chip, "",
+                     tile::replay(rates, logs, report.buffers.size()));
   }
   const tile::TimeReport& time = report.time;
   return {{"seconds", time.modelled_seconds},
@@ -91,15 +92,15 @@ json model(const Row& row, const json& parameters) {
 
 int main() {
   try {
-    std::vector<Row> rows;
+    std::vector<Measured> measured;
     for (std::string line; std::getline(std::cin, line);) {
       const json given = json::parse(line);
       if (!given.contains("parameters")) {
-        rows.push_back(run(given));
+        measured.push_back(schedule(given));
         continue;
       }
       json answer = json::array();
-      for (const Row& row : rows) answer.push_back(model(row, given.at("parameters")));
+      for (const Measured& one : measured) answer.push_back(model(one, given.at("parameters")));
       std::cout << answer.dump() << std::endl;
     }
     return 0;

@@ -18,6 +18,7 @@ using tessera::View;
 
 namespace {
 
+// As in jax_programs.py, whose programs these are.
 constexpr std::int64_t n = 512;
 
 /// jax_programs.numbers.
@@ -116,13 +117,13 @@ void copies(benchmark::State& state) {
     Machine machine(options(state));
     kernel(
         machine, "copies", tensorcore_mesh(machine, 1),
-        [](auto from, auto to, auto tile, auto arrived) {
+        [](auto from, auto to, auto scratch, auto arrived) {
           for (int i = 0; i < 256; ++i) {
-            async_copy(from.at(ds(8 * i, 8)), tile, arrived).wait();
-            async_copy(tile, to.at(ds(8 * i, 8)), arrived).wait();
+            async_copy(from.at(ds(8 * i, 8)), scratch, arrived).wait();
+            async_copy(scratch, to.at(ds(8 * i, 8)), arrived).wait();
           }
         },
-        Vmem<float>{{8, 128}, "tile"}, DmaSem{"arrived"})(
+        Vmem<float>{{8, 128}, "scratch"}, DmaSem{"arrived"})(
         machine.array<float>("x", View::host(x.data(), DType::f32, {2048, 128})),
         machine.array<float>("o", MutableView::host(o.data(), DType::f32, {2048, 128})));
   }

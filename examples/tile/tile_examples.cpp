@@ -15,6 +15,7 @@
 #include "examples/tile/gather_blocks.hpp"
 #include "examples/tile/loop_of_kernels.hpp"
 #include "examples/tile/matmul.hpp"
+#include "examples/tile/move_rows.hpp"
 #include "examples/tile/pipelines.hpp"
 
 using namespace tile_examples;
@@ -108,6 +109,17 @@ const std::vector<Example> examples = {
          indices[i] = static_cast<std::int32_t>(i * 37 % 512);
        fused_gather(m, counting(m, "table", {512, 128}), table(m, "indices", indices, {64}),
                     counting(m, "w", {128, 256}), m.empty_ref<float>("o", {64, 256}), 16);
+     },
+     true},
+    {"move_rows", 1,
+     [](Machine& m) {
+       std::vector<std::int32_t> from(64), to(64);
+       for (std::size_t i = 0; i < from.size(); ++i) {
+         from[i] = static_cast<std::int32_t>(i * 37 % 512);
+         to[i] = static_cast<std::int32_t>(i * 11 % 64);
+       }
+       move_rows(m, counting(m, "x", {512, 128}), table(m, "from", from, {64}),
+                 m.empty_ref<float>("o", {64, 128}), table(m, "to", to, {64}), 16);
      },
      true},
     {"ring_all_gather", 4,

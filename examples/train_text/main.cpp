@@ -94,9 +94,9 @@ double learning_rate(double peak, double done) {
 }
 
 /// Training in progress: the clock, the curve, and when to stop.
-class Run {
+class Training {
  public:
-  explicit Run(const Options& o)
+  explicit Training(const Options& o)
       : o_(o),
         corpus_(o.text.empty() ? default_text() : o.text, o.min_count, o.max_vocab),
         held_out_(evenly(corpus_.held_out(), o.eval_tokens, o.model.context)),
@@ -171,7 +171,7 @@ class Run {
   }
 
  private:
-  static constexpr double evaluation_interval = 0.1;
+  static constexpr double evaluation_interval = 0.1;  // of the run: ten points of a curve
 
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
@@ -243,7 +243,7 @@ int main(int argc, char** argv) {
   }
   if (options.steps == 0 && options.seconds == 0.0) options.seconds = 120.0;
   try {
-    train_text::Run(options).go();
+    train_text::Training(options).go();
   } catch (const std::exception& error) {
     fmt::print(stderr, "train_text: {}\n", error.what());
     return 2;

@@ -23,6 +23,8 @@ std::string read_file(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+// One block of a thousand words in twenty is held out: from all of the text, and long enough that
+// most words have their neighbours.
 constexpr std::int64_t block_words = 1000;
 constexpr std::int64_t held_out_every = 20;
 

@@ -44,13 +44,6 @@ void HostWorkspaces::trim() noexcept {
   freed.swap(free_);
 }
 
-std::int64_t HostWorkspaces::free_bytes() const noexcept {
-  const std::lock_guard lock(mutex_);
-  std::int64_t bytes = 0;
-  for (const auto& block : free_) bytes += block.bytes;
-  return bytes;
-}
-
 void HostWorkspaces::give_back(Block block) noexcept {
   const std::lock_guard lock(mutex_);
   try {

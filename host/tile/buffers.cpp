@@ -5,8 +5,10 @@
 #include <cstring>
 #include <limits>
 
+#include "host/tile/buffer.hpp"
+#include "host/tile/core.hpp"
+#include "host/tile/machine_state.hpp"
 #include "host/tile/rows.hpp"
-#include "host/tile/state.hpp"
 #include "host/tile/text.hpp"
 
 namespace tessera::tile::detail {
@@ -75,7 +77,7 @@ void give_memory(Buffer& buffer, bool poisoned) {
   std::size_t bytes = buffer.element_bytes();
   for (const auto extent : buffer.shape) bytes *= static_cast<std::size_t>(extent);
   buffer.owned = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  buffer.data = buffer.owned.get();
+  buffer.data = buffer.target = buffer.owned.get();
   if (poisoned) poison(whole(buffer));
 }
 
@@ -91,7 +93,7 @@ namespace {
 void fill_row(std::byte* to, std::size_t bytes, const std::vector<std::byte>& pattern) {
   std::size_t filled = std::min(bytes, pattern.size());
   std::memcpy(to, pattern.data(), filled);
-  // What was written is read again from the first-level cache.
+  // What was written is read again from the first-level cache, of which 4 KiB are a small part.
   constexpr std::size_t most = 4096;
   while (filled < bytes) {
     const std::size_t more = std::min({filled, bytes - filled, most});
@@ -104,14 +106,14 @@ void fill_row(std::byte* to, std::size_t bytes, const std::vector<std::byte>& pa
 
 void poison(const Region& region) {
   const Elements elements = elements_of(region);
-  if (elements.data == nullptr) return;
+  if (elements.target == nullptr) return;
   const Buffer& buffer = *region.buffer;
   const auto pattern = poison_of(buffer.type, buffer.machine->options.uninitialized);
   const std::int64_t count = elements.extents.empty() ? 1 : elements.extents.back();
   const std::int64_t stride = elements.strides.empty() ? 1 : elements.strides.back();
   const auto step = stride * static_cast<std::int64_t>(pattern.size());
   for_each_row(elements.extents, [&](const Shape& row) {
-    auto* to = static_cast<std::byte*>(elements.data) +
+    auto* to = static_cast<std::byte*>(elements.target) +
                offset_of(row, elements.strides) * static_cast<std::int64_t>(pattern.size());
     if (stride == 1) {
       return fill_row(to, static_cast<std::size_t>(count) * pattern.size(), pattern);
@@ -143,9 +145,9 @@ Elements elements_of(const Region& region) {
     result.extents.push_back(region.slices[i].size);
     result.strides.push_back(buffer.strides[i]);
   }
-  if (buffer.data != nullptr) {
-    result.data = buffer.data + first * static_cast<std::int64_t>(buffer.element_bytes());
-  }
+  first *= static_cast<std::int64_t>(buffer.element_bytes());
+  if (buffer.data != nullptr) result.data = buffer.data + first;
+  if (buffer.target != nullptr) result.target = buffer.target + first;
   return result;
 }
 
@@ -181,6 +183,43 @@ Region slice_of(const Region& region, std::span<const Index> indices) {
                     "R18", buffer.name);
   }
   return result;
+}
+
+void record_access(Buffer& buffer, const std::vector<Slice>& where, bool writes, bool copy,
+                   const Stamp& stamp, const Clock& known,
+                   const std::shared_ptr<const Place>& place) {
+  if (!buffer.machine->options.detect_races) return;
+  const auto collision = buffer.log.add({stamp, where, writes, copy, place}, known);
+  if (!collision) return;
+  const auto describe = [&](const AccessLog::Access& access) {
+    std::string part;
+    for (std::size_t i = 0; i < access.where.size(); ++i) {
+      part += fmt::format("{}{}:{}", i > 0 ? ", " : "", access.where[i].start,
+                          access.where[i].start + access.where[i].size);
+    }
+    return fmt::format("{} [{}] by {}{}", access.writes ? "write of" : "read of", part,
+                       access.copy ? "a copy that was started by " : "", access.place->text());
+  };
+  throw TileError(
+      ErrorKind::race,
+      fmt::format("race on '{}': {} and {}: nothing orders them; wait for the copy, or "
+                  "for a signal that comes after the first",
+                  buffer.name, describe(*collision), describe({stamp, where, writes, copy, place})),
+      {}, buffer.name);
+}
+
+Elements access(const Region& region, AccessKind kind) {
+  CoreState& core = current_core("an access");
+  Buffer& buffer = core.own(region);
+  if (buffer.space != MemorySpace::vmem && buffer.space != MemorySpace::smem) {
+    throw TileError(ErrorKind::space,
+                    fmt::format("{} is in {}, which only copies reach: copy it into VMEM or SMEM",
+                                located(buffer.name), to_string(buffer.space)),
+                    {}, buffer.name);
+  }
+  record_access(buffer, region.slices, kind == AccessKind::write, false, core.now(), core.clock,
+                core.place);
+  return elements_of(region);
 }
 
 }  // namespace tessera::tile::detail

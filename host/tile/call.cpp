@@ -5,7 +5,8 @@
 
 #include <algorithm>
 
-#include "host/tile/state.hpp"
+#include "host/tile/buffer.hpp"
+#include "host/tile/core.hpp"
 
 namespace tessera::tile::detail {
 namespace {

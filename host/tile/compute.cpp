@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "host/tile/state.hpp"
+#include "host/tile/core.hpp"
 
 namespace tessera::tile {
 

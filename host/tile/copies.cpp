@@ -7,9 +7,14 @@
 #include <bit>
 #include <cstring>
 
-#include "host/tile/state.hpp"
+#include "host/tile/buffer.hpp"
+#include "host/tile/core.hpp"
+#include "host/tile/launch.hpp"
+#include "host/tile/machine_state.hpp"
+#include "host/tile/semaphore.hpp"
 #include "host/tile/text.hpp"
 #include "host/tile/time.hpp"
+#include "host/tile/transfer.hpp"
 
 namespace tessera::tile {
 namespace detail {

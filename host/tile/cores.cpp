@@ -4,11 +4,54 @@
 #include <algorithm>
 #include <utility>
 
-#include "host/tile/state.hpp"
+#include "host/tile/buffer.hpp"
+#include "host/tile/core.hpp"
+#include "host/tile/launch.hpp"
+#include "host/tile/machine_state.hpp"
+#include "host/tile/semaphore.hpp"
+#include "host/tile/transfer.hpp"
 
 // The cores that run a kernel: what they are, what they hold, and where they meet.
 namespace tessera::tile {
 namespace detail {
+namespace {
+
+thread_local CoreState* running_core = nullptr;
+
+}  // namespace
+
+CoreState& current_core(const char* what) {
+  if (running_core == nullptr) {
+    throw TileError(ErrorKind::usage,
+                    fmt::format("{} is for the body of a kernel, and not for the functions that "
+                                "operations take",
+                                what));
+  }
+  return *running_core;
+}
+
+Running::Running(CoreState& core) { running_core = &core; }
+Running::~Running() { running_core = nullptr; }
+Aside::Aside() : core_(std::exchange(running_core, nullptr)) {}
+Aside::~Aside() { running_core = core_; }
+
+void beside(const std::function<void()>& work) {
+  MachineState& machine = *current_core("an operation").machine;
+  const MachineOptions& options = machine.options;
+  if (options.threads == 1 || options.detect_races || options.seed != 0 || options.recorder) {
+    return work();
+  }
+  machine.scheduler->beside(work);
+}
+
+std::string located(const CoreState& core, const std::string& what) {
+  return fmt::format("{} of kernel '{}', {}", what, core.launch->name, core.place->text());
+}
+
+std::string located(const std::string& buffer) {
+  const std::string name = fmt::format("'{}'", buffer);
+  return running_core != nullptr ? located(*running_core, name) : name;
+}
 
 Stamp CoreState::tick() {
   const Stamp stamp = launch->slots.tick(agent);
@@ -61,13 +104,14 @@ void CoreState::record(ScheduleEvent::Kind what, const Transfer* transfer,
 void CoreState::hold(const Buffer& buffer) {
   const bool vmem = buffer.space == MemorySpace::vmem;
   auto& bytes = vmem ? vmem_bytes : smem_bytes;
-  auto& mark = vmem ? machine->report.vmem_high_water_bytes : machine->report.smem_high_water_bytes;
+  auto& high_water =
+      vmem ? machine->report.vmem_high_water_bytes : machine->report.smem_high_water_bytes;
   if (bytes + buffer.padded_bytes > (vmem ? vmem_limit() : machine->options.chip.smem_bytes)) {
     refuse_memory(buffer);
   }
   held.push_back(&buffer);
   bytes += buffer.padded_bytes;
-  mark = std::max(mark, bytes);
+  high_water = std::max(high_water, bytes);
 }
 
 Buffer& CoreState::own(const Region& region) const {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "host/tile/launch.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,7 +8,10 @@
 #include <numeric>
 #include <utility>
 
-#include "host/tile/state.hpp"
+#include "host/tile/buffer.hpp"
+#include "host/tile/core.hpp"
+#include "host/tile/machine_state.hpp"
+#include "host/tile/semaphore.hpp"
 #include "host/tile/text.hpp"
 
 namespace tessera::tile {
@@ -269,6 +274,7 @@ Scope::~Scope() {
     impl_->core->release(*buffer);
     buffer->ended = true;
     buffer->data = nullptr;
+    buffer->target = nullptr;
     buffer->owned.reset();
     impl_->core->ended.push_back(std::move(buffer));
   }

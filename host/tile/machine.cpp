@@ -3,92 +3,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
 
-#include "host/tile/state.hpp"
+#include "host/tile/buffer.hpp"
+#include "host/tile/machine_state.hpp"
 #include "host/tile/text.hpp"
 
 namespace tessera::tile {
 namespace detail {
-namespace {
-
-thread_local CoreState* running_core = nullptr;
-
-}  // namespace
-
-void record_access(Buffer& buffer, const std::vector<Slice>& where, bool writes, bool copy,
-                   const Stamp& stamp, const Clock& known,
-                   const std::shared_ptr<const Place>& place) {
-  if (!buffer.machine->options.detect_races) return;
-  const auto collision = buffer.log.add({stamp, where, writes, copy, place}, known);
-  if (!collision) return;
-  const auto describe = [&](const AccessLog::Access& access) {
-    std::string part;
-    for (std::size_t i = 0; i < access.where.size(); ++i) {
-      part += fmt::format("{}{}:{}", i > 0 ? ", " : "", access.where[i].start,
-                          access.where[i].start + access.where[i].size);
-    }
-    return fmt::format("{} [{}] by {}{}", access.writes ? "write of" : "read of", part,
-                       access.copy ? "a copy that was started by " : "", access.place->text());
-  };
-  throw TileError(
-      ErrorKind::race,
-      fmt::format("race on '{}': {} and {}: nothing orders them; wait for the copy, or "
-                  "for a signal that comes after the first",
-                  buffer.name, describe(*collision), describe({stamp, where, writes, copy, place})),
-      {}, buffer.name);
-}
-
-Elements access(const Region& region, AccessKind kind) {
-  CoreState& core = current_core("an access");
-  Buffer& buffer = core.own(region);
-  if (buffer.space != MemorySpace::vmem && buffer.space != MemorySpace::smem) {
-    throw TileError(ErrorKind::space,
-                    fmt::format("{} is in {}, which only copies reach: copy it into VMEM or SMEM",
-                                located(buffer.name), to_string(buffer.space)),
-                    {}, buffer.name);
-  }
-  record_access(buffer, region.slices, kind == AccessKind::write, false, core.now(), core.clock,
-                core.place);
-  return elements_of(region);
-}
-
-CoreState& current_core(const char* what) {
-  if (running_core == nullptr) {
-    throw TileError(ErrorKind::usage,
-                    fmt::format("{} is for the body of a kernel, and not for the functions that "
-                                "operations take",
-                                what));
-  }
-  return *running_core;
-}
-
-Running::Running(CoreState& core) { running_core = &core; }
-Running::~Running() { running_core = nullptr; }
-Aside::Aside() : core_(std::exchange(running_core, nullptr)) {}
-Aside::~Aside() { running_core = core_; }
-
-void beside(const std::function<void()>& work) {
-  MachineState& machine = *current_core("an operation").machine;
-  const MachineOptions& options = machine.options;
-  if (options.threads == 1 || options.detect_races || options.seed != 0 || options.recorder) {
-    return work();
-  }
-  machine.scheduler->beside(work);
-}
-
-std::string located(const CoreState& core, const std::string& what) {
-  return fmt::format("{} of kernel '{}', {}", what, core.launch->name, core.place->text());
-}
-
-std::string located(const std::string& buffer) {
-  const std::string name = fmt::format("'{}'", buffer);
-  return running_core != nullptr ? located(*running_core, name) : name;
-}
-
 std::size_t MachineState::add_to_report(const std::string& name, MemorySpace space) {
   for (std::size_t i = 0; i < report.buffers.size(); ++i) {
     // Scratch of the same name is the same line of every kernel that has it.
@@ -192,12 +115,19 @@ detail::Region Machine::allocate(std::string name, ElementType type, const Shape
   return region;
 }
 
-detail::Region Machine::borrow(std::string name, ElementType type, const View& view, bool writable,
-                               int device) {
+detail::Region Machine::borrow(std::string name, ElementType type, const View& view, int device) {
   const Shape extents = checked_extents(name, type, view);
   const auto region = make_array(*state_, std::move(name), type, extents, device);
-  region.buffer->writable = writable;
-  region.buffer->data = static_cast<std::byte*>(const_cast<void*>(view.host_data()));
+  region.buffer->writable = false;
+  region.buffer->data = static_cast<const std::byte*>(view.host_data());
+  return region;
+}
+
+detail::Region Machine::borrow(std::string name, ElementType type, const MutableView& view,
+                               int device) {
+  const auto region = borrow(std::move(name), type, View(view), device);
+  region.buffer->writable = true;
+  region.buffer->target = static_cast<std::byte*>(view.host_data());
   return region;
 }
 
@@ -208,7 +138,7 @@ detail::Region Machine::copy_of(std::string name, ElementType type, const View& 
   if (copy.data != nullptr && view.host_data() != nullptr) {
     std::size_t bytes = copy.element_bytes();
     for (const auto extent : extents) bytes *= static_cast<std::size_t>(extent);
-    std::memcpy(copy.data, view.host_data(), bytes);
+    std::memcpy(copy.target, view.host_data(), bytes);
   }
   return region;
 }

@@ -3,8 +3,9 @@
 
 #include <cstring>
 
+#include "host/tile/buffer.hpp"
 #include "host/tile/rows.hpp"
-#include "host/tile/state.hpp"
+#include "host/tile/transfer.hpp"
 
 namespace tessera::tile::detail {
 namespace {
@@ -85,7 +86,7 @@ namespace {
 void move_part(const Transfer& transfer, AddRow add, const Region& source, const Region& target) {
   const Elements from = elements_of(source);
   const Elements to = elements_of(target);
-  if (from.data == nullptr || to.data == nullptr) return;
+  if (from.data == nullptr || to.target == nullptr) return;
   const auto bytes = static_cast<std::int64_t>(transfer.from.buffer->element_bytes());
   const bool scalar = from.extents.empty();
   const std::int64_t count = scalar ? 1 : from.extents.back();
@@ -93,7 +94,7 @@ void move_part(const Transfer& transfer, AddRow add, const Region& source, const
   const std::int64_t to_stride = scalar ? 1 : to.strides.back();
   const auto size = static_cast<std::size_t>(bytes);
   for_each_row(from.extents, [&](const Shape& row) {
-    auto* out = static_cast<std::byte*>(to.data) + offset_of(row, to.strides) * bytes;
+    auto* out = static_cast<std::byte*>(to.target) + offset_of(row, to.strides) * bytes;
     const auto* in =
         static_cast<const std::byte*>(from.data) + offset_of(row, from.strides) * bytes;
     if (add != nullptr) {

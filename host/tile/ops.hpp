@@ -17,8 +17,8 @@ struct MachineState;
 /// Of the running core. Throws TileError (usage) outside of a kernel.
 MachineState& machine_of_core(const char* what);
 
-/// `access` for an operation on whole tiles: SMEM, which gives scalars, is refused as well.
-Elements tile_access(const Region& region, AccessKind kind);
+/// `access` for an operation of the vector unit: SMEM, which gives scalars, is refused as well.
+Elements vector_access(const Region& region, AccessKind kind);
 ElementType type_of(const Region& region);
 bool overlap(const Region& a, const Region& b);
 /// The very same elements in the same order.

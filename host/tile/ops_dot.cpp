@@ -5,8 +5,9 @@
 #include <cmath>
 #include <functional>
 
+#include "host/tile/buffer.hpp"
+#include "host/tile/machine_state.hpp"
 #include "host/tile/ops.hpp"
-#include "host/tile/state.hpp"
 #include "host/tile/text.hpp"
 #include "reference/streaming/kernels.hpp"
 
@@ -17,9 +18,11 @@ using streaming::kernels;
 
 /// Products are cut into pieces that depend on the extents alone, so that results do not depend on
 /// the number of threads: the order in which a product sums is one of the piece's extents.
+/// A piece is at least 256 wide, so that its operands are used often enough; 16 of them serve hosts
+/// of as many threads.
 constexpr std::int64_t min_piece = 256;
 constexpr std::int64_t max_pieces = 16;
-/// Whole register tiles of every instruction set (8 to 48 wide).
+/// Whole register blocks of every instruction set (8 to 48 wide).
 constexpr std::int64_t piece_quantum = 48;
 /// Below this a second thread would take as long to wake as to multiply (some 50 us).
 constexpr double min_flops_to_cut = 8e6;
@@ -142,13 +145,14 @@ Parts split(Compute& compute, const Elements& elements, ElementType type, int co
             more ? result.memory[static_cast<std::size_t>(part) + 1].data() + r * columns : nullptr;
         for (std::int64_t i = 0; i < columns; ++i) {
           const float x = high[i];
-          const auto kept = static_cast<float>(bf16(x));
-          high[i] = kept;
-          if (more) low[i] = x - kept;  // exact
+          const auto bf16_part = static_cast<float>(bf16(x));
+          high[i] = bf16_part;
+          if (more) low[i] = x - bf16_part;  // exact
         }
       }
     }
   };
+  // Below this a second thread takes longer to wake (some 50 us) than to widen them.
   constexpr std::int64_t elements_per_thread = 65536;
   compute.run(rows, elements_per_thread / std::max<std::int64_t>(columns, 1) + 1, std::ref(body));
   return result;
@@ -274,9 +278,9 @@ void dot(const Region& a, const Region& b, const Region& out, const DotOptions& 
   const Chip& chip = machine.options.chip;
   const ElementType ta = type_of(a), tb = type_of(b);
   const Extents e = judge(chip, a, b, out, options);
-  const Elements elements_a = tile_access(a, AccessKind::read);
-  const Elements elements_b = tile_access(b, AccessKind::read);
-  const Elements elements_out = tile_access(out, AccessKind::write);
+  const Elements elements_a = vector_access(a, AccessKind::read);
+  const Elements elements_b = vector_access(b, AccessKind::read);
+  const Elements elements_out = vector_access(out, AccessKind::write);
 
   // 1, 2 or 3 parts of an f32 operand give 1, 3 or 6 products with another one, and 1, 2 or 3 with
   // a bf16 operand, which is its own and only part.
@@ -285,7 +289,7 @@ void dot(const Region& a, const Region& b, const Region& out, const DotOptions& 
   const int wide = (ta == ElementType::f32 ? 1 : 0) + (tb == ElementType::f32 ? 1 : 0);
   const int passes = wide == 2 ? static_cast<int>(asked) : wide == 1 ? parts : 1;
   charge(work_of(chip, e, passes, ta, tb));
-  if (elements_a.data == nullptr || elements_b.data == nullptr || elements_out.data == nullptr) {
+  if (elements_a.data == nullptr || elements_b.data == nullptr || elements_out.target == nullptr) {
     return;
   }
   if (e.m == 0 || e.n == 0) return;
@@ -301,11 +305,11 @@ void dot(const Region& a, const Region& b, const Region& out, const DotOptions& 
       if (is_8bit(ta) && is_8bit(tb)) {
         integer_piece(product, split_a.parts[0], split_b.parts[0], piece, e.k,
                       ta == ElementType::i8 && tb == ElementType::i8,
-                      {static_cast<std::int32_t*>(elements_out.data), elements_out.strides},
+                      {static_cast<std::int32_t*>(elements_out.target), elements_out.strides},
                       options.accumulate);
       } else {
         float_piece(product, split_a, split_b, parts, piece, e.k,
-                    {static_cast<float*>(elements_out.data), elements_out.strides},
+                    {static_cast<float*>(elements_out.target), elements_out.strides},
                     options.accumulate);
       }
     }

@@ -5,9 +5,9 @@
 #include <functional>
 #include <numeric>
 
+#include "host/tile/machine_state.hpp"
 #include "host/tile/ops.hpp"
 #include "host/tile/rows.hpp"
-#include "host/tile/state.hpp"
 #include "host/tile/text.hpp"
 
 namespace tessera::tile::detail {
@@ -50,7 +50,7 @@ void map_chunks(Compute& compute, const Plan& plan, ElementType out_type,
       for (std::size_t i = 0; i <= results; ++i) at[i] = row[i] + column * strides[i];
       const auto count = static_cast<int>(std::min<std::int64_t>(columns - column, chunk_elements));
       const void* values = chunks.values(at.data(), strides.data(), count);
-      auto* target = static_cast<std::byte*>(plan.out.data) + at[results] * bits_of(out_type) / 8;
+      auto* target = static_cast<std::byte*>(plan.out.target) + at[results] * bits_of(out_type) / 8;
       store_words(values, function.result, count, target, out_type, strides[results]);
     }
   };
@@ -114,16 +114,17 @@ void transpose(const Region& out, const Region& ref) {
   if (overlap(ref, out)) {
     refuse("transpose", fmt::format("'{}' overlaps its own transpose", name_of(ref)), out);
   }
-  const Elements source = tile_access(ref, AccessKind::read);
-  const Elements target = tile_access(out, AccessKind::write);
+  const Elements source = vector_access(ref, AccessKind::read);
+  const Elements target = vector_access(out, AccessKind::write);
   // Whole registers go through the cross-lane unit, of the side that has more of them.
   charge({.xlu_ops = std::max(padded_elements(chip, from), padded_elements(chip, to))});
-  if (source.data == nullptr || target.data == nullptr) return;
+  if (source.data == nullptr || target.target == nullptr) return;
   const auto copy = [&]<class T>(T) {
     const auto* s = static_cast<const T*>(source.data);
-    auto* t = static_cast<T*>(target.data);
+    auto* t = static_cast<T*>(target.target);
     // Through a block of its own: the rows of either side may lie a power of two apart and would
-    // drive each other out of the cache before a whole line of them is used.
+    // drive each other out of the cache before a whole line of them is used. 32 rows of 32 elements
+    // are whole lines of every type and take 4 KiB at most.
     constexpr std::int64_t block = 32;
     const auto body = [&](std::int64_t first, std::int64_t last) {
       T part[block][block];

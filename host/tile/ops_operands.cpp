@@ -6,9 +6,11 @@
 #include <cstring>
 #include <limits>
 
+#include "host/tile/buffer.hpp"
+#include "host/tile/core.hpp"
+#include "host/tile/machine_state.hpp"
 #include "host/tile/ops.hpp"
 #include "host/tile/rows.hpp"
-#include "host/tile/state.hpp"
 #include "host/tile/text.hpp"
 #include "reference/streaming/kernels.hpp"
 
@@ -16,7 +18,7 @@ namespace tessera::tile::detail {
 
 MachineState& machine_of_core(const char* what) { return *current_core(what).machine; }
 
-Elements tile_access(const Region& region, AccessKind kind) {
+Elements vector_access(const Region& region, AccessKind kind) {
   if (region.buffer->space == MemorySpace::smem) {
     throw TileError(
         ErrorKind::space,
@@ -180,19 +182,19 @@ void store_words(const void* words, ElementType word, std::int64_t count, void* 
 }
 
 void Loops::simplify(bool joined) {
-  std::size_t kept = 0;
+  std::size_t rank = 0;
   for (std::size_t d = 0; d < extents.size(); ++d) {
     if (extents[d] == 1) continue;
-    const bool behind = joined && kept > 0 && std::ranges::all_of(strides, [&](const Shape& s) {
-                          return s[kept - 1] == s[d] * extents[d];
+    const bool behind = joined && rank > 0 && std::ranges::all_of(strides, [&](const Shape& s) {
+                          return s[rank - 1] == s[d] * extents[d];
                         });
-    const std::size_t to = behind ? kept - 1 : kept;
+    const std::size_t to = behind ? rank - 1 : rank;
     extents[to] = behind ? extents[to] * extents[d] : extents[d];
     for (Shape& s : strides) s[to] = s[d];
-    if (!behind) ++kept;
+    if (!behind) ++rank;
   }
-  extents.resize(kept);
-  for (Shape& s : strides) s.resize(kept);
+  extents.resize(rank);
+  for (Shape& s : strides) s.resize(rank);
 }
 
 void Loops::locate(std::int64_t index, std::size_t dimensions, std::int64_t* offsets) const {
@@ -238,7 +240,7 @@ Plan plan(const char* what, const Shape& domain, Operands operands, const Region
     Shape strides(domain.size(), 0);
     if (operand.region != nullptr) {
       const Region& region = *operand.region;
-      Elements elements = tile_access(region, AccessKind::read);
+      Elements elements = vector_access(region, AccessKind::read);
       if (operand.column) {
         elements.extents.push_back(1);
         elements.strides.push_back(1);
@@ -267,8 +269,8 @@ Plan plan(const char* what, const Shape& domain, Operands operands, const Region
     result.sources.push_back(std::move(source));
     result.loops.strides.push_back(std::move(strides));
   }
-  result.out = tile_access(out, AccessKind::write);
-  result.dry = result.dry || result.out.data == nullptr;
+  result.out = vector_access(out, AccessKind::write);
+  result.dry = result.dry || result.out.target == nullptr;
   return result;
 }
 

@@ -6,15 +6,17 @@
 #include <limits>
 #include <type_traits>
 
+#include "host/tile/core.hpp"
+#include "host/tile/machine_state.hpp"
 #include "host/tile/ops.hpp"
-#include "host/tile/state.hpp"
 #include "host/tile/text.hpp"
 
 namespace tessera::tile::detail {
 namespace {
 
 /// Partial results of a row, so that the loop over it is one of vector instructions. The same for
-/// every machine and number of threads: the order of a sum depends on nothing else.
+/// every machine and number of threads: the order of a sum depends on nothing else. Sixteen floats
+/// are one register of AVX-512, two of AVX2.
 constexpr int lanes = 16;
 /// Elements below which a second thread would take longer to wake than to compute.
 constexpr std::int64_t min_elements_per_thread = 32768;
@@ -105,7 +107,7 @@ struct Job {
   void store(const void* words, ElementType word, std::int64_t count, std::int64_t at,
              std::int64_t stride) const {
     store_words(words, word, count,
-                static_cast<std::byte*>(plan.out.data) + at * bits_of(out_type) / 8, out_type,
+                static_cast<std::byte*>(plan.out.target) + at * bits_of(out_type) / 8, out_type,
                 stride);
   }
 
@@ -290,15 +292,15 @@ void reduce(Reduction reduction, const Region& out, int axis, Operands operands,
     refuse(what, fmt::format("axis {} is none of {}", axis, to_text(domain)), out);
   }
   const auto d = static_cast<std::size_t>(a);
-  Shape kept = domain;
-  kept[d] = 1;
+  Shape keep_dims = domain;
+  keep_dims[d] = 1;
   Shape removed = domain;
   removed.erase(removed.begin() + a);
   const Shape extents = extents_of(out);
-  if (extents != kept && extents != removed) {
+  if (extents != keep_dims && extents != removed) {
     refuse(what,
            fmt::format("{} along axis {} gives {} or {}, and {} is neither", to_text(domain), axis,
-                       to_text(kept), to_text(removed), described(out)),
+                       to_text(keep_dims), to_text(removed), described(out)),
            out);
   }
   if (domain[d] == 0 && reduction != Reduction::sum) {
@@ -308,7 +310,7 @@ void reduce(Reduction reduction, const Region& out, int axis, Operands operands,
   charge(work_of(machine.options.chip, reduction, domain, d, cost));
   if (p.dry) return;
   Shape strides = p.out.strides;
-  if (extents == kept) {
+  if (extents == keep_dims) {
     strides[d] = 0;
   } else {
     strides.insert(strides.begin() + a, 0);
@@ -318,7 +320,7 @@ void reduce(Reduction reduction, const Region& out, int axis, Operands operands,
   std::size_t at = 0;
   for (std::size_t i = 0; i < d; ++i) at += domain[i] != 1 ? 1 : 0;
   const bool alone = domain[d] == 1;
-  if (alone) p.loops.extents[d] = 2;  // kept by what follows
+  if (alone) p.loops.extents[d] = 2;  // so that it stays through what follows
   p.loops.simplify(false);
   if (alone) p.loops.extents[at] = 1;
   const Job job{*machine.compute, p, function, type_of(out), at};

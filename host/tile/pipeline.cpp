@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <deque>
 
+#include "host/tile/launch.hpp"
+#include "host/tile/machine_state.hpp"
 #include "host/tile/text.hpp"
 #include "host/tile/window.hpp"
 

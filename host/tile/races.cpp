@@ -74,7 +74,7 @@ std::string Place::text() const {
 
 std::optional<AccessLog::Access> AccessLog::add(Access access, const Clock& known) {
   std::optional<Access> collision;
-  std::size_t kept = 0;
+  std::size_t remaining = 0;
   for (std::size_t i = 0; i < accesses_.size(); ++i) {
     Access& earlier = accesses_[i];
     const bool ordered = knows(known, earlier.stamp);
@@ -87,10 +87,10 @@ std::optional<AccessLog::Access> AccessLog::add(Access access, const Clock& know
     const bool covered =
         ordered && (access.writes || !earlier.writes) && contains(access.where, earlier.where);
     if (covered) continue;
-    if (kept != i) accesses_[kept] = std::move(earlier);
-    ++kept;
+    if (remaining != i) accesses_[remaining] = std::move(earlier);
+    ++remaining;
   }
-  accesses_.resize(kept);
+  accesses_.resize(remaining);
   accesses_.push_back(std::move(access));
   // Element by element and row by row becomes one part, so that loops over elements stay linear.
   while (accesses_.size() > 1 && absorb(accesses_[accesses_.size() - 2], accesses_.back())) {

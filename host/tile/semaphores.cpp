@@ -3,7 +3,12 @@
 
 #include <algorithm>
 
-#include "host/tile/state.hpp"
+#include "host/tile/buffer.hpp"
+#include "host/tile/core.hpp"
+#include "host/tile/launch.hpp"
+#include "host/tile/machine_state.hpp"
+#include "host/tile/semaphore.hpp"
+#include "host/tile/transfer.hpp"
 #include "tessera/tile/copies.hpp"
 
 namespace tessera::tile {

@@ -30,7 +30,7 @@ struct Rates {
   double ici_latency = 0;
   double step_overhead = 0;
   double launch_overhead = 0;
-  bool shared_hbm = false;           ///< a device's cores have one channel (Megacore)
+  bool shared_hbm = false;  ///< a device's cores have one channel (Megacore)
 };
 Rates rates_of(const Chip& chip, const TimeParameters& parameters);
 

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "host/tile/state.hpp"
+#include "host/tile/core.hpp"
+#include "host/tile/launch.hpp"
+#include "host/tile/machine_state.hpp"
 #include "tessera/tile/error.hpp"
 
 // From chips and parameters to rates, and from what cores did to what a person reads.
@@ -174,7 +176,7 @@ void detail::model_time(LaunchState& launch) {
                       timeline != nullptr ? &timeline->spans : nullptr);
   if (timeline != nullptr) timeline->seconds = one.time.seconds;
   add_kernel(machine.report, machine.waits, machine.options.chip, launch.name, std::move(one));
-  if (machine.keep_logs != nullptr) machine.keep_logs->push_back(std::move(logs));
+  if (machine.core_logs != nullptr) machine.core_logs->push_back(std::move(logs));
 }
 
 }  // namespace tessera::tile

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "host/tile/state.hpp"
+#include "host/tile/machine_state.hpp"
 #include "tessera/tile/error.hpp"
 
 // The timeline as Chrome's trace event format: complete events ("X") in microseconds, a process per

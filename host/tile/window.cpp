@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "host/tile/machine_state.hpp"
 #include "host/tile/text.hpp"
 
 namespace tessera::tile::detail {

@@ -5,7 +5,9 @@
 #include <optional>
 #include <set>
 
-#include "host/tile/state.hpp"
+#include "host/tile/core.hpp"
+#include "host/tile/semaphore.hpp"
+#include "host/tile/transfer.hpp"
 #include "tessera/tile/pipeline.hpp"
 
 namespace tessera::tile::detail {
@@ -35,7 +37,6 @@ class Window {
   Window(CoreState& core, Scope& scope, const Walk& walk, const BlockSpec& spec,
          const Region& array, bool output, Issuer issuer);
 
-  bool is_input() const { return !output_; }
   int buffers() const { return static_cast<int>(slots_.size()); }
 
   /// A window that never moves is fetched once, before the grid.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference/streaming/kernels.hpp"
 
-#include <cstring>
-
 namespace tessera::streaming {
 
 extern const Kernels kernels_baseline;
@@ -13,39 +11,24 @@ extern const Kernels kernels_avx512;
 
 namespace {
 
-struct Row {
-  const Kernels* kernels;
-  bool runs;
-};
-
 /// Best first. F16C is not asked for on its own: every processor with AVX2 has it.
-const Row* rows() {
-  static const Row table[] = {
+const Kernels& best() {
 #if TESSERA_STREAMING_X86
-    {&kernels_avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                          __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma")},
-    {&kernels_avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("fma")) {
+    return kernels_avx512;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return kernels_avx2;
 #endif
-    {&kernels_baseline, true},
-    {nullptr, false},
-  };
-  return table;
+  return kernels_baseline;
 }
 
 }  // namespace
 
 const Kernels& kernels() {
-  const Row* row = rows();
-  while (!row->runs) ++row;
-  return *row->kernels;
-}
-
-const Kernels* kernels_named(const char* name) {
-  for (const Row* row = rows(); row->kernels != nullptr; ++row) {
-    if (row->runs && std::strcmp(row->kernels->name, name) == 0) return row->kernels;
-  }
-  return nullptr;
+  static const Kernels& chosen = best();
+  return chosen;
 }
 
 }  // namespace tessera::streaming

@@ -35,11 +35,14 @@ struct Gemm {
 inline constexpr std::int64_t min_gemm_scratch = 2 * (16 * 16 + 2 * lane_quantum);
 
 /// A two-dimensional array of any type and strides (in elements).
-struct Array2 {
-  void* data;
+template <class Pointer>
+struct Array2Of {
+  Pointer data;
   Type type;
   std::int64_t row_stride, column_stride;
 };
+using Array2 = Array2Of<void*>;
+using ConstArray2 = Array2Of<const void*>;
 
 /// What one stretch of a row adds to its statistics. Sums are relative to `base`, the larger of the
 /// stretch's maximum and the running one.
@@ -72,8 +75,8 @@ struct Kernels {
   void (*store)(const float* source, std::int64_t n, void* target, Type type, std::int64_t stride,
                 bool accumulate);
   /// target[r * ld + c] = source(r, c).
-  void (*load_block)(const Array2& source, std::int64_t rows, std::int64_t columns, float* target,
-                     std::int64_t ld);
+  void (*load_block)(const ConstArray2& source, std::int64_t rows, std::int64_t columns,
+                     float* target, std::int64_t ld);
   /// target(r, c) = source[r * ld + c], or += .
   void (*store_block)(const float* source, std::int64_t ld, std::int64_t rows, std::int64_t columns,
                       const Array2& target, bool accumulate);
@@ -93,7 +96,5 @@ struct Kernels {
 
 /// The best that this machine runs.
 const Kernels& kernels();
-/// By name; nullptr when it is not compiled in or the machine cannot run it.
-const Kernels* kernels_named(const char* name);
 
 }  // namespace tessera::streaming

@@ -131,23 +131,25 @@ void store(const float* source, std::int64_t n, void* target, Type type, std::in
   }
 }
 
-void* element(const Array2& array, std::int64_t row) {
-  const std::int64_t size = array.type == Type::f32 ? 4 : 2;
-  return static_cast<char*>(array.data) + row * array.row_stride * size;
+/// Bytes from the array's first element to that of `row`.
+std::int64_t row_bytes(Type type, std::int64_t row_stride, std::int64_t row) {
+  return row * row_stride * (type == Type::f32 ? 4 : 2);
 }
 
-void load_block(const Array2& source, std::int64_t rows, std::int64_t columns, float* target,
+void load_block(const ConstArray2& source, std::int64_t rows, std::int64_t columns, float* target,
                 std::int64_t ld) {
   for (std::int64_t r = 0; r < rows; ++r) {
-    load(element(source, r), source.type, source.column_stride, columns, target + r * ld);
+    const auto* from =
+        static_cast<const char*>(source.data) + row_bytes(source.type, source.row_stride, r);
+    load(from, source.type, source.column_stride, columns, target + r * ld);
   }
 }
 
 void store_block(const float* source, std::int64_t ld, std::int64_t rows, std::int64_t columns,
                  const Array2& target, bool accumulate) {
   for (std::int64_t r = 0; r < rows; ++r) {
-    store(source + r * ld, columns, element(target, r), target.type, target.column_stride,
-          accumulate);
+    auto* to = static_cast<char*>(target.data) + row_bytes(target.type, target.row_stride, r);
+    store(source + r * ld, columns, to, target.type, target.column_stride, accumulate);
   }
 }
 

@@ -109,8 +109,7 @@ class Walk {
       return {static_cast<const float*>(p_.w) + offset, by_column ? p_.w_stride_h : p_.w_stride_v};
     }
     by_column = p_.w_stride_h != 1;
-    Array2 source = {const_cast<void*>(at(p_.w, p_.w_type, offset)), p_.w_type, p_.w_stride_h,
-                     p_.w_stride_v};
+    ConstArray2 source = {at(p_.w, p_.w_type, offset), p_.w_type, p_.w_stride_h, p_.w_stride_v};
     if (!by_column) std::swap(source.row_stride, source.column_stride);
     const std::int64_t ld = by_column ? columns.count : depths.count;
     kernels_.load_block(source, by_column ? depths.count : columns.count, ld, worker.panel, ld);

@@ -17,14 +17,15 @@ constexpr std::int64_t tasks_per_thread = 4;
 /// Columns per task below which handing it out costs as much as doing it.
 constexpr std::int64_t min_task_columns = 16384;
 
-struct Memory {
+/// Where a call's scratch arrays are.
+struct Scratch {
   float* tiles;
   RowSums* parts;             ///< [rows][slices]
   RowGradient* coefficients;  ///< [rows]
 };
 
-Memory lay_out(Arena& arena, std::int64_t rows, const SoftmaxPlan& plan) {
-  Memory m = {};
+Scratch lay_out(Arena& arena, std::int64_t rows, const SoftmaxPlan& plan) {
+  Scratch m = {};
   m.tiles = arena.take<float>(plan.threads * round_up(plan.v_block, lane_quantum));
   if (plan.slices > 1) {
     m.parts = arena.take<RowSums>(rows * plan.slices);
@@ -36,7 +37,7 @@ Memory lay_out(Arena& arena, std::int64_t rows, const SoftmaxPlan& plan) {
 class Stream {
  public:
   Stream(const SoftmaxProblem& problem, const SoftmaxPlan& plan, const Kernels& kernels,
-         const Memory& memory)
+         const Scratch& memory)
       : p_(problem), plan_(plan), kernels_(kernels), memory_(memory) {}
 
   float* tile(int worker) const {
@@ -97,7 +98,7 @@ class Stream {
   const SoftmaxProblem& p_;
   const SoftmaxPlan& plan_;
   const Kernels& kernels_;
-  const Memory& memory_;
+  const Scratch& memory_;
 };
 
 /// One task reads whole rows: values and gradient follow each other while the row is in cache.
@@ -119,7 +120,7 @@ void run_rows(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environmen
 
 /// Few long rows: several tasks share a row.
 void run_slices(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environment& environment,
-                const Stream& stream, const Memory& memory) {
+                const Stream& stream, const Scratch& memory) {
   const auto each_slice = [&](std::int64_t rows, const auto& body) {
     if (rows == 0) return;
     parallel_for(environment, plan.threads, rows * plan.slices, [&](std::int64_t task, int worker) {
@@ -193,7 +194,7 @@ SoftmaxPlan plan_softmax(std::int64_t rows, std::int64_t v, std::int64_t b_block
 void run_softmax(const SoftmaxProblem& problem, const SoftmaxPlan& plan,
                  const Environment& environment, void* workspace) {
   Arena arena(workspace);
-  const Memory memory = lay_out(arena, std::max<std::int64_t>(1, problem.rows), plan);
+  const Scratch memory = lay_out(arena, std::max<std::int64_t>(1, problem.rows), plan);
   const Stream stream(problem, plan,
                       environment.kernels != nullptr ? *environment.kernels : kernels(), memory);
   if (plan.slices > 1) {

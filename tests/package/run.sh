@@ -74,6 +74,9 @@ if [ "${library##*.}" = so ]; then
   fi
 fi
 
+step "a program over the tile machine alone links whatever its headers declare"
+quietly python3 "$here/tile_symbols.py" "$prefix/include" "$libdir"
+
 for compiler in "${compilers[@]}"; do
   step "find_package with $compiler"
   quietly cmake -S "$here/find_package" -B "$work/find_package-$compiler" \
@@ -81,6 +84,7 @@ for compiler in "${compilers[@]}"; do
   quietly cmake --build "$work/find_package-$compiler"
   runs "$work/find_package-$compiler/example"
   runs "$work/find_package-$compiler/tile"
+  runs "$work/find_package-$compiler/tpu_blocks"
   if ldd "$work/find_package-$compiler/tile" | grep -iE 'opencl|libtessera\.'; then
     fail "a program over tessera::tile alone links more"
   fi
@@ -113,6 +117,7 @@ quietly cmake -S "$here/find_package" -B "$work/find_package-static" \
 quietly cmake --build "$work/find_package-static"
 runs "$work/find_package-static/example"
 runs "$work/find_package-static/tile"
+runs "$work/find_package-static/tpu_blocks"
 PKG_CONFIG_PATH="$(dirname "$(find "$work/static-prefix" -name tessera.pc)")"
 export PKG_CONFIG_PATH
 for package in tessera tessera-tile; do

@@ -220,53 +220,11 @@ std::vector<Case> views() {
   return cases;
 }
 
-std::vector<Case> blocks() {
-  using Blocks = linear_cross_entropy::BlockSizes;
-  constexpr Blocks all[] = {{64, 64, 64},     {64, 64, 192},     {96, 96, 96},   {128, 128, 384},
-                            {256, 512, 1024}, {1024, 512, 2048}, {2048, 64, 96}, {64, 4096, 768}};
+/// As few tokens as grad_w has room to keep the logits of, all at once and in chunks of rows.
+std::vector<Case> blocks_in_grad_w() {
   std::vector<Case> cases;
-  for (const Blocks& block : all) {
-    Case c = base("blocks_" + std::to_string(block.b_block_size) + "_" +
-                  std::to_string(block.h_block_size) + "_" + std::to_string(block.v_block_size));
-    c.b = 197;
-    c.h = 150;
-    c.v = 1501;
-    c.block_sizes = block;
-    cases.push_back(c);
-  }
-  // The library's own blocks, and a budget that forces value_and_grad into chunks of rows.
-  Case c = base("blocks_own");
-  c.b = 197;
-  c.h = 150;
-  c.v = 1501;
-  cases.push_back(c);
-  for (const DType type : floats) {
-    c.name = std::string("blocks_small_workspace_") + to_string(type);
-    c.b = 700;
-    c.h = 40;
-    c.v = 1501;
-    c.x_type = c.w_type = type;
-    c.labels = Labels::some_ignored;
-    c.workspace_bytes = std::size_t{3} << 20;
-    cases.push_back(c);
-  }
-  // As few tokens as one vector has lanes, which 16-bit weights meet along H: a tail of H, a step of H
-  // in part, padding.
-  for (const DType type : {DType::bf16, DType::f16}) {
-    for (const std::int64_t b : {1, 2, 3, 8}) {
-      c.name = "blocks_few_tokens_" + std::to_string(b) + "_" + to_string(type);
-      c.b = b;
-      c.h = 1061;
-      c.v = 301;
-      c.x_type = b == 2 ? DType::f32 : type;
-      c.w_type = type;
-      c.labels = Labels::uniform;
-      c.workspace_bytes.reset();
-      cases.push_back(c);
-    }
-  }
+  Case c = base("blocks_in_grad_w");
   c.labels = Labels::some_ignored;
-  // As few tokens as grad_w has room to keep the logits of, all at once and in chunks of rows.
   for (const DType type : floats) {
     for (const char* size : {"", "_in_chunks"}) {
       c.name = std::string("blocks_in_grad_w") + size + "_" + to_string(type);
@@ -300,6 +258,55 @@ std::vector<Case> blocks() {
       c.w_layout = WLayout::vh;
     }
   }
+  return cases;
+}
+
+std::vector<Case> blocks() {
+  using Blocks = linear_cross_entropy::BlockSizes;
+  constexpr Blocks all[] = {{64, 64, 64},     {64, 64, 192},     {96, 96, 96},   {128, 128, 384},
+                            {256, 512, 1024}, {1024, 512, 2048}, {2048, 64, 96}, {64, 4096, 768}};
+  std::vector<Case> cases;
+  for (const Blocks& block : all) {
+    Case c = base("blocks_" + std::to_string(block.b_block_size) + "_" +
+                  std::to_string(block.h_block_size) + "_" + std::to_string(block.v_block_size));
+    c.b = 197;
+    c.h = 150;
+    c.v = 1501;
+    c.block_sizes = block;
+    cases.push_back(c);
+  }
+  // The library's own blocks, and a budget that forces value_and_grad into chunks of rows.
+  Case c = base("blocks_own");
+  c.b = 197;
+  c.h = 150;
+  c.v = 1501;
+  cases.push_back(c);
+  for (const DType type : floats) {
+    c.name = std::string("blocks_small_workspace_") + to_string(type);
+    c.b = 700;
+    c.h = 40;
+    c.v = 1501;
+    c.x_type = c.w_type = type;
+    c.labels = Labels::some_ignored;
+    c.workspace_bytes = std::size_t{3} << 20;
+    cases.push_back(c);
+  }
+  // As few tokens as one vector has lanes, which 16-bit weights meet along H: a tail of H, a step
+  // of H in part, padding.
+  for (const DType type : {DType::bf16, DType::f16}) {
+    for (const std::int64_t b : {1, 2, 3, 8}) {
+      c.name = "blocks_few_tokens_" + std::to_string(b) + "_" + to_string(type);
+      c.b = b;
+      c.h = 1061;
+      c.v = 301;
+      c.x_type = b == 2 ? DType::f32 : type;
+      c.w_type = type;
+      c.labels = Labels::uniform;
+      c.workspace_bytes.reset();
+      cases.push_back(c);
+    }
+  }
+  for (Case& in_grad_w : blocks_in_grad_w()) cases.push_back(std::move(in_grad_w));
   return cases;
 }
 

@@ -219,13 +219,105 @@ ValueTolerance value_tolerance(const oracle::Problem& p, const oracle::Values& v
   return t;
 }
 
+namespace {
+
+/// As forward's row, with the statistics that backward reads: on a shard those of the whole.
+Row backward_row(const oracle::Problem& p, const oracle::Values& values, const double* errors,
+                 std::int64_t row) {
+  const std::size_t i = index(row);
+  Row r = row_of(p, values, errors, row);
+  if (p.max.empty()) return r;
+  r.max = p.max[i];
+  r.sum = p.sum[i];
+  r.lse = r.max + std::log(r.sum);
+  r.finite = std::isfinite(r.lse);
+  r.mean_error = std::max(r.mean_error, *std::max_element(errors, errors + p.v));
+  r.lse_error = r.mean_error + r.sum_error + 2.0 * u * (std::abs(r.lse) + std::abs(r.max));
+  return r;
+}
+
+/// What the terms of dz are multiplied with in one row, without signs.
+struct Cotangents {
+  double scale = 0;     ///< of the loss: weight and dloss
+  double c_label = 0;   ///< (1 - eps) c_y
+  double a = 0;         ///< c_label and what smoothing adds
+  double z = 0;         ///< 2 logsumexp_weight
+  double from_p = 0;    ///< the factor of p_bv in dz_bv
+  double relative = 0;  ///< deviation that all p_bv of the row have in common
+};
+
+Cotangents cotangents_of(const oracle::Problem& p, std::int64_t row, const Row& r,
+                         const Precision& precision, double denominator, double class_total) {
+  const std::size_t i = index(row);
+  const double eps = p.options.label_smoothing;
+  double dloss = 1.0;
+  if (!p.dloss.empty()) dloss = p.dloss[p.options.reduction == Reduction::none ? i : 0];
+  if (p.options.reduction == Reduction::mean) {
+    dloss = denominator == 0.0 ? 0.0 : dloss / denominator;
+  }
+  Cotangents c;
+  c.scale = std::abs(weight_of(p, row) * dloss);
+  const double dlse = p.dlse.empty() ? 0.0 : p.dlse[i];
+  c.c_label = (1.0 - eps) * std::abs(class_weight_of(p, p.labels[i]));
+  c.a = c.c_label + eps / static_cast<double>(p.v_total()) * class_total;
+  c.z = 2.0 * std::abs(p.options.logsumexp_weight);
+  c.from_p = c.scale * (c.a + c.z * std::abs(r.lse)) + std::abs(dlse);
+  c.relative =
+      r.mean_error + r.sum_error + 8.0 * u + (precision.from_lse ? 2.0 * u * std::abs(r.lse) : 0.0);
+  return c;
+}
+
+/// How far dz of column `j` may be off.
+double dz_error(const oracle::Problem& p, const Row& r, const Cotangents& c, std::int64_t label,
+                std::int64_t j, double logit, double error) {
+  const double probability = r.p(logit);
+  const bool masked = std::isinf(logit);
+  const double far = masked ? 0.0 : r.max - logit;
+  const double relative = std::expm1(std::min(40.0, error + c.relative + 3.0 * u * far));
+  const std::int64_t column = p.options.vocab_offset + j;
+  const double size = c.from_p * probability + c.scale * (column == label ? c.c_label : 0.0) +
+                      c.scale * p.options.label_smoothing * std::abs(class_weight_of(p, column)) /
+                          static_cast<double>(p.v_total());
+  const double g = c.from_p * probability * relative + c.scale * c.z * r.lse_error * probability +
+                   8.0 * u * size + root(p.v_total()) * u * c.scale * c.a * probability;
+  double d = g * (masked ? std::abs(p.options.logit_scale) : slope_of(p.options, logit));
+  if (p.options.logit_soft_cap != 0.0) {
+    const double tanh = std::abs(logit / p.options.logit_soft_cap);
+    d += size * std::abs(p.options.logit_scale) *
+         (2.0 * tanh * error / p.options.logit_soft_cap + 8.0 * u);
+  }
+  return d;
+}
+
+/// What is rounded to the gradients' types is the deviating value, so its tolerance so far is
+/// rounded too.
+void add_rounding(GradientTolerance& t, const oracle::Problem& p,
+                  const oracle::Gradients& gradients, const Precision& precision) {
+  const std::vector<double> grad_x = norms(gradients.grad_x, p.b, p.h, false);
+  const std::vector<double> grad_w = norms(gradients.grad_w, p.h, p.v, true);
+  const auto rounded = [&](double norm, double tolerance, DType type) {
+    return tolerance + unit_roundoff(type) * (norm + tolerance) +
+           root(p.h + 1) * smallest_step(type);
+  };
+  for (std::size_t i = 0; i < t.grad_x.size(); ++i) {
+    t.grad_x[i] = rounded(grad_x[i], t.grad_x[i], precision.grad_x);
+  }
+  for (std::size_t j = 0; j < t.grad_w.size(); ++j) {
+    t.grad_w[j] = rounded(grad_w[j], t.grad_w[j], precision.grad_w);
+    const double bias = gradients.grad_bias[j];
+    if (std::isfinite(bias)) {
+      t.grad_bias[j] = rounded(std::abs(bias), t.grad_bias[j], precision.grad_bias);
+    }
+  }
+}
+
+}  // namespace
+
 GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Values& values,
                                      const oracle::Gradients& gradients,
                                      const ValueTolerance& value_tolerance,
                                      const Precision& precision) {
   const bool linear = !p.softmax();
-  const double eps = p.options.label_smoothing;
-  const auto v_total = static_cast<double>(p.v_total());
   double class_total = 0.0;
   for (std::int64_t j = 0; j < p.v_total(); ++j) class_total += std::abs(class_weight_of(p, j));
   const double denominator = denominator_of(p);
@@ -242,76 +334,24 @@ GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Val
     if (!counts(p, row)) continue;
     const double* logits = values.logits.data() + row * p.v;
     const double* errors = value_tolerance.logit.data() + row * p.v;
-    // On a shard the row's statistics are those of the whole.
-    Row r = row_of(p, values, errors, row);
-    if (!p.max.empty()) {
-      r.max = p.max[i];
-      r.sum = p.sum[i];
-      r.lse = r.max + std::log(r.sum);
-      r.finite = std::isfinite(r.lse);
-      r.mean_error = std::max(r.mean_error, *std::max_element(errors, errors + p.v));
-      r.lse_error = r.mean_error + r.sum_error + 2.0 * u * (std::abs(r.lse) + std::abs(r.max));
-    }
+    const Row r = backward_row(p, values, errors, row);
     if (!r.finite) continue;
-    double dloss = 1.0;
-    if (!p.dloss.empty()) dloss = p.dloss[p.options.reduction == Reduction::none ? i : 0];
-    if (p.options.reduction == Reduction::mean) {
-      dloss = denominator == 0.0 ? 0.0 : dloss / denominator;
-    }
-    const double scale = std::abs(weight_of(p, row) * dloss);
-    const double dlse = p.dlse.empty() ? 0.0 : p.dlse[i];
-    const double c_label = (1.0 - eps) * std::abs(class_weight_of(p, p.labels[i]));
-    const double a = c_label + eps / v_total * class_total;
-    const double z = 2.0 * std::abs(p.options.logsumexp_weight);
-    const double common = r.mean_error + r.sum_error + 8.0 * u +
-                          (precision.from_lse ? 2.0 * u * std::abs(r.lse) : 0.0);
+    const Cotangents c = cotangents_of(p, row, r, precision, denominator, class_total);
     for (std::int64_t j = 0; j < p.v; ++j) {
       const double dz = std::abs(gradients.dz[index(row * p.v + j)]);
       if (!std::isfinite(dz)) continue;
-      const double probability = r.p(logits[j]);
-      const bool masked = std::isinf(logits[j]);
-      const double far = masked ? 0.0 : r.max - logits[j];
-      const double relative = std::expm1(std::min(40.0, errors[j] + common + 3.0 * u * far));
-      const double from_p = scale * (a + z * std::abs(r.lse)) + std::abs(dlse);
-      const std::int64_t column = p.options.vocab_offset + j;
-      const double size = from_p * probability + scale * (column == p.labels[i] ? c_label : 0.0) +
-                          scale * eps * std::abs(class_weight_of(p, column)) / v_total;
-      const double g = from_p * probability * relative + scale * z * r.lse_error * probability +
-                       8.0 * u * size + root(p.v_total()) * u * scale * a * probability;
-      double d = g * (masked ? std::abs(p.options.logit_scale) : slope_of(p.options, logits[j]));
-      if (p.options.logit_soft_cap != 0.0) {
-        const double tanh = std::abs(logits[j] / p.options.logit_soft_cap);
-        d += size * std::abs(p.options.logit_scale) *
-             (2.0 * tanh * errors[j] / p.options.logit_soft_cap + 8.0 * u);
-      }
+      double d = dz_error(p, r, c, p.labels[i], j, logits[j], errors[j]);
       t.grad_bias[index(j)] += d + lambda * root(p.b) * u * dz;
       t.grad_logits[index(row * p.v + j)] =
           d + unit_roundoff(precision.grad_x) * (dz + d) + smallest_step(precision.grad_x);
       if (!linear) continue;
       if (precision.dz_bf16) d += unit_roundoff(DType::bf16) * dz + smallest_step(DType::bf16);
-      d += precision.gradient_filter_eps * std::abs(p.options.logit_scale) * from_p;
+      d += precision.gradient_filter_eps * std::abs(p.options.logit_scale) * c.from_p;
       t.grad_x[i] += w[index(j)] * (d + lambda * root(p.v) * u * dz);
       t.grad_w[index(j)] += x[i] * (d + lambda * root(p.b) * u * dz);
     }
   }
-  if (!linear) return t;
-  const std::vector<double> grad_x = norms(gradients.grad_x, p.b, p.h, false);
-  const std::vector<double> grad_w = norms(gradients.grad_w, p.h, p.v, true);
-  // What is rounded is the deviating value, so its tolerance so far is rounded too.
-  auto rounded = [&](double norm, double tolerance, DType type) {
-    return tolerance + unit_roundoff(type) * (norm + tolerance) +
-           root(p.h + 1) * smallest_step(type);
-  };
-  for (std::size_t i = 0; i < t.grad_x.size(); ++i) {
-    t.grad_x[i] = rounded(grad_x[i], t.grad_x[i], precision.grad_x);
-  }
-  for (std::size_t j = 0; j < t.grad_w.size(); ++j) {
-    t.grad_w[j] = rounded(grad_w[j], t.grad_w[j], precision.grad_w);
-    const double bias = gradients.grad_bias[j];
-    if (std::isfinite(bias)) {
-      t.grad_bias[j] = rounded(std::abs(bias), t.grad_bias[j], precision.grad_bias);
-    }
-  }
+  if (linear) add_rounding(t, p, gradients, precision);
   return t;
 }
 

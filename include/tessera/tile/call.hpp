@@ -59,7 +59,10 @@ struct array_element<std::vector<Array<T>>> {
 /// pallas_call, with its software pipeline. `call(machine, "add", spec, body,
 /// Vmem<float>{{8, 128}})(x, y)` calls `body(x_window, y_window, scratch)`: prefetched operands
 /// first, then inputs, outputs, scratch. On Megacore chips the parallel dimensions are shared by
-/// the cores (partition_grid).
+/// the cores (partition_grid). The call returns when every core has walked its share and all
+/// outputs are written. Throws what `kernel` and `emit_pipeline` throw, and TileError (usage) for
+/// another number of arrays than of specifications, aliases that are none and prefetched operands
+/// that are not i32.
 template <class Body, class... Scratch>
 class Call {
  public:

@@ -46,14 +46,21 @@ struct CopyOptions {
 };
 
 /// A copy that was made and perhaps started; a copy that is started and not waited for is an error
-/// at the end of its kernel.
+/// (unfinished_dma) at the end of its kernel. All of these are for the body of a kernel: outside of
+/// one they throw TileError (usage). Copies of a Copy name the same DMA.
 class TESSERA_API Copy {
  public:
   Copy() = default;
   explicit Copy(std::shared_ptr<detail::Transfer> transfer) : transfer_(std::move(transfer)) {}
+  /// Does not wait. Throws TileError (usage) for a copy that was started before. Where nothing
+  /// orders it after what else touches its elements, TileError (race) is thrown when its data
+  /// moves: here or in a wait (MachineOptions::dma).
   void start();
-  /// Until the data is there; of a remote copy: until it has left (`wait_send`) and until as many
-  /// bytes have come to this core's receiving semaphore (`wait_recv`).
+  /// The running core waits until the data is there; of a remote copy: until it has left
+  /// (`wait_send`) and until as many bytes have come to this core's receiving semaphore
+  /// (`wait_recv`). It takes these bytes from the semaphore, so a copy of the same size that was
+  /// made anew can be waited for in place of the one that was started. Throws TileError (deadlock)
+  /// where nobody can go on.
   void wait();
   void wait_send();
   void wait_recv();
@@ -77,13 +84,16 @@ TESSERA_API void sync_indexed_copy(const Region& from, const Region& to, const R
                                    Indexed side, const CopyOptions& options);
 }  // namespace detail
 
-/// Between any two memories of the core and its device's HBM. Throws TileError (usage) for other
-/// extents on both sides, (layout, R6) for parts of tiles.
+/// Between any two memories of the core and its device's HBM, not started yet. `from` and `to` have
+/// the same extents. Throws TileError (usage) for other extents or types on both sides, a target
+/// that is a constant view and a priority that is neither 0 nor 1, (layout, R6) for parts of
+/// tiles.
 template <class T>
 Copy make_async_copy(const Ref<T>& from, const Ref<T>& to, const DmaSemaphore& semaphore,
                      const CopyOptions& options = {}) {
   return detail::make_copy(from.region(), to.region(), semaphore, options);
 }
+/// The same, started; whoever needs the data waits for it.
 template <class T>
 Copy async_copy(const Ref<T>& from, const Ref<T>& to, const DmaSemaphore& semaphore,
                 const CopyOptions& options = {}) {
@@ -91,28 +101,32 @@ Copy async_copy(const Ref<T>& from, const Ref<T>& to, const DmaSemaphore& semaph
   copy.start();
   return copy;
 }
-/// Started and waited for, on a semaphore of its own.
+/// Started and waited for, on a semaphore of its own. Throws as make_async_copy does.
 template <class T>
 void sync_copy(const Ref<T>& from, const Ref<T>& to) {
   detail::sync_copy(from.region(), to.region());
 }
 /// to[i] = from[indices[i]] for every i, of rows (everything behind the first dimension): Pallas'
 /// `copy(x_hbm.at[indices], to)`. For vector subcores of a SparseCore, between HBM and their VMEM,
-/// where the indices are too. An index outside of `from` is an error (bounds) when the copy moves.
+/// where the indices are too: `indices` is [n], `to` [n, ...], `from` [any, ...]. Not started yet.
+/// Throws TileError (usage) for other extents or another kind of core, (space) for indices that are
+/// not in this core's VMEM; an index outside of `from` is an error (bounds) when the copy moves.
 template <class T>
 Copy make_async_gather(const Ref<T>& from, const Ref<std::int32_t>& indices, const Ref<T>& to,
                        const DmaSemaphore& semaphore) {
   return detail::make_indexed_copy(from.region(), to.region(), indices.region(),
                                    detail::Indexed::from, semaphore, {});
 }
-/// to[indices[i]] = from[i], or += with CopyOptions::add.
+/// to[indices[i]] = from[i], or += with CopyOptions::add; as make_async_gather with the sides
+/// exchanged. Of equal indices the last one's row stays; two copies in flight to one row are a
+/// race.
 template <class T>
 Copy make_async_scatter(const Ref<T>& from, const Ref<T>& to, const Ref<std::int32_t>& indices,
                         const DmaSemaphore& semaphore, const CopyOptions& options = {}) {
   return detail::make_indexed_copy(from.region(), to.region(), indices.region(),
                                    detail::Indexed::to, semaphore, options);
 }
-/// Started and waited for, on semaphores of their own.
+/// Started and waited for, on semaphores of their own; they throw as the two above.
 template <class T>
 void sync_gather(const Ref<T>& from, const Ref<std::int32_t>& indices, const Ref<T>& to) {
   detail::sync_indexed_copy(from.region(), to.region(), indices.region(), detail::Indexed::from,
@@ -125,7 +139,11 @@ void sync_scatter(const Ref<T>& from, const Ref<T>& to, const Ref<std::int32_t>&
                             options);
 }
 
-/// Into `to` as the kernel on `target` names it; `receive` counts there.
+/// Into `to` as the kernel on `target` names it, not started yet; extents are equal. `send` counts
+/// here when the data has left, `receive` there when it has come: the target waits for it with
+/// `wait_recv` of a copy of its own that names the same semaphore, or by a copy back. Throws
+/// TileError (bounds) for a target that the kernel has not, (usage) for what only
+/// this core or device has: scratch of run_scoped, an array that was not given once per device.
 template <class T>
 Copy make_async_remote_copy(const Ref<T>& from, const Ref<T>& to, const DmaSemaphore& send,
                             const DmaSemaphore& receive, const Target& target,
@@ -133,16 +151,22 @@ Copy make_async_remote_copy(const Ref<T>& from, const Ref<T>& to, const DmaSemap
   return detail::make_remote_copy(from.region(), to.region(), send, receive, target, options);
 }
 
-/// Adds to a regular semaphore: this core's, or the same one of `target`.
+/// Adds to a regular semaphore: this core's, or the same one of `target`. Does not wait. Throws
+/// TileError (usage) for a DMA semaphore, or one of run_scoped with a target, (bounds) for a target
+/// that the kernel has not. A semaphore that is not zero when its kernel ends is an error
+/// (semaphore).
 TESSERA_API void semaphore_signal(const Semaphore& semaphore, std::int64_t amount = 1,
                                   std::optional<Target> target = {});
-/// Until it holds at least `amount`, which is taken from it.
+/// The running core waits until a regular semaphore holds at least `amount`, which is taken from
+/// it. What the signalling core did before is ordered before what follows. Throws TileError (usage)
+/// for a DMA semaphore, (deadlock) where nobody can go on.
 TESSERA_API void semaphore_wait(const Semaphore& semaphore, std::int64_t amount = 1);
 /// What it holds now, without waiting: a count of signals, or the bytes of copies that have moved.
 TESSERA_API std::int64_t semaphore_read(const Semaphore& semaphore);
-/// Until every core of every device of the kernel has come here.
+/// The running core waits until every core of every device of the kernel has come here, which
+/// orders what they did before. Throws TileError (deadlock) where one never comes.
 TESSERA_API void barrier();
-/// Until every vector subcore of this SparseCore has come here.
+/// The same for the vector subcores of this SparseCore. Throws TileError (usage) on other cores.
 TESSERA_API void subcore_barrier();
 
 }  // namespace tessera::tile

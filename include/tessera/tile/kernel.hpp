@@ -25,7 +25,8 @@ struct Mesh {
   CoreKind kind = CoreKind::tensor_core;
   int subcores = 1;  ///< of each core, vector subcores only
 };
-/// `cores` TensorCores of each device; 0: all that share a device (2 with Megacore, else 1).
+/// `cores` TensorCores of each device; 0: all that share a device (2 with Megacore, else 1). More
+/// than the chip has are refused when a kernel runs on the mesh.
 TESSERA_API Mesh tensorcore_mesh(const Machine& machine, int cores = 0);
 /// SparseCores, or vector subcores of them; 0: all. Throws TileError (usage) on a chip without.
 TESSERA_API Mesh scalar_subcore_mesh(const Machine& machine, int cores = 0);
@@ -58,7 +59,8 @@ struct RegularSems {
   std::string name = "semaphores";
 };
 
-/// Of the running core: its index in the mesh, how many there are, and the same of devices.
+/// Of the running core: its index in the mesh, how many there are, and the same of devices. Throw
+/// TileError (usage) outside of a kernel.
 TESSERA_API int core_index();
 TESSERA_API int num_cores();
 TESSERA_API int subcore_index();
@@ -215,6 +217,7 @@ struct Part {
   Mesh mesh{};
   Body body;
 };
+/// `body` on `mesh`, for `mpmd`.
 template <class Body>
 Part<Body> part(Mesh mesh, Body body) {
   return {mesh, std::move(body)};
@@ -278,7 +281,11 @@ class Kernel {
 
 /// A body that runs once on every core of a mesh, with refs of arrays in HBM: Pallas' pl.kernel.
 /// `kernel(machine, "copy", mesh, body, Vmem<float>{{8, 128}}, DmaSem{})(x, y)` calls
-/// `body(x_ref, y_ref, vmem_ref, dma_semaphore)` on each. The call returns when all have ended.
+/// `body(x_ref, y_ref, vmem_ref, dma_semaphore)` on each. The arrays are those of a machine of one
+/// device, or a `std::vector` of one per device each. The call returns when all have ended, with
+/// outputs written. Throws TileError: (usage) for a mesh that the chip has not, an array of another
+/// device, one that is given twice or frozen, (vmem, smem) for more scratch than there is, and
+/// whatever a body ran into, which ends the kernel on every core; arrays are unspecified then.
 template <class Body, class... Scratch>
 Kernel<std::tuple<Part<Body>>, Scratch...> kernel(Machine& machine, std::string name, Mesh mesh,
                                                   Body body, Scratch... scratch) {
@@ -296,7 +303,9 @@ Kernel<std::tuple<Part<Bodies>...>, Scratch...> mpmd(Machine& machine, std::stri
   return {machine, std::move(name), std::move(parts), std::move(scratch)...};
 }
 
-/// Scratch of the running core for the length of `body(refs and semaphores...)`.
+/// Scratch of the running core for the length of `body(refs and semaphores...)`, which other cores
+/// cannot name. Throws TileError (vmem, smem) with who holds what, (unfinished_dma, semaphore) for
+/// copies in flight and semaphores that are not zero when the body ends.
 template <class Body, class... Scratch>
 void run_scoped(Body body, const Scratch&... scratch) {
   detail::Scope scope;

@@ -28,7 +28,8 @@ TESSERA_API int sublane_tiling(const Chip& chip, ElementType type);
 TESSERA_API Shape infer_tiling(const Chip& chip, const Shape& shape, ElementType type,
                                Tiling tiling = Tiling::compact);
 
-/// The extents that VMEM really holds: each dimension rounded up to its tile.
+/// The extents that VMEM really holds: each dimension rounded up to its tile. Throws as
+/// infer_tiling.
 TESSERA_API Shape padded_shape(const Chip& chip, const Shape& shape, ElementType type,
                                Tiling tiling = Tiling::compact);
 
@@ -38,7 +39,8 @@ TESSERA_API std::int64_t padded_bytes(const Chip& chip, const Shape& shape, Elem
 
 /// XLA's address of an element, in elements: `tile` covers the last dimensions, tiles follow each
 /// other row-major, and so do the elements of a tile. linear_index_with_tile({2, 3}, {3, 5}, {2,
-/// 2}) is 17.
+/// 2}) is 17. Throws TileError (usage) where index, shape and tile do not fit each other,
+/// (bounds) for an index outside of the shape.
 TESSERA_API std::int64_t linear_index_with_tile(const Shape& index, const Shape& shape,
                                                 const Shape& tile);
 

@@ -114,6 +114,8 @@ class Array {
 /// One or several TPU devices of a chip, with their memories. Not for several threads at a time.
 class TESSERA_API Machine {
  public:
+  /// Throws TileError (usage) for options that can never be right: no device, threads below 0,
+  /// `trace` without `model_time`, a rate of the time model that is not above zero.
   explicit Machine(MachineOptions options = {});
   ~Machine();
   Machine(Machine&&) noexcept;
@@ -121,36 +123,41 @@ class TESSERA_API Machine {
 
   const MachineOptions& options() const noexcept;
   const Report& report() const;
+  /// Begins the report, its time and the timeline anew; names of buffers stay.
   void reset_report();
 
   /// An array that is the caller's memory, row-major, for as long as the machine lives: nothing is
   /// copied. Throws TileError (usage) for device memory, another type than T or other strides.
   template <class T>
   Array<T> array(std::string name, const View& view, int device = 0) {
-    return Array<T>(borrow(std::move(name), element_of<T>::value, view, false, device));
+    return Array<T>(borrow(std::move(name), element_of<T>::value, view, device));
   }
   template <class T>
   Array<T> array(std::string name, const MutableView& view, int device = 0) {
-    return Array<T>(borrow(std::move(name), element_of<T>::value, view, true, device));
+    return Array<T>(borrow(std::move(name), element_of<T>::value, view, device));
   }
-  /// An array of the machine's own that begins as a copy of `view` (Pallas' new_ref).
+  /// An array of the machine's own that begins as a copy of `view` (Pallas' new_ref). Throws as
+  /// `array`.
   template <class T>
   Array<T> new_ref(std::string name, const View& view, int device = 0) {
     return Array<T>(copy_of(std::move(name), element_of<T>::value, view, device));
   }
-  /// An array of the machine's own, uninitialised (Pallas' empty_ref).
+  /// An array of the machine's own, uninitialised (Pallas' empty_ref). Throws TileError (usage) for
+  /// an extent below 1 or a device that the machine has not.
   template <class T>
   Array<T> empty_ref(std::string name, const Shape& extents, int device = 0) {
     return Array<T>(allocate(std::move(name), element_of<T>::value, extents, device));
   }
   /// Ends the array's use (Pallas' freeze): a kernel that names it afterwards is refused. Its
-  /// values stay where they are: in the caller's view, or in `values`.
+  /// values stay where they are: in the caller's view, or in `values`. Throws TileError (usage) for
+  /// an array that has been frozen before.
   template <class T>
   std::span<const T> freeze(const Array<T>& array) {
     const auto elements = freeze(array.region());
     return {static_cast<const T*>(elements.data), count_of(elements)};
   }
-  /// The values of an array of the machine's own; empty in a dry run.
+  /// The values of an array of the machine's own, row-major, as the kernels so far left them; valid
+  /// while the machine lives. Empty in a dry run.
   template <class T>
   std::span<const T> values(const Array<T>& array) const {
     const auto elements = contents(array.region());
@@ -161,8 +168,8 @@ class TESSERA_API Machine {
   const detail::MachineState& state() const noexcept { return *state_; }
 
  private:
-  detail::Region borrow(std::string name, ElementType type, const View& view, bool writable,
-                        int device);
+  detail::Region borrow(std::string name, ElementType type, const View& view, int device);
+  detail::Region borrow(std::string name, ElementType type, const MutableView& view, int device);
   detail::Region copy_of(std::string name, ElementType type, const View& view, int device);
   detail::Region allocate(std::string name, ElementType type, const Shape& extents, int device);
   detail::Elements freeze(const detail::Region& region);

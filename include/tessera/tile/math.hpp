@@ -6,7 +6,7 @@
 #include <limits>
 
 // For the functions of map and of reductions: without branches and calls, so that compilers turn a
-// loop over them into vector instructions (std::exp of a tile of logits would take longer than the
+// loop over them into vector instructions (std::exp of a block of logits would take longer than the
 // products that made it). The polynomials are minimax fits whose own error is below a tenth of the
 // last place. Round to nearest is assumed, and no -ffast-math.
 namespace tessera::tile {

@@ -13,7 +13,10 @@
 // What a kernel computes on refs in VMEM: any slices of them, with any strides. Each operation is
 // judged (memory space, races, extents) once per ref, and charges the core's units as
 // docs/tile_machine.md says; in a dry run that is all it does. Where refs overlap, the result is
-// that of reading everything before the first element is written.
+// that of reading everything before the first element is written. An operation has ended when its
+// function returns. All of them throw TileError (usage) outside of a kernel, for extents that do
+// not fit, (space) for a ref that is not in VMEM, (race) where nothing orders them after what
+// another core or copy did to the elements; what else an operation throws is beside it.
 
 // Loops over a user's function are compiled a second time for AVX2, which what they are built for
 // need not have, and chosen where they run. Without fused multiply-add: every bit is the same.
@@ -40,7 +43,7 @@ struct DotOptions {
   bool exact_f32 = false;
 };
 
-/// What a function asks of the vector unit, per element of the tile.
+/// What a function asks of the vector unit, per element of the result.
 struct MapCost {
   double vpu = 1;  ///< 32-bit arithmetic, comparisons, selections
   double eup = 0;  ///< exp, log, tanh, division and the like
@@ -201,7 +204,7 @@ requires(!std::is_same_v<F, MapCost>) void map(const Ref<Out>& out, const F& f,
   map(out, MapCost{}, f, args...);
 }
 
-/// out[i] = value
+/// out[i] = value, rounded or cut off to out's type.
 template <class Out, class T>
 void fill(const Ref<Out>& out, const T& value) {
   const auto operand = detail::OperandOf<T>::get(value);
@@ -232,25 +235,27 @@ void select(const Ref<Out>& out, const Ref<C>& condition, const A& a, const B& b
                                   typename detail::OperandOf<B>::type>(f),
               {});
 }
-/// out[i] = the index of i in this dimension (jax.lax.broadcasted_iota).
+/// out[i] = the index of i in this dimension (jax.lax.broadcasted_iota); -1: the last.
 template <class Out>
 void iota(const Ref<Out>& out, int dimension) {
   detail::iota(out.region(), dimension);
 }
-/// out[j, i] = ref[i, j]
+/// out[j, i] = ref[i, j]: two dimensions, and the two do not overlap (usage).
 template <class T>
 void transpose(const Ref<T>& out, const Ref<T>& ref) {
   detail::transpose(out.region(), ref.region());
 }
 
 /// Along `axis` (-1: the last); out has 1 there, or no such dimension. Sums of floats are formed in
-/// f32 in an order that depends on the extents alone, and rounded once.
+/// f32 in an order that depends on the extents alone, and rounded once; without elements the sum is
+/// 0. These and the reductions below throw TileError (usage) for an axis that the ref has not.
 template <class Out, class T>
 void reduce_sum(const Ref<Out>& out, const Ref<T>& ref, int axis) {
   detail::reduce_ref(detail::Reduction::sum, out.region(), axis,
                      detail::OperandOf<Ref<T>>::get(ref));
 }
-/// NaN where there is one. Throws TileError (usage) for an axis without elements.
+/// The largest and the smallest element along the axis; NaN where there is one. Throw TileError
+/// (usage) for an axis without elements.
 template <class Out, class T>
 void reduce_max(const Ref<Out>& out, const Ref<T>& ref, int axis) {
   detail::reduce_ref(detail::Reduction::max, out.region(), axis,
@@ -279,8 +284,9 @@ void reduce_min(const Ref<Out>& out, int axis, const MapCost& cost, const F& f,
                 const Args&... args) {
   detail::reduce_of(detail::Reduction::min, out.region(), axis, cost, f, args...);
 }
-/// The index of the largest element along the axis: of the first NaN where there is one, of the
-/// first of several.
+/// The index of the largest and of the smallest element along the axis, in integers: of the first
+/// NaN where there is one, of the first of several. Throw TileError (usage) for an axis without
+/// elements.
 template <class Out, class T>
 void argmax(const Ref<Out>& out, const Ref<T>& ref, int axis) {
   detail::reduce_ref(detail::Reduction::argmax, out.region(), axis,

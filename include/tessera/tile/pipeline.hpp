@@ -42,7 +42,8 @@ class BlockIndex {
   std::array<Slice, max_rank> parts_{};
 };
 
-/// `ix(i, j)`: what an index map returns.
+/// `ix(i, j)`: what an index map returns, one number or `ds(start, size)` per dimension of the
+/// block.
 template <class... Parts>
 BlockIndex ix(const Parts&... parts) {
   return BlockIndex(std::in_place, parts...);
@@ -106,7 +107,9 @@ struct PipelineSpec {
   bool over_cores = false;
 };
 
-/// Of the innermost grid that runs on this core, in the whole grid also where cores share it.
+/// Of the innermost grid that runs on this core, in the whole grid also where cores share it: the
+/// index in `dimension`, and how many there are. Throw TileError (usage) outside of a kernel or a
+/// grid, (bounds) for a dimension that the grid has not.
 TESSERA_API std::int64_t program_id(int dimension);
 TESSERA_API std::int64_t num_programs(int dimension);
 
@@ -126,8 +129,9 @@ void call_with_windows(Body& body, const std::vector<Region>& windows, std::inde
 /// Runs `body(windows...)` at every point of the grid, lexicographically, with the blocks that the
 /// specifications name on chip: they come and go by copies of their own, as many steps ahead as
 /// there are buffers, and only where the block changes; the order is that of Pallas' scheduler.
-/// `refs`: inputs before outputs; a ref that is on chip is used where it is. Throws TileError
-/// (block_rule, vmem, bounds, revisit) that names the operand and the grid point.
+/// `refs`: inputs before outputs; a ref that is on chip is used where it is. Returns when the last
+/// output has been written. Throws TileError (usage) for another number of specifications than of
+/// refs, (block_rule, vmem, bounds, revisit) that names the operand and the grid point.
 template <class Body, class... T>
 void emit_pipeline(const PipelineSpec& spec, Body body, const Ref<T>&... refs) {
   const std::array<detail::Region, sizeof...(T)> arrays{refs.region()...};

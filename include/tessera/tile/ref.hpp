@@ -56,7 +56,7 @@ class Index {
 
 namespace detail {
 
-struct Buffer;  // host/tile/state.hpp
+struct Buffer;  // host/tile/buffer.hpp
 
 /// Part of a buffer, whatever its type. Valid while the buffer is: for arrays the machine's life,
 /// for scratch the kernel's.
@@ -74,9 +74,10 @@ TESSERA_API const std::string& name_of(const Region& region);
 
 enum class AccessKind { read, write };
 
-/// Elements of a region in the host's memory; `data` is null in a dry run.
+/// Elements of a region in the host's memory; both pointers are null in a dry run.
 struct Elements {
-  void* data = nullptr;
+  const void* data = nullptr;
+  void* target = nullptr;  ///< the same where they may be written; null: a constant view
   Shape extents{};
   Shape strides{};  ///< in elements
 };
@@ -120,7 +121,7 @@ class Ref {
   template <class... Indices>
   void store(T value, const Indices&... indices) const {
     const auto elements = detail::access(at(indices...).region_, detail::AccessKind::write);
-    if (elements.data != nullptr) *static_cast<T*>(elements.data) = value;
+    if (elements.target != nullptr) *static_cast<T*>(elements.target) = value;
   }
 
   const detail::Region& region() const noexcept { return region_; }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stranger asks whether a TPU takes his blocks, and runs a kernel.
+// A stranger asks whether a TPU takes a block, and runs a kernel, over the tile machine alone.
 #include <iostream>
 #include <tessera/tile/call.hpp>
-#include <tessera/tile/loss_rules.hpp>
 #include <tessera/tile/ops.hpp>
 #include <vector>
 
@@ -28,8 +27,9 @@ bool runs_a_kernel() {
 int main() {
   namespace tile = tessera::tile;
   const tile::Chip& chip = tile::find_chip("TPU v5 lite");
-  const tile::LossShape shape{1024, 4096, 128256, tile::ElementType::bf16, tile::ElementType::bf16};
-  if (!tile::check_loss_blocks(chip, {}, shape, tessera::Pass::backward).empty()) return 1;
+  const auto rules = tile::check_block(chip, "x", {64, 512}, tile::ElementType::bf16,
+                                       {.dims = tile::BlockDims{8, 100}});
+  if (rules.size() != 1 || rules.front().rule != "R2") return 1;
   if (!runs_a_kernel()) return 1;
   try {
     tile::find_chip("abacus");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/peaks/peaks.hpp"
+#include "peaks/peaks.hpp"
 
 #include <algorithm>
 

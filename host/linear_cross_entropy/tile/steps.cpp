@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/linear_cross_entropy/tile_steps.hpp"
+#include "host/linear_cross_entropy/tile/steps.hpp"
 
-namespace tessera::linear_cross_entropy::tile_loss {
+namespace tessera::linear_cross_entropy::tpu_tile {
 
 void finish_logits(const Kernel& k, const Ref<float>& logits, const Ref<float>* bias,
                    std::int64_t valid) {
@@ -24,4 +24,4 @@ void finish_logits(const Kernel& k, const Ref<float>& logits, const Ref<float>* 
   if (valid < width) tile::fill(logits.at(all, ds(valid, width - valid)), -infinity);
 }
 
-}  // namespace tessera::linear_cross_entropy::tile_loss
+}  // namespace tessera::linear_cross_entropy::tpu_tile

@@ -4,10 +4,10 @@
 #include <limits>
 #include <string>
 
-#include "host/linear_cross_entropy/tile.hpp"
+#include "host/linear_cross_entropy/tile/kernel.hpp"
 
-// What the two kernels of the loss share. Each step is a vector operation on whole tiles.
-namespace tessera::linear_cross_entropy::tile_loss {
+// What the two kernels of the loss share. Each step is a vector operation on whole blocks.
+namespace tessera::linear_cross_entropy::tpu_tile {
 
 using tile::all;
 using tile::BlockSpec;
@@ -25,7 +25,7 @@ class Optional {
            const std::string& name)
       : given_(array.has_value()),
         array_(array ? *array : machine.empty_ref<T>("no " + name, {1})) {}
-  explicit operator bool() const { return given_; }
+  bool given() const { return given_; }
   const tile::Array<T>& array() const { return array_; }
   BlockSpec spec(const BlockSpec& blocks) const { return given_ ? blocks : BlockSpec::in_hbm(); }
 
@@ -39,4 +39,4 @@ class Optional {
 void finish_logits(const Kernel& k, const Ref<float>& logits, const Ref<float>* bias,
                    std::int64_t valid);
 
-}  // namespace tessera::linear_cross_entropy::tile_loss
+}  // namespace tessera::linear_cross_entropy::tpu_tile

@@ -9,9 +9,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "bench/peaks/host_isa.hpp"
-#include "bench/peaks/opencl_kernels.hpp"
-#include "bench/peaks/peaks.hpp"
+#include "peaks/host_isa.hpp"
+#include "peaks/opencl_kernels.hpp"
+#include "peaks/peaks.hpp"
 
 namespace tessera::peaks {
 namespace {

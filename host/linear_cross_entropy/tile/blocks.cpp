@@ -3,21 +3,17 @@
 #include <iterator>
 #include <limits>
 
-#include "host/linear_cross_entropy/tile.hpp"
+#include "host/linear_cross_entropy/tile/kernel.hpp"
 #include "host/loss/memory.hpp"
 #include "tuning/lookup/published.hpp"
 
-namespace tessera::linear_cross_entropy::tile_loss {
+namespace tessera::linear_cross_entropy::tpu_tile {
 namespace {
 
 using loss::saturating_product;
 using loss::saturating_sum;
 using tile::Allocation;
 using tile::ElementType;
-
-// Blocks come in whole registers of lanes (R7); with the labels' layout of R9 rows come by 1024.
-constexpr std::int64_t lanes = 128;
-constexpr std::int64_t label_tile = 1024;
 
 std::int64_t bytes_of(ElementType type) { return tile::bits_of(type) / 8; }
 
@@ -43,7 +39,7 @@ bool legal(const tile::Chip& chip, Pass pass, const Kernel& kernel, const Operan
                              [&](Pass one) { return check(chip, one, kernel, operands).empty(); });
 }
 
-/// HBM bytes of the kernel of `pass`: a tile of x for every block of columns, of w for every block
+/// HBM bytes of the kernel of `pass`: a block of x for every block of columns, of w for every block
 /// of rows, and in backward those of the gradients read and written.
 double traffic(const tile::Chip& chip, Pass pass, const Kernel& k, const Operands& o) {
   const auto rows = static_cast<double>(k.row_blocks());
@@ -97,8 +93,8 @@ std::optional<BlockSizes> by_traffic(const tile::Chip& chip, Pass pass, Kernel k
         const double bytes = traffic_of_all(chip, pass, kernel, operands);
         if (bytes >= least) continue;
         const bool roomy = std::ranges::all_of(kernels_of(pass), [&](Pass one) {
-          return tile::loss_vmem_with_temporaries(kernel.blocks, one, operands.x_type,
-                                                  operands.w_type) <= chip.vmem_bytes;
+          return vmem_with_temporaries(kernel.blocks, one, operands.x_type, operands.w_type) <=
+                 chip.vmem_bytes;
         });
         if (!roomy || !legal(chip, pass, kernel, operands)) continue;
         least = bytes;
@@ -136,8 +132,8 @@ std::vector<Allocation> allocations(Pass pass, const Kernel& k, const Operands& 
   if (backward) {
     for (const char* name : {"max", "gain", "hit"}) add(true, name, {b}, f32, 2);
     add(o.smooth, "smooth", {b}, f32, 2);
-    add(o.grad_x, "grad_x tile", {b, h}, f32, 1);
-    add(o.grad_w, "grad_w tile", transposed(k.grad_w_is_vh), f32, 1);
+    add(o.grad_x, "grad_x block", {b, h}, f32, 1);
+    add(o.grad_w, "grad_w block", transposed(k.grad_w_is_vh), f32, 1);
     add(o.grad_bias, "grad_bias", {1, v}, f32, 2);
     return all;
   }
@@ -145,15 +141,15 @@ std::vector<Allocation> allocations(Pass pass, const Kernel& k, const Operands& 
   add(o.class_terms, "class_logit", {b}, f32, 2);
   add(o.entropy, "exp_logit", {b}, f32, 2);
   add(o.argmax, "argmax", {b}, i32, 2);
-  for (const char* name : {"part", "next max"}) add(true, name, {b}, f32, 1);
-  add(true, "argmax of the tile", {b}, i32, 1);
+  for (const char* name : {"partial", "next max"}) add(true, name, {b}, f32, 1);
+  add(true, "argmax of the block", {b}, i32, 1);
   add(true, "classes", {1}, f32, 1);
   return all;
 }
 
 std::vector<tile::Violation> check(const tile::Chip& chip, Pass pass, const Kernel& kernel,
                                    const Operands& o) {
-  // f32 tiles are multiplied with the operands, so f32 counts on both sides.
+  // f32 blocks are multiplied with the operands, so f32 counts on both sides.
   const auto multiplies = [&](ElementType lhs, ElementType rhs) {
     return tile::is_matmul_supported(chip, lhs, rhs);
   };
@@ -163,8 +159,8 @@ std::vector<tile::Violation> check(const tile::Chip& chip, Pass pass, const Kern
                  to_string(o.w_type) +
                  " without a cast; give x and w as f32, or as bf16 where the chip takes it"}};
   }
-  const tile::LossShape shape{kernel.b, kernel.h, kernel.v, o.x_type, o.w_type};
-  auto violations = tile::check_loss_blocks(chip, kernel.blocks, shape, pass);
+  const ProblemShape shape{kernel.b, kernel.h, kernel.v, o.x_type, o.w_type};
+  auto violations = check_blocks(chip, kernel.blocks, shape, pass);
   if (!violations.empty() || kernel.b == 0) return violations;
   violations = tile::check_block(chip, "labels", {kernel.b}, ElementType::i32,
                                  {.dims = tile::BlockDims{kernel.blocks.b_block_size}});
@@ -191,4 +187,4 @@ std::optional<std::pair<BlockSizes, BlockSource>> choose_blocks(const tile::Chip
   return std::pair{least.blocks, BlockSource::fallback};
 }
 
-}  // namespace tessera::linear_cross_entropy::tile_loss
+}  // namespace tessera::linear_cross_entropy::tpu_tile

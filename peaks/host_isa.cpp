@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/peaks/host_isa.hpp"
+#include "peaks/host_isa.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
-#include "bench/peaks/host_loops.hpp"
+#include "peaks/host_loops.hpp"
 
 // One function per loop and instruction set; the loops are inlined into them.
 #define TESSERA_PEAK_LOOPS(suffix, vector, attribute)                               \

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <random>
 
-#include "host/linear_cross_entropy/tile.hpp"
+#include "host/linear_cross_entropy/tile/kernel.hpp"
 #include "tessera/dtype.hpp"
 
 /// The kernels without a caller: for dry runs, which have no data, and for reports of real ones.
-namespace tessera::linear_cross_entropy::tile_loss {
+namespace tessera::linear_cross_entropy::tpu_tile {
 namespace {
 
 /// Arrays of one run. In a dry run they have no values, else those that `next` gives.
@@ -105,4 +105,4 @@ void run_alone(tile::Machine& machine, Pass pass, const Kernel& k, const Operand
        .grad_bias = optional_result(o.grad_bias, "grad_bias", {k.row_blocks(), 1, k.v})});
 }
 
-}  // namespace tessera::linear_cross_entropy::tile_loss
+}  // namespace tessera::linear_cross_entropy::tpu_tile

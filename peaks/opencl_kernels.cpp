@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/peaks/opencl_kernels.hpp"
+#include "peaks/opencl_kernels.hpp"
 
 namespace tessera::peaks {
 

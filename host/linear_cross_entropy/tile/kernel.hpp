@@ -8,14 +8,17 @@
 #include <variant>
 #include <vector>
 
-#include "tessera/linear_cross_entropy.hpp"
+#include "tessera/linear_cross_entropy_tile.hpp"
 #include "tessera/tile/call.hpp"
-#include "tessera/tile/loss_rules.hpp"
 #include "tessera/tile/ops.hpp"
 
 /// The fused loss on the tile machine: two kernels as Pallas has them, their block rules, and the
 /// blocks that are chosen where nobody gives any. docs/tile_machine.md describes the schedules.
-namespace tessera::linear_cross_entropy::tile_loss {
+namespace tessera::linear_cross_entropy::tpu_tile {
+
+/// Blocks come in whole registers of lanes (R7); with the labels' layout of R9 rows come by 1024.
+inline constexpr std::int64_t lanes = 128;
+inline constexpr std::int64_t label_tile = 1024;
 
 /// What a kernel knows of its problem before it sees any data.
 struct Kernel {
@@ -107,4 +110,4 @@ std::optional<std::pair<BlockSizes, BlockSource>> choose_blocks(const tile::Chip
                                                                 const Kernel& kernel,
                                                                 const Operands& operands);
 
-}  // namespace tessera::linear_cross_entropy::tile_loss
+}  // namespace tessera::linear_cross_entropy::tpu_tile

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tessera/tile/loss_rules.hpp"
-
 #include <bit>
 
-namespace tessera::tile {
+#include "host/linear_cross_entropy/tile/kernel.hpp"
+
+// The rules that blocks of the fused loss obey, whatever the arrays are.
+namespace tessera::linear_cross_entropy::tpu_tile {
 namespace {
 
-using linear_cross_entropy::BlockSizes;
+using tile::Allocation;
+using tile::Chip;
+using tile::ElementType;
+using tile::ErrorKind;
+using tile::Violation;
 
 // Marin refuses larger f32 scratch whatever the chip's limit is.
 constexpr std::int64_t max_scratch_bytes = std::int64_t{64} << 20;
-// Kernels' columns and rows come in whole registers of lanes.
-constexpr std::int64_t lanes = 128;
-constexpr std::int64_t label_tile = 1024;
 
 bool is_backward(Pass pass) {
   if (pass == Pass::forward) return false;
   if (pass == Pass::backward) return true;
-  throw TileError(ErrorKind::usage,
-                  "pass: the loss's tile schedules are those of forward and of backward");
+  throw tile::TileError(ErrorKind::usage,
+                        "pass: the loss's TPU schedules are those of forward and of backward");
 }
 
-class LossCheck {
+class BlockCheck {
  public:
   void refuse(const char* rule, const std::string& what) {
     violations.push_back(
@@ -46,8 +48,8 @@ class LossCheck {
 
 }  // namespace
 
-std::vector<Allocation> loss_allocations(const BlockSizes& blocks, Pass pass, ElementType x_type,
-                                         ElementType w_type) {
+std::vector<Allocation> published_allocations(const BlockSizes& blocks, Pass pass,
+                                              ElementType x_type, ElementType w_type) {
   const bool backward = is_backward(pass);
   const auto [b, h, v] = blocks;
   std::vector<Allocation> all = {
@@ -65,25 +67,26 @@ std::vector<Allocation> loss_allocations(const BlockSizes& blocks, Pass pass, El
   return all;
 }
 
-std::int64_t loss_vmem_with_temporaries(const BlockSizes& blocks, Pass pass, ElementType x_type,
-                                        ElementType w_type) {
+std::int64_t vmem_with_temporaries(const BlockSizes& blocks, Pass pass, ElementType x_type,
+                                   ElementType w_type) {
   const auto [b, h, v] = blocks;
   const auto padded_h =
       static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(h > 0 ? h : 0)));
   const bool backward = is_backward(pass);
-  const std::int64_t x_bytes = bits_of(x_type) / 8;
-  const std::int64_t w_bytes = bits_of(w_type) / 8;
-  const std::int64_t gradient = backward ? 8 : 0;  // f32 tiles of dx and dw in two buffers
-  const std::int64_t tiles = backward ? 12 : 16;   // three or four f32 tiles of b x v
+  const std::int64_t x_bytes = tile::bits_of(x_type) / 8;
+  const std::int64_t w_bytes = tile::bits_of(w_type) / 8;
+  const std::int64_t gradient = backward ? 8 : 0;  // f32 blocks of dx and dw in two buffers
+  const std::int64_t logits = backward ? 12 : 16;  // three or four f32 blocks of b x v
+  // 24 bytes a row: three vectors of f32 or i32 in two buffers.
   return b * padded_h * (2 * x_bytes + gradient) + 24 * b +
-         padded_h * v * (2 * w_bytes + gradient) + tiles * b * v;
+         padded_h * v * (2 * w_bytes + gradient) + logits * b * v;
 }
 
-std::vector<Violation> check_loss_blocks(const Chip& chip, const BlockSizes& blocks,
-                                         const LossShape& shape, Pass pass, LossKernel kernel) {
+std::vector<Violation> check_blocks(const Chip& chip, const BlockSizes& blocks,
+                                    const ProblemShape& shape, Pass pass, BlockRules rules) {
   is_backward(pass);
   const auto [b, h, v] = blocks;
-  LossCheck check;
+  BlockCheck check;
   check.multiple("R7", "b_block_size", b, lanes);
   check.multiple("R7", "h_block_size", h, lanes);
   check.multiple("R7", "v_block_size", v, lanes);
@@ -97,11 +100,11 @@ std::vector<Violation> check_loss_blocks(const Chip& chip, const BlockSizes& blo
   // In division form: block sizes of any magnitude must not overflow.
   if (b > 0 && v > 0 && b > max_scratch_bytes / 4 / v) {
     check.refuse("R10",
-                 "the f32 tile of logits, b_block_size x v_block_size = " + std::to_string(b) +
+                 "the f32 block of logits, b_block_size x v_block_size = " + std::to_string(b) +
                      " x " + std::to_string(v) + ", takes more than 64 MiB; lower one of them");
     return check.violations;
   }
-  if (kernel == LossKernel::tokamax) {
+  if (rules == BlockRules::tokamax) {
     if (b < label_tile)
       check.refuse("R11", "b_block_size = " + std::to_string(b) + " must be at least 1024");
     if (shape.h % 8 != 0)
@@ -111,7 +114,8 @@ std::vector<Violation> check_loss_blocks(const Chip& chip, const BlockSizes& blo
                               ", the kernel needs 5 or later");
   }
   if (!check.violations.empty()) return check.violations;
-  return check_vmem(vmem_use(chip, loss_allocations(blocks, pass, shape.x_type, shape.w_type)));
+  return tile::check_vmem(
+      tile::vmem_use(chip, published_allocations(blocks, pass, shape.x_type, shape.w_type)));
 }
 
-}  // namespace tessera::tile
+}  // namespace tessera::linear_cross_entropy::tpu_tile

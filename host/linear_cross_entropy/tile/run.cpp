@@ -4,12 +4,12 @@
 #include <cstring>
 #include <memory>
 
-#include "host/linear_cross_entropy/tile_setup.hpp"
+#include "host/linear_cross_entropy/tile/setup.hpp"
 #include "host/loss/streaming_rows.hpp"
 #include "reference/streaming/kernels.hpp"
 
 /// From the caller's views to the machine's arrays, and back.
-namespace tessera::linear_cross_entropy::tile_loss {
+namespace tessera::linear_cross_entropy::tpu_tile {
 namespace {
 
 using loss::StreamingRows;
@@ -94,7 +94,7 @@ class TileCall {
     if (rows_.entropy()) a.exp_logit = vector("exp_logit");
     if (rows_.argmax()) a.argmax = machine_.empty_ref<std::int32_t>("argmax", {k.b});
     forward(machine_, k, a);
-    keep(a);
+    take_statistics(a);
   }
 
   void gradients() {
@@ -227,7 +227,7 @@ class TileCall {
   }
 
   /// From the kernel's f32 to the statistics that finish every host implementation's outputs.
-  void keep(const ForwardArrays& a) {
+  void take_statistics(const ForwardArrays& a) {
     const auto get = [&](const std::optional<Floats>& array, std::size_t i) {
       return array ? machine_.values(*array)[i] : 0.0f;
     };
@@ -355,4 +355,4 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
   return completion;
 }
 
-}  // namespace tessera::linear_cross_entropy::tile_loss
+}  // namespace tessera::linear_cross_entropy::tpu_tile

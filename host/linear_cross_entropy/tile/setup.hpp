@@ -5,10 +5,10 @@
 #include <string>
 
 #include "host/linear_cross_entropy/request.hpp"
-#include "host/linear_cross_entropy/tile.hpp"
+#include "host/linear_cross_entropy/tile/kernel.hpp"
 
 /// How `tpu_tile` serves one request; decided by shapes, types and options alone.
-namespace tessera::linear_cross_entropy::tile_loss {
+namespace tessera::linear_cross_entropy::tpu_tile {
 
 struct Setup {
   const tile::Chip* chip = nullptr;
@@ -34,4 +34,4 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
                                        const Request& request, const Setup& setup,
                                        dispatch::Attempt& attempt);
 
-}  // namespace tessera::linear_cross_entropy::tile_loss
+}  // namespace tessera::linear_cross_entropy::tpu_tile

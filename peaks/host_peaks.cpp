@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "bench/peaks/host_isa.hpp"
-#include "bench/peaks/host_loops.hpp"
-#include "bench/peaks/peaks.hpp"
+#include "peaks/host_isa.hpp"
+#include "peaks/host_loops.hpp"
+#include "peaks/peaks.hpp"
 
 namespace tessera::peaks {
 namespace {
@@ -76,8 +76,9 @@ class HostMeter final : public Meter {
  private:
   /// Beyond the last cache of any processor so far, for the most part.
   static constexpr std::int64_t memory_bytes = std::int64_t{256} << 20;
+  /// Of a loop without memory, before the clock is looked at again: some microseconds.
   static constexpr std::int64_t rounds = 1000;
-  static constexpr std::align_val_t alignment{4096};
+  static constexpr std::align_val_t alignment{4096};  ///< a page
 
   static bool of_memory(Kind kind) {
     return kind != Kind::fma_f32 && kind != Kind::dot_bf16 && kind != Kind::exp;
@@ -122,13 +123,13 @@ class HostMeter final : public Meter {
     float* target = target_ == nullptr ? nullptr : target_ + floats * thread;
     switch (kind) {
       case Kind::fma_f32:
-        return keep(isa_.multiply_add(rounds, 0.999f, 0.001f));
+        return use(isa_.multiply_add(rounds, 0.999f, 0.001f));
       case Kind::dot_bf16:
-        return keep(isa_.dot_bf16(rounds));
+        return use(isa_.dot_bf16(rounds));
       case Kind::exp:
-        return keep(isa_.exponential(rounds));
+        return use(isa_.exponential(rounds));
       case Kind::read:
-        return keep(isa_.read_all(source, floats));
+        return use(isa_.read_all(source, floats));
       case Kind::write:
         return isa_.write_all(target, floats, 1e-3f);
       case Kind::write_nontemporal:
@@ -140,7 +141,7 @@ class HostMeter final : public Meter {
     }
   }
   /// Makes the compiler believe that the value is used.
-  static void keep(float value) { asm volatile("" : : "m"(value)); }
+  static void use(float value) { asm volatile("" : : "m"(value)); }
 
   void allocate() {
     if (source_ != nullptr) return;

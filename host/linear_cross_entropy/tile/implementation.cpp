@@ -2,14 +2,14 @@
 #include <algorithm>
 #include <limits>
 
-#include "host/linear_cross_entropy/tile_setup.hpp"
+#include "host/linear_cross_entropy/tile/setup.hpp"
 #include "host/loss/reference_loss.hpp"
 #include "host/loss/rows.hpp"
 #include "host/loss/streaming_rows.hpp"
 
 /// The implementation `tpu_tile`: what the table asks of it.
 namespace tessera::linear_cross_entropy {
-namespace tile_loss {
+namespace tpu_tile {
 namespace {
 
 // What Marin's and Tokamax's kernels are mostly tuned on, and one with two cores.
@@ -52,7 +52,7 @@ const char* schedule_of(Pass pass) {
 std::int64_t machine_bytes(const Request& request, const Setup& setup) {
   const Kernel& k = setup.kernel;
   const Operands& o = setup.operands;
-  constexpr std::int64_t word = 4;
+  constexpr std::int64_t word = 4;  // of f32 and i32, bytes
   std::int64_t vmem = 0;
   std::int64_t bytes = 0;
   if (request.loss.wants_values()) {
@@ -162,10 +162,10 @@ Setup make_setup(const ContextState& state, const Request& request,
   return s;
 }
 
-}  // namespace tile_loss
+}  // namespace tpu_tile
 
 dispatch::Implementation<Request> tile_implementation() {
-  using namespace tile_loss;
+  using namespace tpu_tile;
   return {"tpu_tile",
           "the TPU schedule on the tile machine, for the chip that the context names (v5p)", false,
           [](ContextState& state, const Request& request) {

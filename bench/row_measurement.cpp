@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/row_measurement.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "bench/calls.hpp"
+
+namespace tessera::bench {
+namespace {
+
+/// Beyond the last cache of any processor so far, for the most part.
+constexpr std::int64_t default_rotation = std::int64_t{256} << 20;
+/// Tiny problems would need thousands of sets; a call of theirs finds its arrays in a cache all the
+/// same.
+constexpr std::int64_t most_sets = 16;
+
+std::string join(const std::vector<NamedValue>& values) {
+  std::string text;
+  for (const auto& [name, value] : values) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value);
+  }
+  return text;
+}
+
+/// What a call at least takes on a machine of these peaks, and which of them says so.
+struct Bound {
+  double seconds = 0.0;
+  const char* by = "";
+};
+Bound bound_of(Peaks& peaks, const Row& row, const CostEstimate& cost, peaks::Kind multiply) {
+  const auto memory = row.gradients() ? peaks::Kind::copy : peaks::Kind::read;
+  Bound bound;
+  const auto consider = [&](double work, peaks::Kind kind, const char* name) {
+    const double seconds = work / peaks.best(kind);
+    if (seconds > bound.seconds) bound = {seconds, name};
+  };
+  consider(static_cast<double>(cost.flops), multiply, "multiplying");
+  if (row.in_place) {
+    // One update of every logit, and where its own statistics come first one look before it.
+    const auto logits = static_cast<double>(Arrays::bytes(row));
+    const double update = 2.0 * logits / peaks.best(peaks::Kind::read_modify_write);
+    const double look = row.values() ? logits / peaks.best(peaks::Kind::read) : 0.0;
+    if (update + look > bound.seconds) bound = {update + look, "memory"};
+  } else {
+    consider(static_cast<double>(cost.bytes_ideal), memory, "memory");
+  }
+  consider(static_cast<double>(cost.transcendentals), peaks::Kind::exp, "exp");
+  return bound;
+}
+
+Outcome fetch(const Row& row, const Arrays& a) {
+  Outcome o;
+  if (row.values()) o.loss = a.fetch(a.loss);
+  if (row.pass == Pass::forward) o.statistics = a.fetch(a.statistics);
+  if (a.grad_x) o.grad_x = a.fetch(a.grad_x);
+  if (a.grad_w) o.grad_w = a.fetch(a.grad_w);
+  if (a.grad_logits) o.grad_logits = a.fetch(a.grad_logits);
+  return o;
+}
+
+bool same_bits(const HostTensor& a, const HostTensor& b) {
+  return std::memcmp(a.data(), b.data(), static_cast<std::size_t>(a.size()) * size_of(a.dtype())) ==
+         0;
+}
+
+bool same_bits(const Outcome& a, const Outcome& b) {
+  return same_bits(a.loss, b.loss) && same_bits(a.statistics, b.statistics) &&
+         same_bits(a.grad_x, b.grad_x) && same_bits(a.grad_w, b.grad_w) &&
+         same_bits(a.grad_logits, b.grad_logits);
+}
+
+/// The median of the time of one call over that of the exact one right before it: what a shared
+/// machine does in between is then in both.
+double time_of_exact(int samples, const std::function<void(std::int64_t)>& filtered,
+                     const std::function<void(std::int64_t)>& exact) {
+  std::vector<double> ratios;
+  for (int i = 0; i < samples; ++i) {
+    const double start = now();
+    exact(i);
+    const double between = now();
+    filtered(i);
+    ratios.push_back((now() - between) / (between - start));
+  }
+  const auto middle = ratios.begin() + samples / 2;
+  std::nth_element(ratios.begin(), middle, ratios.end());
+  return *middle;
+}
+
+}  // namespace
+
+RowMeasurement::RowMeasurement(Context context, const Options& options, const Data& data,
+                               Peaks& peaks, const Row& row)
+    : context_(std::move(context)),
+      options_(options),
+      data_(data),
+      peaks_(peaks),
+      row_(row),
+      multiply_(peaks::multiplication(peaks.meter(), row.problem.x, row.problem.w)) {
+  const bool on_device =
+      row.implementation.starts_with("opencl") && !context_.device_info().shares_host_memory;
+  const std::int64_t rotation = options.rotate_bytes.value_or(default_rotation);
+  const auto count = std::clamp<std::int64_t>(
+      rotation / std::max<std::int64_t>(Arrays::bytes(row), 1), 1, most_sets);
+  for (std::int64_t i = 0; i < count; ++i) {
+    arrays_.push_back(std::make_unique<Arrays>(context_, data, row, on_device, i == 0));
+  }
+  if (row.implementation == eigen_gemm) products_.emplace(row, context_.threads());
+}
+
+void RowMeasurement::call_once(std::int64_t turn) {
+  if (is_gemm()) {
+    products_->run(arrays_of(turn));
+  } else {
+    dispatch_ = call(context_, row_, options_, arrays_of(turn));
+  }
+}
+
+void RowMeasurement::first_call() {
+  double start = now();
+  if (row_.pass == Pass::backward && !is_gemm()) {
+    for (const auto& a : arrays_) call_forward(context_, row_, options_, *a);
+  }
+  if (row_.pass == Pass::backward) start = now();
+  call_once(0);
+  first_seconds_ = now() - start;
+  for (const auto& a : arrays_) a->poison();
+}
+
+void RowMeasurement::take_samples(double min_seconds) {
+  // In place, every call needs its logits back.
+  std::function<void(std::int64_t)> prepare;
+  if (row_.in_place) {
+    prepare = [this](std::int64_t turn) { arrays_of(turn).restore_logits(data_); };
+  }
+  const auto bracket = row_.linear()      ? multiply_
+                       : row_.in_place    ? peaks::Kind::read_modify_write
+                       : row_.gradients() ? peaks::Kind::copy
+                                          : peaks::Kind::read;
+  const Patience patience{options_.samples, min_seconds, options_.max_seconds};
+  timing_ = measure(
+      peaks_, bracket, patience,
+      [this](std::int64_t turn) {
+        call_once(turn);
+        ++turns_;
+      },
+      prepare, row_.in_place ? static_cast<std::int64_t>(sets()) : most_repeats);
+}
+
+void RowMeasurement::check() {
+  if (is_gemm()) {
+    deviation_ = judge_products(data_, products_->logits());
+  } else {
+    // The first set is judged, the others must be bitwise the same.
+    const Outcome outcome = fetch(row_, *arrays_.front());
+    deviation_ = judge(data_, outcome, row_.gradient_filter_eps);
+    for (std::int64_t i = 1; i < std::min(static_cast<std::int64_t>(sets()), turns_); ++i) {
+      if (!same_bits(outcome, fetch(row_, arrays_of(i)))) {
+        throw Error(ErrorCode::execution_failed,
+                    "wrong results: two calls on the same inputs differ in their bits");
+      }
+    }
+    if (row_.gradient_filter_eps > 0.0f) measure_filter(outcome);
+  }
+  if (!(deviation_.worst <= 1.0)) {
+    throw Error(ErrorCode::execution_failed, "wrong results: " + deviation_.where);
+  }
+}
+
+void RowMeasurement::measure_filter(const Outcome& outcome) {
+  Row exact = row_;
+  exact.gradient_filter_eps = 0.0f;
+  call(context_, exact, options_, *arrays_.front());
+  filter_error_ = compare_gradients(outcome, fetch(row_, *arrays_.front()));
+  filter_time_ = time_of_exact(
+      options_.samples, [&](std::int64_t turn) { call_once(turn); },
+      [&](std::int64_t turn) { call(context_, exact, options_, arrays_of(turn)); });
+}
+
+void RowMeasurement::report(benchmark::State& state) {
+  for (auto _ : state) state.SetIterationTime(timing_.median);
+  add_cost_counters(state);
+  add_check_counters(state);
+  auto& c = state.counters;
+  c["first_call_seconds"] = first_seconds_;
+  c["median_seconds"] = timing_.median;
+  c["spread"] = timing_.spread;
+  c["samples"] = timing_.samples;
+  c["samples_counted"] = timing_.counted;
+  c["noisy"] = timing_.noisy ? 1 : 0;
+  c["tokens_per_second"] = static_cast<double>(row_.problem.shape.b) / timing_.median;
+}
+
+/// What the row is credited with, against the peaks; and the label, which names its bound.
+void RowMeasurement::add_cost_counters(benchmark::State& state) {
+  Row costed = row_;
+  if (is_gemm()) costed.implementation = "eigen";
+  CostEstimate cost = cost_of(context_, costed, options_);
+  std::int64_t extra = dispatch_.workspace_bytes + dispatch_.staged_bytes;
+  if (is_gemm()) {
+    // The logits are written once and read by each gradient's product.
+    extra = products_->extra_bytes();
+    const int readers = (row_.grad_x ? 1 : 0) + (row_.grad_w ? 1 : 0);
+    cost.bytes_moved = cost.bytes_ideal + extra * (1 + (row_.gradients() ? readers : 0));
+    cost.executed_flops = cost.flops;
+    cost.transcendentals = 0;
+  }
+  const Bound bound = bound_of(peaks_, row_, cost, multiply_);
+  const double flops = static_cast<double>(cost.flops);
+  const double per_second = flops / timing_.median;
+  const double peak = peaks_.best(multiply_);
+  auto& c = state.counters;
+  c["flops"] = flops;
+  c["flops_per_second"] = per_second;
+  c["peak_flops_per_second"] = peak;
+  c["fraction_of_peak"] = per_second / peak;
+  // Against the peaks that bracket each sample; for the softmax those are of memory.
+  c["fraction_of_bracket"] =
+      (row_.linear() ? flops : static_cast<double>(cost.bytes_ideal)) / timing_.median_work;
+  c["fraction_of_bound"] = bound.seconds / timing_.median;
+  c["executed_flops"] = static_cast<double>(cost.executed_flops);
+  c["transcendentals"] = static_cast<double>(cost.transcendentals);
+  c["bytes_ideal"] = static_cast<double>(cost.bytes_ideal);
+  c["bytes_moved"] = static_cast<double>(cost.bytes_moved);
+  c["extra_bytes_peak"] = static_cast<double>(extra);
+  const std::string what =
+      is_gemm() ? std::string("products only; logits in memory")
+                : fmt::format("{}; {} ({}); {}", dispatch_.schedule, join(dispatch_.block_sizes),
+                              to_string(dispatch_.block_source), join(dispatch_.knobs));
+  state.SetLabel(fmt::format("{}; bound by {}{}", what, bound.by,
+                             timing_.noisy ? fmt::format("; noisy: {} of {} samples count",
+                                                         timing_.counted, timing_.samples)
+                                           : ""));
+}
+
+void RowMeasurement::add_check_counters(benchmark::State& state) const {
+  auto& c = state.counters;
+  c["max_abs_deviation"] = deviation_.max_abs;
+  c["deviation_in_tolerances"] = deviation_.worst;
+  if (!filter_error_) return;
+  c["grad_x_filter_max"] = filter_error_->grad_x_max;
+  c["grad_x_filter_norm"] = filter_error_->grad_x_norm;
+  c["grad_w_filter_max"] = filter_error_->grad_w_max;
+  c["grad_w_filter_norm"] = filter_error_->grad_w_norm;
+  c["filter_time"] = filter_time_;
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "bench/arrays.hpp"
+#include "bench/check.hpp"
+#include "bench/eigen_gemm.hpp"
+#include "bench/measure.hpp"
+
+namespace tessera::bench {
+
+/// One row of the report: its first call, its samples, the check of what they computed, and the
+/// counters. The four calls come once each, in this order; each throws what failed.
+class RowMeasurement {
+ public:
+  /// `context` is the row's own; `data` and `peaks` outlive the measurement.
+  RowMeasurement(Context context, const Options& options, const Data& data, Peaks& peaks,
+                 const Row& row);
+  RowMeasurement(const RowMeasurement&) = delete;
+  RowMeasurement& operator=(const RowMeasurement&) = delete;
+
+  void first_call();
+  void take_samples(double min_seconds);
+  /// Throws `Error execution_failed` for wrong results.
+  void check();
+  void report(benchmark::State& state);
+
+ private:
+  /// The arrays that call number `turn` uses: caches are rotated.
+  Arrays& arrays_of(std::int64_t turn) { return *arrays_[static_cast<std::size_t>(turn) % sets()]; }
+  std::size_t sets() const { return arrays_.size(); }
+  bool is_gemm() const { return products_.has_value(); }
+  void call_once(std::int64_t turn);
+  void measure_filter(const Outcome& outcome);
+  void add_cost_counters(benchmark::State& state);
+  void add_check_counters(benchmark::State& state) const;
+
+  Context context_;
+  const Options& options_;
+  const Data& data_;
+  Peaks& peaks_;
+  Row row_;
+  peaks::Kind multiply_;  ///< the peak that multiplies the row's types
+  std::vector<std::unique_ptr<Arrays>> arrays_{};
+  std::optional<EigenGemm> products_{};  ///< of the row of bare products alone
+
+  Dispatch dispatch_{};
+  double first_seconds_ = 0.0;
+  std::int64_t turns_ = 0;  ///< calls made for samples
+  Timing timing_{};
+  Deviation deviation_{};
+  std::optional<FilterError> filter_error_{};
+  double filter_time_ = 1.0;  ///< over that of the same call without the filter
+};
+
+}  // namespace tessera::bench
