@@ -182,7 +182,7 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
     h_stride = out.strides[0];
     v_stride = out.strides[1];
     out.offset += (begin - piece.begin) * v_stride + h_begin_ * h_stride;
-    add = add || request_.gradients.accumulate;
+    add = add || request_.gradients.accumulate.has(Accumulate::grad_w);
   } else {
     out = sums_w_;
     if (schedule_.grad_w == Schedule::GradW::full) out.offset += begin * request_.h;
@@ -235,7 +235,7 @@ void Run::sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, c
 }
 
 void Run::write_x(const Chunk& chunk) {
-  const auto& g = request_.gradients;
+  const std::int32_t add{request_.gradients.accumulate.has(Accumulate::grad_x)};
   const auto h_steps =
       static_cast<std::size_t>(std::max<std::int64_t>(1, ceil_div(h_count_, engine_.h_step())));
   const std::size_t group = engine_.lanes() == 1 ? 64 : 1;
@@ -250,13 +250,13 @@ void Run::write_x(const Chunk& chunk) {
                  Range{{first, static_cast<std::size_t>(chunk.rows), 1}, {group, 1, 1}},
                  sums_x(chunk), narrow(schedule_.h_padded), h_count_, chunk.rows, rows_.info(),
                  rows_.rows(), chunk.begin, out, segment.geometry, segment.stride, segment.begin,
-                 segment.end, std::int32_t{g.accumulate});
+                 segment.end, add);
     if (chunk.begin > 0 || segment.end == segment.begin || every_row_counts) continue;
     call_.launch(
         programs_.write_x, "write_excluded",
         Range{{first, static_cast<std::size_t>(segment.end - segment.begin), 1}, {group, 1, 1}},
         rows_.labels(), h_count_, out, segment.geometry, segment.stride, segment.begin, segment.end,
-        std::int32_t{g.accumulate});
+        add);
   }
 }
 
@@ -268,7 +268,7 @@ void Run::write_w(const Piece& piece, std::int64_t begin, std::int64_t count, co
       programs_.write_w, "write_w",
       v_inner ? engines::per_element(count, request_.h) : engines::per_element(request_.h, count),
       sums, request_.h, out, out.strides[0], out.strides[1], request_.h, count,
-      std::int32_t{request_.gradients.accumulate});
+      std::int32_t{request_.gradients.accumulate.has(Accumulate::grad_w)});
 }
 
 void Run::write_bias() {
@@ -276,7 +276,8 @@ void Run::write_bias() {
   if (!g.grad_bias) return;
   call_.launch(programs_.write_bias, "write_w", engines::per_element(request_.loss.v, 1),
                sums_bias_, std::int64_t{1}, grad_bias_, std::int64_t{0}, grad_bias_.strides[0],
-               std::int64_t{1}, request_.loss.v, std::int32_t{g.accumulate});
+               std::int64_t{1}, request_.loss.v,
+               std::int32_t{g.accumulate.has(Accumulate::grad_bias)});
 }
 
 void Run::rows_outer() {

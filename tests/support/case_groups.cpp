@@ -98,7 +98,7 @@ std::vector<Case> streamed() {
     c.labels = Labels::some_ignored;
     change(c);
     cases.push_back(c);
-    if (c.accumulate || c.grad_x_type) return;
+    if (c.accumulate == linear_cross_entropy::Accumulate::all || c.grad_x_type) return;
     c.name += "_in_place";
     c.in_place = true;
     cases.push_back(c);
@@ -250,8 +250,8 @@ std::vector<Case> blocks() {
     c.workspace_bytes = std::size_t{3} << 20;
     cases.push_back(c);
   }
-  // As few tokens as one vector has lanes, which 16-bit weights meet along H: a tail of H, a step of H
-  // in part, padding.
+  // As few tokens as one vector has lanes, which 16-bit weights meet along H: a tail of H, a step
+  // of H in part, padding.
   for (const DType type : {DType::bf16, DType::f16}) {
     for (const std::int64_t b : {1, 2, 3, 8}) {
       c.name = "blocks_few_tokens_" + std::to_string(b) + "_" + to_string(type);
