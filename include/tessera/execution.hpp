@@ -78,6 +78,11 @@ struct ExecutionOptions {
   float gradient_filter_eps = 0.0f;
 };
 
+/// What `{}` means where it might stand for several structs of options or of views: in
+/// `forward(context, inputs, {}, {})` no views are given, so the call owns its results and has the
+/// default options.
+enum class Defaults {};
+
 /// Where the block sizes of a call came from, in order of precedence.
 enum class BlockSource {
   caller,        ///< ExecutionOptions::block_sizes

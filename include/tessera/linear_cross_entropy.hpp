@@ -112,9 +112,17 @@ struct Result : LossResult {
 /// Loss and the optional outputs named by `options.wants`. Throws Error.
 TESSERA_API Result forward(Context& context, const Inputs& inputs, const LossOptions& options = {},
                            const ExecutionOptions& execution = {});
+/// `forward(context, inputs, {}, {})`: the call above with the default options.
+inline Result forward(Context& context, const Inputs& inputs, Defaults, Defaults) {
+  return forward(context, inputs, LossOptions{}, ExecutionOptions{});
+}
 /// Gradients from `inputs.statistics` or `inputs.lse`. On a shard both are those of the whole.
 TESSERA_API Result backward(Context& context, const Inputs& inputs, const LossOptions& options = {},
                             const ExecutionOptions& execution = {});
+/// `backward(context, inputs, {}, {})`: the call above with the default options.
+inline Result backward(Context& context, const Inputs& inputs, Defaults, Defaults) {
+  return backward(context, inputs, LossOptions{}, ExecutionOptions{});
+}
 /// Loss, optional outputs and gradients together.
 TESSERA_API Result value_and_grad(Context& context, const Inputs& inputs,
                                   const LossOptions& options = {},
