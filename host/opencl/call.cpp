@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/opencl/call.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "host/opencl/errors.hpp"
@@ -82,10 +80,9 @@ struct Call::Impl {
   void check_alignment(const View& view, const char* argument) const {
     const auto address = reinterpret_cast<std::uintptr_t>(view.host_data());
     if (address % size_of(view.dtype()) != 0) {
-      throw Error(
-          ErrorCode::invalid_argument,
-          fmt::format("{} has address {}, which is not aligned to {} bytes, the size of {}",
-                      argument, view.host_data(), size_of(view.dtype()), to_string(view.dtype())));
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(argument) + " is at an address that is no multiple of the " +
+                      to_string(view.dtype()) + " size, " + std::to_string(size_of(view.dtype())));
     }
   }
 
