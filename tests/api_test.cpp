@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <type_traits>
 
 #include "host/linear_cross_entropy/request.hpp"
 #include "host/softmax_cross_entropy/request.hpp"
@@ -151,6 +153,75 @@ TEST_P(Api, ViewsAndOwnedResultsAgree) {
   EXPECT_EQ(loss[0], owned.loss.item());
   EXPECT_TRUE(std::equal(grad_x.begin(), grad_x.end(), owned.grad_x.as<float>().begin()));
   EXPECT_TRUE(std::equal(grad_w.begin(), grad_w.end(), owned.grad_w.as<float>().begin()));
+}
+
+/// Empty braces stand for options, of which there are defaults, and not for views, of which a call
+/// without any would be wrong.
+TEST_P(Api, EmptyBracesAreTheDefaults) {
+  const auto same = [](const HostTensor& a, const HostTensor& b) {
+    return a && a.extents() == b.extents() && std::ranges::equal(a.as<float>(), b.as<float>());
+  };
+  Context context({.host_only = true, .warning_handler = [](const std::string&) {}});
+  const lce::Inputs in = inputs();
+  const std::vector<float> lse(6, 1.5f);
+  const lce::Result forward = lce::forward(context, in, {}, {});
+  EXPECT_TRUE(same(forward.loss, lce::forward(context, in).loss));
+  EXPECT_TRUE(same(forward.loss, lce::forward(context, in, {}).loss));
+  EXPECT_TRUE(same(forward.loss, lce::forward(context, in, LossOptions{}, {}).loss));
+  EXPECT_TRUE(same(lce::value_and_grad(context, in, {}, {}).grad_x,
+                   lce::value_and_grad(context, in).grad_x));
+  lce::Inputs saved = in;
+  saved.lse = View::host(lse.data(), {2, 3});
+  const lce::Result backward = lce::backward(context, saved, {}, {});
+  EXPECT_TRUE(same(backward.grad_w, lce::backward(context, saved).grad_w));
+  // Braces with anything in them mean what they name.
+  std::vector<float> loss(1);
+  lce::forward(context, in, {.loss = loss}, {}).wait();
+  EXPECT_EQ(loss[0], forward.loss.item());
+  const auto sum = lce::forward(context, in, {.reduction = Reduction::sum}, {});
+  EXPECT_EQ(sum.dispatch.implementation, "eigen");
+  EXPECT_NE(sum.loss.item(), forward.loss.item());
+  const auto named = lce::forward(context, in, {}, {.implementation = GetParam()});
+  EXPECT_EQ(named.dispatch.implementation, GetParam());
+
+  sce::Inputs logits{.logits = View::host(w_.data(), {H, V}),
+                     .labels = View::host(labels_.data(), {H})};
+  const sce::Result soft = sce::forward(context, logits, {}, {});
+  EXPECT_TRUE(same(soft.loss, sce::forward(context, logits).loss));
+  EXPECT_TRUE(same(sce::value_and_grad(context, logits, {}, {}).grad_logits,
+                   sce::value_and_grad(context, logits).grad_logits));
+  logits.lse = View::host(lse.data(), {H});
+  const sce::Result soft_backward = sce::backward(context, logits, {}, {});
+  EXPECT_TRUE(same(soft_backward.grad_logits, sce::backward(context, logits).grad_logits));
+}
+
+/// What says which gradients are added to.
+TEST(ApiAccumulate, IsABoolOrNamesGradients) {
+  using lce::Accumulate;
+  static_assert(lce::Gradients{}.accumulate == Accumulate::none);
+  static_assert(lce::Gradients{.accumulate = true}.accumulate == Accumulate::all);
+  static_assert(Accumulate(false) == Accumulate::none);
+  static_assert((Accumulate::grad_x | Accumulate::grad_w | Accumulate::grad_bias) ==
+                Accumulate::all);
+  static_assert(!std::is_convertible_v<int, Accumulate>);
+  static_assert(!std::is_convertible_v<float*, Accumulate>);
+  static_assert(!std::is_convertible_v<Accumulate, bool>, "which of them is asked for by name");
+  const Accumulate shared = Accumulate::grad_w | Accumulate::grad_bias;
+  EXPECT_TRUE(shared.has(Accumulate::grad_w));
+  EXPECT_TRUE(shared.has(Accumulate::grad_bias));
+  EXPECT_FALSE(shared.has(Accumulate::grad_x));
+  EXPECT_FALSE(shared.has(Accumulate::all));
+  // A pass without gradients refuses it, whichever gradient is named.
+  Context context(ContextOptions{.host_only = true});
+  const std::vector<float> numbers(4);
+  const std::vector<std::int32_t> labels(2);
+  const auto why = lce::why_unsupported(context, "eigen", Pass::forward,
+                                        {.x = View::host(numbers.data(), {2, 1}),
+                                         .labels = labels,
+                                         .w = View::host(numbers.data(), {1, 2})},
+                                        {}, {.accumulate = Accumulate::grad_w});
+  ASSERT_TRUE(why);
+  EXPECT_NE(why->find("accumulate is set, but this pass computes no gradients"), std::string::npos);
 }
 
 TEST_P(Api, PlanAnswersInAdvance) {

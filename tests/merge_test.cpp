@@ -3,121 +3,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <limits>
-#include <random>
 
-#include "tessera/tessera.hpp"
+#include "tests/support/sharded_layer.hpp"
 
 /// Shards of the vocabulary: whatever their grouping, they combine to what one call says.
-namespace tessera {
+namespace tessera::test {
 namespace {
 
-namespace lce = linear_cross_entropy;
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
-
-/// A layer over 3 x 3 rows and 61 words, and its shards.
-struct Layer {
-  static constexpr std::int64_t H = 6;
-  static constexpr std::int64_t V = 61;
-  Dims leading{3, 3};
-  std::int64_t B = 9;
-  std::vector<float> x, w, bias, weight, class_weight;
-  std::vector<std::int64_t> labels;
-  LossOptions options{};
-  std::string implementation;
-  Context context{ContextOptions{.host_only = true}};
-
-  Layer() {
-    std::mt19937 random(5);
-    std::normal_distribution<float> normal;
-    const auto fill = [&](std::vector<float>& values, std::int64_t n, float scale) {
-      values.resize(static_cast<std::size_t>(n));
-      for (auto& value : values) value = scale * normal(random);
-    };
-    fill(x, B * H, 2.0f);
-    fill(w, H * V, 1.0f);
-    fill(bias, V, 1.0f);
-    fill(weight, B, 1.0f);  // some are negative
-    fill(class_weight, V, 1.0f);
-    for (auto& c : class_weight) c = std::abs(c);
-    labels = {0, 60, -100, 17, 18, 30, 5, 44, 59};
-    options.wants = {.lse = true,
-                     .argmax = true,
-                     .label_logprob = true,
-                     .entropy = true,
-                     .z_loss = true,
-                     .statistics = true};
-  }
-
-  lce::Inputs inputs(std::int64_t begin, std::int64_t end) const {
-    Dims extents = leading;
-    extents.push_back(H);
-    return {.x = View::host(x.data(), extents),
-            .labels = View::host(labels.data(), leading),
-            .w = View::host(w.data() + begin, {H, end - begin}, {V, 1}),
-            .bias = View::host(bias.data() + begin, {end - begin}),
-            .weight = View::host(weight.data(), leading),
-            .class_weight = View::host(class_weight.data(), {V})};
-  }
-
-  PartialResult shard(std::int64_t begin, std::int64_t end) {
-    LossOptions o = options;
-    o.vocab_offset = begin;
-    o.vocab_size_total = V;
-    return lce::forward_partial(context, inputs(begin, end), o, {.implementation = implementation});
-  }
-
-  LossOptions total() const {
-    LossOptions o = options;
-    o.vocab_size_total = V;
-    return o;
-  }
-  CombineInputs combine_inputs() const {
-    const auto in = inputs(0, V);
-    return {in.labels, in.weight, in.class_weight};
-  }
-};
-
-/// Both NaN, equal infinities, or within a tolerance that covers f32 partial sums over 61 words.
-void expect_close(const HostTensor& actual, const HostTensor& expected, const char* name) {
-  ASSERT_EQ(actual.extents(), expected.extents()) << name;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(actual.size()); ++i) {
-    const float a = actual.as<float>()[i];
-    const float e = expected.as<float>()[i];
-    if (std::isnan(e)) {
-      EXPECT_TRUE(std::isnan(a)) << name << " " << i << ": " << a;
-    } else if (std::isinf(e)) {
-      EXPECT_EQ(a, e) << name << " " << i;
-    } else {
-      EXPECT_NEAR(a, e, 4e-6f * (1.0f + std::abs(e))) << name << " " << i;
-    }
-  }
-}
-
-void expect_same(const LossResult& actual, const LossResult& expected) {
-  expect_close(actual.loss, expected.loss, "loss");
-  expect_close(actual.lse, expected.lse, "lse");
-  expect_close(actual.label_logprob, expected.label_logprob, "label_logprob");
-  expect_close(actual.entropy, expected.entropy, "entropy");
-  expect_close(actual.z_loss, expected.z_loss, "z_loss");
-  expect_close(actual.statistics, expected.statistics, "statistics");
-  ASSERT_EQ(actual.argmax.extents(), expected.argmax.extents());
-  for (std::size_t i = 0; i < static_cast<std::size_t>(actual.argmax.size()); ++i) {
-    EXPECT_EQ(actual.argmax.as<std::int32_t>()[i], expected.argmax.as<std::int32_t>()[i]) << i;
-  }
-}
-
 /// Cuts the vocabulary five ways and merges the shards as a list, in pairs, and from the back.
-void expect_any_grouping(Layer& layer) {
+void expect_any_grouping(ShardedLayer& layer) {
   const std::vector<std::vector<std::int64_t>> cuts = {{0, 61},
                                                        {0, 30, 61},
                                                        {0, 1, 60, 61},
                                                        {0, 16, 17, 18, 40, 61},
                                                        {0, 7, 14, 21, 28, 35, 42, 49, 56, 61}};
-  const auto whole = lce::forward(layer.context, layer.inputs(0, Layer::V), layer.options,
+  const auto whole = lce::forward(layer.context, layer.inputs(0, ShardedLayer::V), layer.options,
                                   {.implementation = layer.implementation});
   for (const auto& cut : cuts) {
     std::vector<PartialResult> shards;
@@ -143,22 +43,11 @@ void expect_any_grouping(Layer& layer) {
   }
 }
 
-/// Every implementation that is compiled in and needs no device.
 class Shards : public testing::TestWithParam<std::string> {
  protected:
   Shards() { layer_.implementation = GetParam(); }
-  Layer layer_;
+  ShardedLayer layer_;
 };
-
-std::vector<std::string> host_implementations() {
-  std::vector<std::string> names;
-  for (const auto& info : lce::implementations()) {
-    // tpu_tile takes whole blocks of rows and columns alone; tile_loss_test is its own.
-    if (info.name == "tpu_tile") continue;
-    if (!info.name.starts_with("opencl")) names.push_back(info.name);
-  }
-  return names;
-}
 
 INSTANTIATE_TEST_SUITE_P(All, Shards, testing::ValuesIn(host_implementations()),
                          [](const auto& i) { return i.param; });
@@ -180,7 +69,7 @@ TEST_P(Shards, LargeLogitsDoNotCancel) {
   for (auto& value : layer_.x) value *= 1000.0f;
   layer_.options.label_smoothing = 0.1f;
   layer_.options.reduction = Reduction::none;
-  const auto whole = lce::forward(layer_.context, layer_.inputs(0, Layer::V), layer_.options,
+  const auto whole = lce::forward(layer_.context, layer_.inputs(0, ShardedLayer::V), layer_.options,
                                   {.implementation = layer_.implementation});
   const std::vector<PartialResult> shards = {layer_.shard(0, 20), layer_.shard(20, 61)};
   const auto merged = combine(shards, layer_.combine_inputs(), layer_.total());
@@ -210,7 +99,7 @@ TEST_P(Shards, NaNAndInfinityStayInTheirRows) {
   layer_.options.reduction = Reduction::none;
   // argmax of a NaN row is unspecified, so that it is not asked for.
   layer_.options.wants.argmax = false;
-  const auto whole = lce::forward(layer_.context, layer_.inputs(0, Layer::V), layer_.options,
+  const auto whole = lce::forward(layer_.context, layer_.inputs(0, ShardedLayer::V), layer_.options,
                                   {.implementation = layer_.implementation});
   const std::vector<PartialResult> shards = {layer_.shard(0, 7), layer_.shard(7, 61)};
   const auto merged = combine(shards, layer_.combine_inputs(), layer_.total());
@@ -230,8 +119,8 @@ TEST_P(Shards, BackwardOfShardsIsBackwardOfTheWhole) {
   layer_.options.label_smoothing = 0.1f;
   layer_.options.logsumexp_weight = 0.01f;
   const lce::ExecutionOptions execution{.implementation = layer_.implementation};
-  const auto whole =
-      lce::value_and_grad(layer_.context, layer_.inputs(0, Layer::V), layer_.options, execution);
+  const auto whole = lce::value_and_grad(layer_.context, layer_.inputs(0, ShardedLayer::V),
+                                         layer_.options, execution);
   const std::vector<PartialResult> shards = {layer_.shard(0, 20), layer_.shard(20, 61)};
   const auto merged = combine(shards, layer_.combine_inputs(), layer_.total());
   std::vector<float> grad_x(layer_.x.size(), 0.0f);
@@ -243,10 +132,10 @@ TEST_P(Shards, BackwardOfShardsIsBackwardOfTheWhole) {
     options.vocab_offset = cuts[s];
     const auto part = lce::backward(layer_.context, inputs, options, execution);
     for (std::size_t i = 0; i < grad_x.size(); ++i) grad_x[i] += part.grad_x.as<float>()[i];
-    for (std::int64_t h = 0; h < Layer::H; ++h) {
+    for (std::int64_t h = 0; h < ShardedLayer::H; ++h) {
       for (std::int64_t v = cuts[s]; v < cuts[s + 1]; ++v) {
         const auto at = static_cast<std::size_t>(h * (cuts[s + 1] - cuts[s]) + v - cuts[s]);
-        const auto whole_at = static_cast<std::size_t>(h * Layer::V + v);
+        const auto whole_at = static_cast<std::size_t>(h * ShardedLayer::V + v);
         EXPECT_NEAR(part.grad_w.as<float>()[at], whole.grad_w.as<float>()[whole_at], 2e-5f);
       }
     }
@@ -296,39 +185,5 @@ TEST(Merge, TiesGoToTheLowestIndexAndNoColumnsLose) {
   EXPECT_EQ(merge(none, none).argmax, -1);
 }
 
-TEST(Merge, MisuseIsRefused) {
-  const auto refused = [](const std::function<void()>& call, const std::string& part) {
-    try {
-      call();
-      ADD_FAILURE() << "nothing was refused: " << part;
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-    }
-  };
-  const std::vector<std::int32_t> labels = {0, 7};
-  const CombineInputs inputs{.labels = labels};
-  std::vector<PartialResult> shards(2);
-  shards[0].rows.resize(2);
-  shards[0].extents = {2};
-  shards[1].rows.resize(3);
-  shards[1].extents = {3};
-  const LossOptions total{.vocab_size_total = 8};
-  refused([&] { merge(std::span<const PartialResult>()); }, "no shard is given");
-  refused([&] { merge(shards); }, "shards[1] has extents [3] but shards[0] has [2]");
-  refused([&] { combine({}, inputs, total); }, "no shard is given");
-  shards.pop_back();
-  refused([&] { combine(shards, inputs, {}); }, "vocab_size_total is 0");
-  refused([&] { combine(shards, {}, total); }, "labels is not given");
-  refused([&] { combine(shards, inputs, {.vocab_size_total = 7}); }, "labels: row 1 is 7");
-  refused([&] { combine(shards, inputs, {.label_smoothing = 2.0f, .vocab_size_total = 8}); },
-          "label_smoothing is 2");
-  int token = 0;
-  const auto memory = reinterpret_cast<cl_mem>(&token);
-  refused([&] { combine(shards, {.labels = View::device(memory, 0, DType::i32, {2})}, total); },
-          "labels is device memory");
-  shards[0].rows.pop_back();
-  refused([&] { merge(shards); }, "shards[0] has 1 rows but extents [2]");
-}
-
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::test

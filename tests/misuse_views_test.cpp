@@ -40,6 +40,12 @@ const std::vector<Case>& view_cases() {
          c.in.x = View::host(misaligned(c.a.x.data()), {1, H});
        },
        {"x has address", "not aligned to 4 bytes", "f32"}},
+      {"AddressesAreHexadecimal",
+       [](Call& c) {
+         const std::uintptr_t nowhere = 0x12ab5601;
+         c.in.w = View::host(reinterpret_cast<const float*>(nowhere), {H, V});
+       },
+       {"w has address 0x12ab5601, which is not aligned to 4 bytes, the size of f32"}},
       {"MisalignedLoss",
        [](Call& c) { c.out.loss = MutableView::host(misaligned(c.a.out(0)), {}); },
        {"loss has address", "not aligned to 4"}},

@@ -94,7 +94,7 @@ TEST_P(LimitsTest, LogitsWaitWhereGradWWillBe) {
                                        .labels = shape(DType::i32, {c.b}),
                                        .w = shape(c.w_type, {c.h, c.v}, w_strides(c)),
                                        .bias = shape(DType::f32, {c.v})},
-                                      {}, {}, {}, execution)
+                                      {}, {.accumulate = c.accumulate}, {}, execution)
         .dispatch;
   };
   for (const DType type : {DType::f32, DType::bf16}) {
@@ -129,6 +129,16 @@ TEST_P(LimitsTest, LogitsWaitWhereGradWWillBe) {
       shrink_until("one_chunk_partly_in_grad_w", c.b + 64);
       c.h *= 2;
       c.v /= 3;
+      // Only what grad_w holds keeps it from being used.
+      using linear_cross_entropy::Accumulate;
+      c.workspace_bytes.reset();
+      c.name += "_others_accumulated";
+      c.accumulate = Accumulate::grad_x | Accumulate::grad_bias;
+      EXPECT_TRUE(plan_of(c).schedule.ends_with("in_grad_w")) << plan_of(c).schedule;
+      run_case(device, GetParam(), Pass::value_and_grad, c);
+      c.accumulate = Accumulate::grad_w;
+      EXPECT_FALSE(plan_of(c).schedule.ends_with("in_grad_w")) << plan_of(c).schedule;
+      run_case(device, GetParam(), Pass::value_and_grad, c);
       // What must be kept, or has no room, is not written over.
       c.workspace_bytes.reset();
       c.accumulate = true;

@@ -52,6 +52,39 @@ TEST_P(Subsets, EverySubsetOfGradients) {
   }
 }
 
+/// Each gradient is added to or overwritten by itself, whatever the others are: what is overwritten
+/// is poison before. One shape, so that a prepared call of other flags would be taken for this one.
+TEST_P(Subsets, EveryMixOfAccumulation) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (unsigned mask = 0; mask <= all_gradients; ++mask) {
+      Case c = small("mix_" + std::to_string(mask) + to_string(type));
+      c.x_type = c.w_type = type;
+      c.accumulate = accumulate_of(mask);
+      run_case(GetParam(), Pass::backward, c);
+      run_case(GetParam(), Pass::value_and_grad, c);
+    }
+  }
+}
+
+/// The same where sums of several chunks of rows, or ranges of the vocabulary, meet in the views.
+TEST_P(Subsets, MixesOfAccumulationInChunks) {
+  if (tiny() || GetParam() == "reference") return;  // which holds everything at once
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const unsigned mask : {grad_x_bit | grad_bias_bit, unsigned{grad_w_bit}}) {
+      for (const std::size_t mebibytes : {1, 3}) {
+        Case c = small("mix_in_chunks_" + std::to_string(mask) + to_string(type));
+        c.b = 700;
+        c.h = 40;
+        c.v = 1501;
+        c.x_type = c.w_type = type;
+        c.accumulate = accumulate_of(mask);
+        c.workspace_bytes = mebibytes << 20;
+        run_case(GetParam(), Pass::value_and_grad, c);
+      }
+    }
+  }
+}
+
 TEST_P(Subsets, CotangentsUnderEachReduction) {
   for (const auto reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
     for (const auto dloss : {Cotangent::none, Cotangent::given, Cotangent::stride0}) {

@@ -114,6 +114,25 @@ TEST(TileLoss, Options) {
   }
 }
 
+/// f32 gradients in whole blocks, which the kernel writes into the caller's memory where it may: a
+/// chip of one core without sums over cores, where every row counts.
+TEST(TileLoss, EachGradientIsAddedToByItself) {
+  for (const std::string chip : {"v5p", "v6e"}) {
+    Context context = on_chip(chip);
+    for (const Labels labels : {Labels::uniform, Labels::some_ignored}) {
+      for (unsigned mask = 0; mask <= all_gradients; ++mask) {
+        Case c = base("mix_of_accumulation");
+        c.v = 384;
+        c.labels = labels;
+        if (labels == Labels::some_ignored) c.name += "_ignored";
+        c.accumulate = accumulate_of(mask);
+        SCOPED_TRACE(chip + ", gradients " + std::to_string(mask));
+        expect_right(context, c, {Pass::backward, Pass::value_and_grad});
+      }
+    }
+  }
+}
+
 TEST(TileLoss, HardNumbers) {
   Context context = on_chip("v5p");
   const std::pair<const char*, Data> all[] = {{"dominating", Data::dominating},

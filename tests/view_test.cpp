@@ -145,7 +145,8 @@ TEST(HostTensorTest, TypesStridesAndErrors) {
   EXPECT_THROW(tensor.as<bf16>(), Error);
   EXPECT_THROW(tensor.item(), Error);
   EXPECT_FALSE(HostTensor());
-  EXPECT_FALSE(HostTensor().view());
+  const HostTensor nothing;
+  EXPECT_FALSE(nothing.view());
   HostTensor scalar(DType::f32, {});
   scalar.as<float>()[0] = 2.5f;
   EXPECT_EQ(scalar.item(), 2.5f);

@@ -74,6 +74,9 @@ std::string to_string(const Dispatch& dispatch) {
   for (const auto& refusal : dispatch.refused) {
     text += ", refused by " + refusal.implementation;
   }
+  for (std::size_t i = 0; i < dispatch.shards.size(); ++i) {
+    text += "; shard " + std::to_string(i) + ": " + to_string(dispatch.shards[i]);
+  }
   return text;
 }
 

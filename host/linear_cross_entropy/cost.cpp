@@ -43,11 +43,13 @@ CostEstimate cost(const Request& r, const BlockSizes& blocks, std::int64_t forme
   if (r.loss.wants_values()) c.transcendentals = saturating_sum(c.transcendentals, b);
 
   c.bytes_ideal = loss::ideal_bytes(input_views(r), output_views(r));
-  if (g.accumulate) {
-    for (const auto* view : {&g.grad_x, &g.grad_w, &g.grad_bias}) {
-      c.bytes_ideal = saturating_sum(c.bytes_ideal, distinct_bytes(*view));
-    }
-  }
+  const auto read_too = [&](Accumulate gradient, const View& view) {
+    if (!g.accumulate.has(gradient)) return;
+    c.bytes_ideal = saturating_sum(c.bytes_ideal, distinct_bytes(view));
+  };
+  read_too(Accumulate::grad_x, g.grad_x);
+  read_too(Accumulate::grad_w, g.grad_w);
+  read_too(Accumulate::grad_bias, g.grad_bias);
 
   // b_block_size rows share one pass over w; each slice of v_block_size columns reads x once.
   const std::int64_t row_blocks = blocks_of(b, blocks.b_block_size);

@@ -140,7 +140,9 @@ std::unique_ptr<Completion::State> run_eigen(const std::shared_ptr<ContextState>
   p.sums = rows.sums();
   p.cotangents = rows.cotangents();
   p.logsumexp_weight = static_cast<double>(mapped.options.logsumexp_weight);
-  p.accumulate = wanted.accumulate;
+  p.add_x = wanted.accumulate.has(Accumulate::grad_x);
+  p.add_w = wanted.accumulate.has(Accumulate::grad_w);
+  p.add_bias = wanted.accumulate.has(Accumulate::grad_bias);
   if (mapped.wants_gradients()) {
     if (grad_x) {
       p.grad_x = grad_x.host_data();
@@ -165,7 +167,7 @@ std::unique_ptr<Completion::State> run_eigen(const std::shared_ptr<ContextState>
   // The row tables end on a cache line, so what follows them starts on one.
   streaming::run_linear(p, plan, environment, static_cast<char*>(workspace.data()) + arena.used());
   if (mapped.wants_gradients() && grad_x) {
-    rows.fill_other_rows(grad_x, wanted.accumulate, environment);
+    rows.fill_other_rows(grad_x, p.add_x, environment);
   }
   if (mapped.wants_values()) rows.write_values();
   auto completion = rows.completion();

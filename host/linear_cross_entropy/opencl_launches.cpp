@@ -199,7 +199,7 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
     h_stride = out.strides[0];
     v_stride = out.strides[1];
     out.offset += (begin - piece.begin) * v_stride + h_begin_ * h_stride;
-    add = add || request_.gradients.accumulate;
+    add = add || request_.gradients.accumulate.has(Accumulate::grad_w);
   } else {
     out = sums_w_;
     if (schedule_.grad_w == Schedule::GradW::full) out.offset += begin * request_.h;
@@ -261,7 +261,7 @@ void Run::sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, c
 }
 
 void Run::write_x(const Chunk& chunk) {
-  const auto& g = request_.gradients;
+  const std::int32_t add = request_.gradients.accumulate.has(Accumulate::grad_x);
   // Known for labels in host memory, which are checked and counted before anything runs.
   const bool every_row_counts =
       !request_.loss.labels.is_device() && schedule_.rows == request_.loss.b;
@@ -276,12 +276,12 @@ void Run::write_x(const Chunk& chunk) {
                   .h_count = h_count_,
                   .row_count = chunk.rows,
                   .h_padded = narrow(schedule_.h_padded),
-                  .add = g.accumulate});
+                  .add = add});
     if (chunk.begin > 0 || segment.end == segment.begin || every_row_counts) continue;
     call_.launch(
         programs_.write_x, engine_.copy_range(h_count_, segment.end - segment.begin),
         kernels::write_excluded_memory{.labels = rows_.labels(), .out = out},
-        {.out = row_segment(segment), .h_count = h_count_, .add = g.accumulate, .unused = 0});
+        {.out = row_segment(segment), .h_count = h_count_, .add = add, .unused = 0});
   }
 }
 
@@ -298,7 +298,7 @@ void Run::write_w(const Piece& piece, std::int64_t begin, std::int64_t count, co
        .v_stride = out.strides[1],
        .h_count = request_.h,
        .v_count = count,
-       .add = request_.gradients.accumulate,
+       .add = request_.gradients.accumulate.has(Accumulate::grad_w),
        .unused = 0});
 }
 
@@ -312,7 +312,7 @@ void Run::write_bias() {
                 .v_stride = grad_bias_.strides[0],
                 .h_count = 1,
                 .v_count = request_.loss.v,
-                .add = g.accumulate,
+                .add = g.accumulate.has(Accumulate::grad_bias),
                 .unused = 0});
 }
 

@@ -47,15 +47,18 @@ void Run::bind() {
       engines::bind_segments(call_, request_.x, request_.loss.b, "x", engines::Access::read);
   const auto& g = request_.gradients;
   if (g.grad_x) {
+    const bool add = g.accumulate.has(Accumulate::grad_x);
     grad_x_segments_ =
         engines::bind_segments(call_, g.grad_x, request_.loss.b, "grad_x",
-                               g.accumulate ? engines::Access::update : engines::Access::write);
+                               add ? engines::Access::update : engines::Access::write);
   }
   if (request_.bias) {
     bias_ = call_.read(request_.bias, "bias");
     bias_stride_ = bias_.strides[0];
   }
-  if (g.grad_bias) grad_bias_ = call_.write(g.grad_bias, "grad_bias", g.accumulate);
+  if (g.grad_bias) {
+    grad_bias_ = call_.write(g.grad_bias, "grad_bias", g.accumulate.has(Accumulate::grad_bias));
+  }
 }
 
 std::vector<Run::Piece> Run::pieces() const {
@@ -76,7 +79,7 @@ void Run::bind_piece(Piece& piece, bool needs_grad_w) {
   const auto& g = request_.gradients;
   if (needs_grad_w && g.grad_w && !piece.grad_w.memory) {
     // Later chunks add to what the first wrote.
-    const bool keep = g.accumulate || (!whole && schedule_.chunks > 1);
+    const bool keep = g.accumulate.has(Accumulate::grad_w) || (!whole && schedule_.chunks > 1);
     piece.grad_w = call_.write(columns_of(g.grad_w, piece.begin, piece.count), "grad_w", keep);
   }
 }

@@ -84,8 +84,12 @@ Memory::Words Memory::key_of(const Request& r) {
   }
   const auto& options = l.options;
   const auto& e = r.execution;
-  add(l.pass, l.b, l.v, l.v_total, l.is_shard, r.h, g.accumulate, options.reduction,
-      options.vocab_offset, options.vocab_size_total, counted_rows(l), kernels_can_read(g.grad_w));
+  add(l.pass, l.b, l.v, l.v_total, l.is_shard, r.h, options.reduction, options.vocab_offset,
+      options.vocab_size_total, counted_rows(l), kernels_can_read(g.grad_w));
+  for (const Accumulate gradient :
+       {Accumulate::grad_x, Accumulate::grad_w, Accumulate::grad_bias}) {
+    add(g.accumulate.has(gradient));
+  }
   if (e.block_sizes) {
     add(e.block_sizes->b_block_size, e.block_sizes->h_block_size, e.block_sizes->v_block_size);
   }

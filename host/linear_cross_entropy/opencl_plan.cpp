@@ -70,7 +70,8 @@ void check_blocks(const BlockSizes& blocks, const engines::Engine& engine) {
 std::int64_t tokens_in_grad_w(const Request& r, const engines::Engine& engine,
                               const opencl::DeviceFacts& facts, std::int64_t v_piece) {
   const auto& out = r.gradients.grad_w;
-  if (!out || r.gradients.accumulate || !facts.zero_copy || v_piece < r.loss.v) return 0;
+  if (!out || r.gradients.accumulate.has(Accumulate::grad_w)) return 0;
+  if (!facts.zero_copy || v_piece < r.loss.v) return 0;
   const auto size = static_cast<std::int64_t>(size_of(out.dtype()));
   const int layout = layout_of(out);
   if (layout == layout_strided || r.h < 2) return 0;

@@ -65,14 +65,16 @@ void write_gradients(const Request& request, const oracle::Gradients& gradients,
   const auto& targets = request.gradients;
   const std::int64_t b = request.loss.b, h = request.h, v = request.loss.v;
   if (targets.grad_x) {
-    loss::write_matrix(views.write(targets.grad_x), gradients.grad_x, b, h, targets.accumulate);
+    loss::write_matrix(views.write(targets.grad_x), gradients.grad_x, b, h,
+                       targets.accumulate.has(Accumulate::grad_x));
   }
   if (targets.grad_w) {
-    loss::write_matrix(views.write(targets.grad_w), gradients.grad_w, h, v, targets.accumulate);
+    loss::write_matrix(views.write(targets.grad_w), gradients.grad_w, h, v,
+                       targets.accumulate.has(Accumulate::grad_w));
   }
   if (targets.grad_bias) {
     loss::write_matrix(views.write(targets.grad_bias), gradients.grad_bias, 1, v,
-                       targets.accumulate);
+                       targets.accumulate.has(Accumulate::grad_bias));
   }
 }
 

@@ -21,7 +21,7 @@ bool any(const Gradients& g) { return g.grad_x || g.grad_w || g.grad_bias; }
 /// The gradients a call that owns its results returns, without memory yet.
 Gradients describe_gradients(const Request& r) {
   const auto& wants = r.loss.options.wants;
-  Gradients g;
+  Gradients g{.accumulate = r.gradients.accumulate};
   if (wants.grad_x) g.grad_x = MutableView::host(nullptr, r.x.dtype(), r.x.extents());
   if (wants.grad_w) {
     // As w lies in memory: the axis with the smaller stride is the inner one.
@@ -109,7 +109,7 @@ Request make_request(const ContextState& state, Pass pass, const Inputs& in, con
   if (pass == Pass::forward && !any(r.loss.outputs)) {
     door.fail("no output is asked for; give at least one view");
   }
-  if (r.gradients.accumulate && !r.loss.wants_gradients()) {
+  if (r.gradients.accumulate != Accumulate::none && !r.loss.wants_gradients()) {
     door.fail("accumulate is set, but this pass computes no gradients");
   }
   door.overlaps();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "host/loss/results.hpp"
 #include "host/loss/rows.hpp"
@@ -54,7 +55,8 @@ struct Row {
   double z_loss = 0.0;
 };
 
-Row finish(const Partial& p, const LossOptions& options, double weight, double label_weight) {
+Row finish(const Partial& p, const LossOptions& options, std::int64_t columns, double weight,
+           double label_weight) {
   // A logit of +Inf leaves no distribution, however its shard has counted it; nor does a NaN, which
   // a shard may have kept in its sum alone.
   const double sum = p.sum;
@@ -70,8 +72,7 @@ Row finish(const Partial& p, const LossOptions& options, double weight, double l
   row.entropy = log_sum - p.exp_logit / sum;
   double nll = term((1.0 - eps) * label_weight, -row.label_logprob);
   if (eps != 0.0) {
-    nll += eps / static_cast<double>(options.vocab_size_total) *
-           (term(p.class_sum, log_sum) - p.class_logit);
+    nll += eps / static_cast<double>(columns) * (term(p.class_sum, log_sum) - p.class_logit);
   }
   if (max == -infinity) {
     row.label_logprob = row.entropy = nll = std::numeric_limits<double>::quiet_NaN();
@@ -85,16 +86,62 @@ void store(HostTensor& tensor, std::int64_t row, double value) {
   if (tensor) tensor.as<float>()[static_cast<std::size_t>(row)] = static_cast<float>(value);
 }
 
+/// `name` behind the names in `list`, once.
+void add_name(std::string& list, const std::string& name) {
+  if (name.empty() || (", " + list + ", ").find(", " + name + ", ") != std::string::npos) return;
+  list += (list.empty() ? "" : ", ") + name;
+}
+
+template <class T>
+void append(std::vector<T>& to, const std::vector<T>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+/// What ran for each shard, merged ones by their own, and what they have in common.
+Dispatch merged_dispatch(std::span<const PartialResult> shards) {
+  std::vector<Dispatch> each;
+  for (const auto& shard : shards) {
+    const auto& own = shard.dispatch;
+    own.shards.empty() ? each.push_back(own) : append(each, own.shards);
+  }
+  Dispatch result = each[0];
+  for (const auto& one : std::span(each).subspan(1)) {
+    add_name(result.implementation, one.implementation);
+    add_name(result.device, one.device);
+    add_name(result.driver, one.driver);
+    if (result.schedule != one.schedule) result.schedule.clear();
+    if (result.block_sizes != one.block_sizes) result.block_sizes.clear();
+    if (result.knobs != one.knobs) result.knobs.clear();
+    append(result.refused, one.refused);
+    append(result.warnings, one.warnings);
+    append(result.notes, one.notes);
+    result.workspace_bytes += one.workspace_bytes;
+    result.staged_bytes += one.staged_bytes;
+  }
+  result.shards = std::move(each);
+  return result;
+}
+
 /// The checks of `combine`: the whole, as an ordinary forward would see it. Returns the request in
 /// its normal form, with the results it wants described.
 loss::LossRequest check_combine(const PartialResult& merged, const CombineInputs& inputs,
                                 const LossOptions& options) {
   loss::Door door(nullptr, "combine", loss::Form::owned);
-  const std::int64_t total = options.vocab_size_total;
-  if (total <= 0) {
-    door.fail("vocab_size_total is " + std::to_string(total) +
-              "; combine needs the width of the whole vocabulary");
+  const std::int64_t given = options.vocab_size_total;
+  const std::int64_t known = merged.vocab_size_total;
+  if (given < 0 || (given == 0 && known == 0)) {
+    door.fail("vocab_size_total is " + std::to_string(given) +
+              " and the shards do not say it; combine needs the width of the whole vocabulary");
   }
+  if (given > 0 && known > 0 && given != known) {
+    door.fail("vocab_size_total is " + std::to_string(given) + " but the shards are of " +
+              std::to_string(known) + " columns; give 0 or what forward_partial was given");
+  }
+  if (known > 0 && merged.columns != known) {
+    door.fail("the shards cover " + std::to_string(merged.columns) + " of " +
+              std::to_string(known) + " columns; give every shard of the vocabulary once");
+  }
+  const std::int64_t total = known > 0 ? known : given;
   LossOptions whole = options;
   whole.vocab_offset = 0;
   whole.vocab_size_total = 0;
@@ -134,6 +181,7 @@ Partial merge(const Partial& a, const Partial& b) {
 PartialResult merge(std::span<const PartialResult> shards) {
   const loss::Door door(nullptr, "merge", loss::Form::owned);
   if (shards.empty()) door.fail("no shard is given; give at least one");
+  std::int64_t total = 0;  // of those that know it
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const auto& shard = shards[i];
     const std::string name = "shards[" + std::to_string(i) + "]";
@@ -146,9 +194,18 @@ PartialResult merge(std::span<const PartialResult> shards) {
       door.fail(name + " has extents " + loss::to_string(shard.extents) + " but shards[0] has " +
                 loss::to_string(shards[0].extents) + "; shards of one call have the same rows");
     }
+    total = total > 0 ? total : shard.vocab_size_total;
+    if (shard.vocab_size_total > 0 && shard.vocab_size_total != total) {
+      door.fail(name + " is of a vocabulary of " + std::to_string(shard.vocab_size_total) +
+                " columns, shards before it of " + std::to_string(total) +
+                "; shards of one call have the same vocab_size_total");
+    }
   }
   PartialResult result = shards[0];
+  result.dispatch = merged_dispatch(shards);
   for (const auto& shard : shards.subspan(1)) {
+    if (shard.vocab_size_total == 0) result.vocab_size_total = 0;
+    result.columns += shard.columns;
     for (std::size_t row = 0; row < result.rows.size(); ++row) {
       result.rows[row] = merge(result.rows[row], shard.rows[row]);
     }
@@ -186,7 +243,7 @@ LossResult combine(std::span<const PartialResult> shards, const CombineInputs& i
             loss::load_f32(request.class_weight.host_data(), request.class_weight.dtype(),
                            label * request.class_weight.strides()[0]);
       }
-      values = finish(partial, options, weight, label_weight);
+      values = finish(partial, options, request.v, weight, label_weight);
       total += values.loss;
       denominator += weight * label_weight;
     }

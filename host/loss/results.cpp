@@ -71,6 +71,8 @@ void allocate_partial(LossRequest& request, PartialResult& result) {
                                               std::to_string(request.b) + " rows; split them");
   }
   result.extents = request.leading;
+  result.vocab_size_total = request.v_total;
+  result.columns = request.v;
   request.partial = MutableView::host(result.rows.data(), DType::f32, request.partial.extents());
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/loss/validate.hpp"
 
+#include <fmt/format.h>
+
 #include <limits>
 
 #include "host/loss/overlap.hpp"
@@ -47,9 +49,8 @@ const char* describe(Types types) {
 }
 
 std::string pointer_text(const View& view) {
-  return view.is_device()
-             ? "byte offset " + std::to_string(view.byte_offset())
-             : "address " + std::to_string(reinterpret_cast<std::uintptr_t>(view.host_data()));
+  return view.is_device() ? fmt::format("byte offset {}", view.byte_offset())
+                          : fmt::format("address {}", view.host_data());
 }
 
 }  // namespace

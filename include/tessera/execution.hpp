@@ -78,6 +78,11 @@ struct ExecutionOptions {
   float gradient_filter_eps = 0.0f;
 };
 
+/// What `{}` means where it might stand for several structs of options or of views: in
+/// `forward(context, inputs, {}, {})` no views are given, so the call owns its results and has the
+/// default options.
+enum class Defaults {};
+
 /// Where the block sizes of a call came from, in order of precedence.
 enum class BlockSource {
   caller,        ///< ExecutionOptions::block_sizes
@@ -119,9 +124,13 @@ struct Dispatch {
   std::int64_t staged_bytes = 0;        ///< copies of caller arrays made for the device
   /// What the implementation did without, and why: an instruction that the processor lacks.
   std::vector<std::string> notes{};
+  /// Of merged shards, what ran for each, in order. The members above then hold what all have in
+  /// common (else they are empty), every name once ("eigen, opencl.cpu"), or the sum of bytes.
+  std::vector<Dispatch> shards{};
 };
 
-/// One line: implementation, device, schedule, blocks and their source.
+/// One line: implementation, device, schedule, blocks and their source; of merged shards, each
+/// one's.
 TESSERA_API std::string to_string(const Dispatch& dispatch);
 
 /// A call in flight. Move-only.

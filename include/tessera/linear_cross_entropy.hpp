@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,11 +30,11 @@ struct BlockSizes {
 
 /// What is read. Floating inputs may be f32, bf16 or f16, mixed freely; labels i32 or i64.
 struct Inputs {
-  View x{};             ///< [..., H]; leading axes flatten to B
-  View labels{};        ///< [...], the leading axes of x
-  View w{};             ///< [H, V]; a PyTorch weight [V, H] is the same matrix seen by strides {1, H}
-  View bias{};          ///< [V], optional
-  View weight{};        ///< [...], per token, optional
+  View x{};       ///< [..., H]; leading axes flatten to B
+  View labels{};  ///< [...], the leading axes of x
+  View w{};       ///< [H, V]; a PyTorch weight [V, H] is the same matrix seen by strides {1, H}
+  View bias{};    ///< [V], optional
+  View weight{};  ///< [...], per token, optional
   View class_weight{};  ///< [V], or [vocab_size_total] on a shard, optional
   View dloss{};         ///< cotangent of the loss, in its shape; default 1 (gradients only)
   View dlse{};          ///< cotangent of lse, [...]; default 0 (gradients only)
@@ -41,23 +42,61 @@ struct Inputs {
   View statistics{};    ///< saved (max, sum) per row, [..., 2] f32; backward prefers it to lse
 };
 
+/// The gradients that are added to what their views hold; the others are overwritten. `true` stands
+/// for all of them, `false` for none, and several are joined by `|`. A gradient without a view may
+/// be named: it is not computed. Micro-batches add to what they share and overwrite what is their
+/// own:
+///
+///     .accumulate = Accumulate::grad_w | Accumulate::grad_bias
+class Accumulate {
+ public:
+  static const Accumulate none, grad_x, grad_w, grad_bias, all;
+
+  constexpr Accumulate() = default;
+  /// A bool and nothing that merely converts to one.
+  constexpr Accumulate(std::same_as<bool> auto every) : bits_(every ? 7u : 0u) {}
+
+  /// True when all of `gradients` are added.
+  constexpr bool has(Accumulate gradients) const {
+    return (bits_ & gradients.bits_) == gradients.bits_;
+  }
+  friend constexpr Accumulate operator|(Accumulate a, Accumulate b) {
+    a.bits_ |= b.bits_;
+    return a;
+  }
+  friend constexpr bool operator==(Accumulate, Accumulate) = default;
+
+ private:
+  struct Bit {
+    unsigned bit;
+  };
+  explicit constexpr Accumulate(Bit one) : bits_(one.bit) {}
+  unsigned bits_ = 0;
+};
+inline constexpr Accumulate Accumulate::none{};
+inline constexpr Accumulate Accumulate::grad_x{Bit{1}};
+inline constexpr Accumulate Accumulate::grad_w{Bit{2}};
+inline constexpr Accumulate Accumulate::grad_bias{Bit{4}};
+inline constexpr Accumulate Accumulate::all{true};
+
 /// Gradient views; those not given are not computed. Types are the views' own.
 struct Gradients {
   MutableView grad_x{};     ///< the shape of x
   MutableView grad_w{};     ///< [H, V], any strides without overlap
   MutableView grad_bias{};  ///< [V]
-  bool accumulate = false;  ///< add to what is there; formed in f32, rounded once
+  /// Which of them are added to what is there, in f32 and rounded once; `true`: all.
+  Accumulate accumulate{};
 };
 
 // The loss half of the operator is shared with softmax_cross_entropy (tessera/loss.hpp).
+using tessera::combine;
 using tessera::CombineInputs;
 using tessera::LossOptions;
+using tessera::merge;
 using tessera::Outputs;
 using tessera::Partial;
 using tessera::PartialResult;
 using tessera::Wants;
-using tessera::combine;
-using tessera::merge;
 
 using ExecutionOptions = tessera::ExecutionOptions<BlockSizes>;
 
@@ -73,10 +112,17 @@ struct Result : LossResult {
 /// Loss and the optional outputs named by `options.wants`. Throws Error.
 TESSERA_API Result forward(Context& context, const Inputs& inputs, const LossOptions& options = {},
                            const ExecutionOptions& execution = {});
+/// `forward(context, inputs, {}, {})`: the call above with the default options.
+inline Result forward(Context& context, const Inputs& inputs, Defaults, Defaults) {
+  return forward(context, inputs, LossOptions{}, ExecutionOptions{});
+}
 /// Gradients from `inputs.statistics` or `inputs.lse`. On a shard both are those of the whole.
-TESSERA_API Result backward(Context& context, const Inputs& inputs,
-                            const LossOptions& options = {},
+TESSERA_API Result backward(Context& context, const Inputs& inputs, const LossOptions& options = {},
                             const ExecutionOptions& execution = {});
+/// `backward(context, inputs, {}, {})`: the call above with the default options.
+inline Result backward(Context& context, const Inputs& inputs, Defaults, Defaults) {
+  return backward(context, inputs, LossOptions{}, ExecutionOptions{});
+}
 /// Loss, optional outputs and gradients together.
 TESSERA_API Result value_and_grad(Context& context, const Inputs& inputs,
                                   const LossOptions& options = {},
@@ -91,8 +137,7 @@ TESSERA_API PartialResult forward_partial(Context& context, const Inputs& inputs
 TESSERA_API Completion forward(Context& context, const Inputs& inputs, const Outputs& outputs,
                                const LossOptions& options, const ExecutionOptions& execution = {});
 TESSERA_API Completion backward(Context& context, const Inputs& inputs, const Gradients& gradients,
-                                const LossOptions& options,
-                                const ExecutionOptions& execution = {});
+                                const LossOptions& options, const ExecutionOptions& execution = {});
 TESSERA_API Completion value_and_grad(Context& context, const Inputs& inputs,
                                       const Outputs& outputs, const Gradients& gradients,
                                       const LossOptions& options,
@@ -106,10 +151,12 @@ TESSERA_API Plan plan(Context& context, Pass pass, const Inputs& inputs, const O
                       const Gradients& gradients, const LossOptions& options = {},
                       const ExecutionOptions& execution = {});
 /// Why `implementation` would not serve this request; nothing: it would.
-TESSERA_API std::optional<std::string> why_unsupported(
-    Context& context, const std::string& implementation, Pass pass, const Inputs& inputs,
-    const Outputs& outputs, const Gradients& gradients, const LossOptions& options = {},
-    const ExecutionOptions& execution = {});
+TESSERA_API std::optional<std::string> why_unsupported(Context& context,
+                                                       const std::string& implementation, Pass pass,
+                                                       const Inputs& inputs, const Outputs& outputs,
+                                                       const Gradients& gradients,
+                                                       const LossOptions& options = {},
+                                                       const ExecutionOptions& execution = {});
 /// What is compiled in, in the order of the table.
 TESSERA_API std::vector<ImplementationInfo> implementations();
 /// Cost of a pass by shapes and types, with the blocks that would be chosen.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -26,14 +27,14 @@ struct Wants {
 
 /// What is computed.
 struct LossOptions {
-  float logsumexp_weight = 0.0f;       ///< weight of the z-loss, lse^2
-  float logit_scale = 1.0f;            ///< multiplies x . w + bias
-  float logit_soft_cap = 0.0f;         ///< cap * tanh(logit / cap); 0: off
-  float label_smoothing = 0.0f;        ///< in [0, 1]
-  std::int64_t ignore_index = -100;    ///< rows with this label do not count
+  float logsumexp_weight = 0.0f;     ///< weight of the z-loss, lse^2
+  float logit_scale = 1.0f;          ///< multiplies x . w + bias
+  float logit_soft_cap = 0.0f;       ///< cap * tanh(logit / cap); 0: off
+  float label_smoothing = 0.0f;      ///< in [0, 1]
+  std::int64_t ignore_index = -100;  ///< rows with this label do not count
   Reduction reduction = Reduction::mean;
-  std::int64_t vocab_offset = 0;       ///< first column of this shard in the whole vocabulary
-  std::int64_t vocab_size_total = 0;   ///< columns of the whole; 0: this call is the whole
+  std::int64_t vocab_offset = 0;      ///< first column of this shard in the whole vocabulary
+  std::int64_t vocab_size_total = 0;  ///< columns of the whole; 0: this call is the whole
   Wants wants{};
 };
 
@@ -62,21 +63,25 @@ struct LossResult {
 
 /// One row of one shard of the vocabulary. Sums are relative to `max`, so nothing cancels.
 struct Partial {
-  float max = 0.0f;            ///< largest logit of the shard
-  float sum = 0.0f;            ///< sum of exp(logit - max)
-  float label_logit = 0.0f;    ///< -Inf: the label is in another shard
-  float class_logit = 0.0f;    ///< sum of c * (logit - max)
-  float class_sum = 0.0f;      ///< sum of c over the shard's columns; rescales class_logit
-  float argmax_value = 0.0f;   ///< logit at argmax
-  std::int32_t argmax = -1;    ///< global index of the largest logit, lowest on ties
-  float exp_logit = 0.0f;      ///< sum of exp(logit - max) * (logit - max)
+  float max = 0.0f;           ///< largest logit of the shard
+  float sum = 0.0f;           ///< sum of exp(logit - max)
+  float label_logit = 0.0f;   ///< -Inf: the label is in another shard
+  float class_logit = 0.0f;   ///< sum of c * (logit - max)
+  float class_sum = 0.0f;     ///< sum of c over the shard's columns; rescales class_logit
+  float argmax_value = 0.0f;  ///< logit at argmax
+  std::int32_t argmax = -1;   ///< global index of the largest logit, lowest on ties
+  float exp_logit = 0.0f;     ///< sum of exp(logit - max) * (logit - max)
 };
 
 /// The rows of one shard, or of several merged.
 struct PartialResult {
   std::vector<Partial> rows{};  ///< B rows, flat
   Dims extents{};               ///< leading axes of x
-  Dispatch dispatch{};
+  Dispatch dispatch{};          ///< of several shards, `Dispatch::shards` has each one's
+  /// Columns of the whole vocabulary, as forward_partial knew it; 0: not known, as where the rows
+  /// came from another process.
+  std::int64_t vocab_size_total = 0;
+  std::int64_t columns = 0;  ///< of them that these rows cover, where the whole is known
 };
 
 /// What `combine` reads besides the shards: as in Inputs, for the whole vocabulary.
@@ -90,11 +95,19 @@ struct CombineInputs {
 
 /// Merges two rows of statistics; associative up to rounding.
 TESSERA_API Partial merge(const Partial& a, const Partial& b);
-/// Merges shards, or merged shards, row by row.
-/// Throws `Error invalid_argument` when they differ in shape or none is given.
+/// Merges shards, or merged shards, row by row. Throws `Error invalid_argument` when they differ in
+/// shape or in the whole's width, or when none is given.
 TESSERA_API PartialResult merge(std::span<const PartialResult> shards);
-/// The ordinary outputs from the merged shards; `options.vocab_size_total` is the whole's width.
+/// The ordinary outputs, those of `options.wants`, from all shards of a vocabulary; the inputs are
+/// host memory. The whole's width is `options.vocab_size_total`, or where that is 0 what the shards
+/// say. Throws `Error invalid_argument` when neither says it, when they disagree, when shards are
+/// missing or given twice, and as `merge` and `forward` do.
 TESSERA_API LossResult combine(std::span<const PartialResult> shards, const CombineInputs& inputs,
-                           const LossOptions& options);
+                               const LossOptions& options);
+/// The same of a single PartialResult, which is the whole: merged, or of a call without shards.
+inline LossResult combine(const std::same_as<PartialResult> auto& whole,
+                          const CombineInputs& inputs, const LossOptions& options) {
+  return combine(std::span<const PartialResult>(&whole, 1), inputs, options);
+}
 
 }  // namespace tessera

@@ -46,14 +46,14 @@ struct Gradients {
 };
 
 // Shared with linear_cross_entropy (tessera/loss.hpp).
+using tessera::combine;
 using tessera::CombineInputs;
 using tessera::LossOptions;
+using tessera::merge;
 using tessera::Outputs;
 using tessera::Partial;
 using tessera::PartialResult;
 using tessera::Wants;
-using tessera::combine;
-using tessera::merge;
 
 using ExecutionOptions = tessera::ExecutionOptions<BlockSizes>;
 
@@ -67,10 +67,17 @@ struct Result : LossResult {
 /// Loss and the optional outputs named by `options.wants`. Throws Error.
 TESSERA_API Result forward(Context& context, const Inputs& inputs, const LossOptions& options = {},
                            const ExecutionOptions& execution = {});
+/// `forward(context, inputs, {}, {})`: the call above with the default options.
+inline Result forward(Context& context, const Inputs& inputs, Defaults, Defaults) {
+  return forward(context, inputs, LossOptions{}, ExecutionOptions{});
+}
 /// Gradients from `inputs.statistics` or `inputs.lse`. On a shard both are those of the whole.
-TESSERA_API Result backward(Context& context, const Inputs& inputs,
-                            const LossOptions& options = {},
+TESSERA_API Result backward(Context& context, const Inputs& inputs, const LossOptions& options = {},
                             const ExecutionOptions& execution = {});
+/// `backward(context, inputs, {}, {})`: the call above with the default options.
+inline Result backward(Context& context, const Inputs& inputs, Defaults, Defaults) {
+  return backward(context, inputs, LossOptions{}, ExecutionOptions{});
+}
 /// Loss, optional outputs and gradients together.
 TESSERA_API Result value_and_grad(Context& context, const Inputs& inputs,
                                   const LossOptions& options = {},
@@ -85,8 +92,7 @@ TESSERA_API PartialResult forward_partial(Context& context, const Inputs& inputs
 TESSERA_API Completion forward(Context& context, const Inputs& inputs, const Outputs& outputs,
                                const LossOptions& options, const ExecutionOptions& execution = {});
 TESSERA_API Completion backward(Context& context, const Inputs& inputs, const Gradients& gradients,
-                                const LossOptions& options,
-                                const ExecutionOptions& execution = {});
+                                const LossOptions& options, const ExecutionOptions& execution = {});
 TESSERA_API Completion value_and_grad(Context& context, const Inputs& inputs,
                                       const Outputs& outputs, const Gradients& gradients,
                                       const LossOptions& options,
@@ -100,10 +106,12 @@ TESSERA_API Plan plan(Context& context, Pass pass, const Inputs& inputs, const O
                       const Gradients& gradients, const LossOptions& options = {},
                       const ExecutionOptions& execution = {});
 /// Why `implementation` would not serve this request; nothing: it would.
-TESSERA_API std::optional<std::string> why_unsupported(
-    Context& context, const std::string& implementation, Pass pass, const Inputs& inputs,
-    const Outputs& outputs, const Gradients& gradients, const LossOptions& options = {},
-    const ExecutionOptions& execution = {});
+TESSERA_API std::optional<std::string> why_unsupported(Context& context,
+                                                       const std::string& implementation, Pass pass,
+                                                       const Inputs& inputs, const Outputs& outputs,
+                                                       const Gradients& gradients,
+                                                       const LossOptions& options = {},
+                                                       const ExecutionOptions& execution = {});
 /// What is compiled in, in the order of the table.
 TESSERA_API std::vector<ImplementationInfo> implementations();
 /// Cost of a pass by shapes and types, with the blocks that would be chosen.
@@ -112,8 +120,10 @@ TESSERA_API CostEstimate cost_estimate(Context& context, Pass pass, const Inputs
                                        const LossOptions& options = {},
                                        const ExecutionOptions& execution = {});
 /// Block sizes that `implementation` would choose for these extents, and where they come from.
-TESSERA_API std::pair<BlockSizes, BlockSource> infer_block_sizes(
-    Context& context, const std::string& implementation, Pass pass, std::int64_t b, std::int64_t v,
-    DType logits_type = DType::f32);
+TESSERA_API std::pair<BlockSizes, BlockSource> infer_block_sizes(Context& context,
+                                                                 const std::string& implementation,
+                                                                 Pass pass, std::int64_t b,
+                                                                 std::int64_t v,
+                                                                 DType logits_type = DType::f32);
 
 }  // namespace tessera::softmax_cross_entropy

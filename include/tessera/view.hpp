@@ -113,6 +113,9 @@ class View {
       : View(host(range.data(), {static_cast<std::int64_t>(range.size())})) {}
   template <class T>
   View(const std::vector<T>& range) : View(std::span<const T>(range)) {}
+  /// The view of a temporary would outlive its elements.
+  template <class T>
+  View(const std::vector<T>&& range) = delete;
 
   /// True when a view was given (even one without elements).
   explicit operator bool() const noexcept { return given_; }
@@ -221,7 +224,8 @@ class HostTensor {
   void* data() noexcept { return storage_.data(); }
   const void* data() const noexcept { return storage_.data(); }
 
-  /// The elements as T, in the order of memory; throws `Error invalid_argument` when T is not the element type.
+  /// The elements as T, in the order of memory; throws `Error invalid_argument` when T is not the
+  /// element type.
   template <class T>
   std::span<const T> as() const {
     check(dtype_of<T>::value);
@@ -241,19 +245,21 @@ class HostTensor {
     return as<float>()[0];
   }
 
-  View view() const {
+  View view() const& {
     return given_ ? View::host(storage_.data(), type_, extents_, strides_) : View();
   }
-  MutableView mutable_view() {
+  MutableView mutable_view() & {
     return given_ ? MutableView::host(storage_.data(), type_, extents_, strides_) : MutableView();
   }
+  /// The view of a temporary would outlive its elements.
+  View view() const&& = delete;
+  MutableView mutable_view() && = delete;
 
  private:
   void check(DType wanted) const {
     if (wanted != type_) {
       throw Error(ErrorCode::invalid_argument, std::string("this tensor holds ") +
-                                                   to_string(type_) + ", not " +
-                                                   to_string(wanted));
+                                                   to_string(type_) + ", not " + to_string(wanted));
     }
   }
 

@@ -277,7 +277,7 @@ class Walk {
     } else if (in_place) {
       target = static_cast<float*>(p_.grad_x) + offsets[0] + depths.first;
       ld = rows.count > 1 ? offsets[1] - offsets[0] : p_.h;
-      accumulate = p_.accumulate || range_ > 0;
+      accumulate = p_.add_x || range_ > 0;
     }
     for (std::int64_t block = blocks_.first; block < blocks_.first + blocks_.count; ++block) {
       const Span columns = block_span(block, g_.v_block, p_.v);
@@ -290,7 +290,7 @@ class Walk {
     }
     const bool last_range = range_ + 1 == ranges_;
     if (s_.x_accumulator ? !last_range : in_place) return;
-    const bool add = p_.accumulate || (!s_.x_accumulator && range_ > 0);
+    const bool add = p_.add_x || (!s_.x_accumulator && range_ > 0);
     for (std::int64_t r = 0; r < rows.count; ++r) {
       kernels_.store(target + r * ld, depths.count,
                      at(p_.grad_x, p_.grad_x_type, offsets[r] + depths.first * p_.grad_x_stride),
@@ -331,7 +331,7 @@ class Walk {
       const Array2 array = grad_w_at(depths.first, columns.first);
       target = static_cast<float*>(array.data);
       ld = array.row_stride;
-      accumulate = p_.accumulate || chunk_ > 0;
+      accumulate = p_.add_w || chunk_ > 0;
     }
     const float* dz = tile(block, 0);
     const float* x = x_.data + depths.first;
@@ -347,7 +347,7 @@ class Walk {
     }
     if (s_.w_accumulator || in_place) return;
     kernels_.store_block(target, ld, w_by_column_ ? depths.count : columns.count, ld,
-                         grad_w_at(depths.first, columns.first), p_.accumulate || chunk_ > 0);
+                         grad_w_at(depths.first, columns.first), p_.add_w || chunk_ > 0);
   }
 
   /// The one rounding of sums that several chunks contributed to.
@@ -358,7 +358,7 @@ class Walk {
       kernels_.store_block(w_sum(depths.first, columns.first), w_sums_ld(),
                            w_by_column_ ? depths.count : columns.count,
                            w_by_column_ ? columns.count : depths.count,
-                           grad_w_at(depths.first, columns.first), p_.accumulate);
+                           grad_w_at(depths.first, columns.first), p_.add_w);
     });
   }
 
@@ -366,7 +366,7 @@ class Walk {
     for (std::int64_t j = 0; j < p_.v; ++j) {
       const auto sum = static_cast<float>(memory_.bias_sums[j]);
       kernels_.store(&sum, 1, at(p_.grad_bias, p_.grad_bias_type, j * p_.grad_bias_stride),
-                     p_.grad_bias_type, 1, p_.accumulate);
+                     p_.grad_bias_type, 1, p_.add_bias);
     }
   }
 

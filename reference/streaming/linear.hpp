@@ -84,7 +84,7 @@ struct LinearProblem {
   const Cotangent* cotangents = nullptr;  ///< [gradient_rows]
   double logsumexp_weight = 0.0;
 
-  bool accumulate = false;
+  bool add_x = false, add_w = false, add_bias = false;  ///< to what the gradient holds
   void* grad_x = nullptr;
   Type grad_x_type = Type::f32;
   const std::int64_t* grad_x_offsets = nullptr;  ///< [gradient_rows]

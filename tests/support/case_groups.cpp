@@ -98,7 +98,7 @@ std::vector<Case> streamed() {
     c.labels = Labels::some_ignored;
     change(c);
     cases.push_back(c);
-    if (c.accumulate || c.grad_x_type) return;
+    if (c.accumulate == linear_cross_entropy::Accumulate::all || c.grad_x_type) return;
     c.name += "_in_place";
     c.in_place = true;
     cases.push_back(c);

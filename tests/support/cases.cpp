@@ -158,6 +158,12 @@ void add_option_cases(std::vector<Case>& cases, const Case& from, const std::str
     c.accumulate = true;
     c.labels = Labels::some_ignored;
   });
+  if (from.softmax) return;  // one gradient
+  add("accumulate_shared", [](Case& c) {
+    using linear_cross_entropy::Accumulate;
+    c.accumulate = Accumulate::grad_w | Accumulate::grad_bias;
+    c.labels = Labels::some_ignored;
+  });
 }
 
 std::vector<Case> options(bool softmax) {
@@ -313,7 +319,9 @@ std::vector<Case> softmax_group(const std::string& group) {
     for (Case c : types()) {
       if (c.x_type != c.w_type || c.w_layout == WLayout::hv) continue;
       cases.push_back(c);
-      if (c.accumulate || c.grad_x_type.value_or(c.x_type) != c.x_type) continue;
+      if (c.accumulate == linear_cross_entropy::Accumulate::all ||
+          c.grad_x_type.value_or(c.x_type) != c.x_type)
+        continue;
       c.name += "_in_place";
       c.in_place = true;
       cases.push_back(c);

@@ -14,6 +14,16 @@
 /// What the matrices of both operators share: one gtest per implementation, pass and group.
 namespace tessera::test {
 
+/// The gradients of `mask`, bits of GradientBit, as what a case adds to.
+inline linear_cross_entropy::Accumulate accumulate_of(unsigned mask) {
+  using linear_cross_entropy::Accumulate;
+  Accumulate gradients;
+  if ((mask & grad_x_bit) != 0) gradients = gradients | Accumulate::grad_x;
+  if ((mask & grad_w_bit) != 0) gradients = gradients | Accumulate::grad_w;
+  if ((mask & grad_bias_bit) != 0) gradients = gradients | Accumulate::grad_bias;
+  return gradients;
+}
+
 using MatrixParameter = std::tuple<std::string, Pass, std::string>;
 
 inline const auto all_passes =

@@ -84,8 +84,8 @@ struct Case {
   std::optional<DType> grad_x_type{};  ///< default: x's
   std::optional<DType> grad_w_type{};  ///< default: w's
   DType grad_bias_type = DType::f32;
-  std::optional<WLayout> grad_w_layout{};  ///< default: w's
-  bool accumulate = false;
+  std::optional<WLayout> grad_w_layout{};         ///< default: w's
+  linear_cross_entropy::Accumulate accumulate{};  ///< softmax: any is grad_logits
   bool strided_outputs = false;        ///< every other element of the per-token outputs' memory
   bool from_lse = false;               ///< backward gets lse, not statistics
   unsigned outputs = all_outputs;      ///< optional outputs asked for, bits of OutputBit

@@ -104,12 +104,13 @@ Results::Results(Context& context, const Case& c, const Expected& expected, Pass
                                   c.strided_outputs ? Dims{2} : Dims{});
       }
     }
-    if (c.accumulate) {
-      if (grad_x) base_x_ = fill_base(grad_x);
-      if (grad_w) base_w_ = fill_base(grad_w);
-      if (grad_bias) base_bias_ = fill_base(grad_bias);
-      if (grad_logits) base_logits_ = fill_base(grad_logits);
-    }
+    // What is overwritten stays poisoned.
+    using linear_cross_entropy::Accumulate;
+    const auto adds = [&](Accumulate gradient) { return c.accumulate.has(gradient); };
+    if (grad_x && adds(Accumulate::grad_x)) base_x_ = fill_base(grad_x);
+    if (grad_w && adds(Accumulate::grad_w)) base_w_ = fill_base(grad_w);
+    if (grad_bias && adds(Accumulate::grad_bias)) base_bias_ = fill_base(grad_bias);
+    if (grad_logits && c.accumulate != Accumulate::none) base_logits_ = fill_base(grad_logits);
   }
   for (auto& [name, argument] : all()) {
     if (*argument) argument->storage->upload();
@@ -133,7 +134,7 @@ linear_cross_entropy::Gradients Results::linear_gradients() const {
   g.grad_x = grad_x.mutable_view();
   g.grad_w = grad_w.mutable_view();
   g.grad_bias = grad_bias.mutable_view();
-  g.accumulate = case_.accumulate && wants_gradients();
+  if (wants_gradients()) g.accumulate = case_.accumulate;
   return g;
 }
 
@@ -141,7 +142,7 @@ softmax_cross_entropy::Gradients Results::softmax_gradients(const Arguments& arg
   softmax_cross_entropy::Gradients g;
   if (wants_gradients()) {
     g.grad_logits = case_.in_place ? arguments.x.mutable_view() : grad_logits.mutable_view();
-    g.accumulate = case_.accumulate;
+    g.accumulate = case_.accumulate != linear_cross_entropy::Accumulate::none;
   }
   return g;
 }

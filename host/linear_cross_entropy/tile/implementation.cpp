@@ -153,11 +153,13 @@ Setup make_setup(const ContextState& state, const Request& request,
   }
   s.copies_x = !rows_are_dense(request.x, k.h);
   s.copies_w = !is_dense(request.w, k.w_is_vh);
-  if (gradients && !g.accumulate && k.h > 0) {
-    s.direct_grad_x = o.grad_x && g.grad_x.dtype() == DType::f32 && rows_are_dense(g.grad_x, k.h) &&
+  if (gradients && k.h > 0) {
+    s.direct_grad_x = o.grad_x && !g.accumulate.has(Accumulate::grad_x) &&
+                      g.grad_x.dtype() == DType::f32 && rows_are_dense(g.grad_x, k.h) &&
                       splits(*s.chip, k) == 1;
-    s.direct_grad_w = o.grad_w && g.grad_w.dtype() == DType::f32 &&
-                      is_dense(g.grad_w, k.grad_w_is_vh) && k.padded_v() == k.v;
+    s.direct_grad_w = o.grad_w && !g.accumulate.has(Accumulate::grad_w) &&
+                      g.grad_w.dtype() == DType::f32 && is_dense(g.grad_w, k.grad_w_is_vh) &&
+                      k.padded_v() == k.v;
   }
   return s;
 }

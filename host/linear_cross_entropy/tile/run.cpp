@@ -150,7 +150,7 @@ class TileCall {
       if (grad_bias) write_bias(grad_bias, machine_.values(*a.grad_bias));
     }
     attempt_.outputs_touched = true;
-    if (grad_x) rows_.fill_other_rows(grad_x, g.accumulate, environment_);
+    if (grad_x) rows_.fill_other_rows(grad_x, adds(Accumulate::grad_x), environment_);
   }
 
  private:
@@ -268,13 +268,15 @@ class TileCall {
     return c;
   }
 
+  bool adds(Accumulate gradient) const { return request_.gradients.accumulate.has(gradient); }
+
   /// target(row, i) = values[i], i in [0, count), or +=.
   void store(const MutableView& target, std::int64_t offset, std::int64_t stride,
-             const float* values, std::int64_t count) const {
+             const float* values, std::int64_t count, bool add) const {
     auto* data = static_cast<std::byte*>(target.host_data()) +
                  offset * static_cast<std::int64_t>(size_of(target.dtype()));
     streaming::kernels().store(values, count, data, loss::streaming_type(target.dtype()), stride,
-                               request_.gradients.accumulate);
+                               add);
   }
 
   void write_x(const MutableView& target, std::span<const float> values, std::int64_t shares,
@@ -288,7 +290,7 @@ class TileCall {
       for (std::int64_t share = 1; share < shares; ++share) {
         streaming::kernels().add(row + share * padded * h, h, total.data());
       }
-      store(target, offsets[i], target.strides().back(), total.data(), h);
+      store(target, offsets[i], target.strides().back(), total.data(), h, adds(Accumulate::grad_x));
     });
   }
 
@@ -302,7 +304,7 @@ class TileCall {
     const std::vector<float> zeros(values == nullptr ? static_cast<std::size_t>(count) : 0, 0.0f);
     environment_.parallel_for(vh ? k.v : k.h, [&](std::int64_t row, int) {
       store(target, row * target.strides()[vh ? 1 : 0], target.strides()[vh ? 0 : 1],
-            values == nullptr ? zeros.data() : values + row * ld, count);
+            values == nullptr ? zeros.data() : values + row * ld, count, adds(Accumulate::grad_w));
     });
   }
 
@@ -313,7 +315,7 @@ class TileCall {
     std::vector<double> sums(v, 0.0);
     for (std::size_t i = 0; i < values.size(); ++i) sums[i % v] += static_cast<double>(values[i]);
     const std::vector<float> rounded(sums.begin(), sums.end());
-    store(target, 0, target.strides()[0], rounded.data(), mapped_.v);
+    store(target, 0, target.strides()[0], rounded.data(), mapped_.v, adds(Accumulate::grad_bias));
   }
 
   const Request& request_;
