@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the statistics of vocabulary slices to the outputs of a row, and to what gradients need of
 // it. One work-item per row; slices are merged in order, so a result never depends on timing.
+#undef LANES  // statistics of one row, whatever an engine's width
 #define LANES 1
 #include "common/coefficients.cl"
 #include "common/statistics.cl"

@@ -3,15 +3,25 @@
 #ifndef TESSERA_COLUMNS_CL
 #define TESSERA_COLUMNS_CL
 
-#include "common/lanes.cl"
+#include "common/logit.cl"
 #include "common/rows.cl"
 #include "softmax_cross_entropy/arguments.h"
 
-#define STEP (LANES * GROUP)
-
+// Defaults, with which every file that includes this one compiles by itself.
+#ifndef GROUP
+#define GROUP 1
+#endif
+#ifndef LOGITS_TYPE
+#define LOGITS_TYPE TYPE_F32
+#endif
+#ifndef V_CONTIGUOUS
+#define V_CONTIGUOUS 1
+#endif
 #ifndef CLASS_TYPE
 #define CLASS_TYPE TYPE_F32
 #endif
+
+#define STEP (LANES * GROUP)
 
 // A counted row of logits, and what turns them into final ones.
 typedef struct {

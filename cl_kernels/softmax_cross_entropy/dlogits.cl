@@ -6,6 +6,13 @@
 #include "common/logit.cl"
 #include "softmax_cross_entropy/stream.cl"
 
+#ifndef OUT_TYPE
+#define OUT_TYPE TYPE_F32
+#endif
+#ifndef OUT_CONTIGUOUS
+#define OUT_CONTIGUOUS 1
+#endif
+
 // One work-item's columns: stores whole vectors where they lie side by side.
 static inline void store_columns(global ELEMENT(OUT_TYPE) * out, long start, long stride, long count,
                           lane_f values, int add) {

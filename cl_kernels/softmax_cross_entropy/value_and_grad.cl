@@ -7,6 +7,11 @@
 #include "softmax_cross_entropy/excluded.cl"
 #include "softmax_cross_entropy/slice.cl"
 
+// Columns whose exponentials fit local memory, on a CPU a part of the core's own cache.
+#ifndef KEPT_COUNT
+#define KEPT_COUNT 16
+#endif
+
 // Work-groups: (1, counted row of the chunk), each one work-item. `stats` and `coefficients` get the
 // row's, as `forward` and `coefficients` would have written them. No loop over rows: a compiler would
 // take the constants of all of its loops out of it, and then have no registers for any.
@@ -16,7 +21,6 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void value_and_grad(
     global float* coefficients, global const float* values, global ELEMENT(OUT_TYPE) * out,
     value_and_grad_arguments a) {
 #if STREAMS
-  // KEPT_COUNT: columns whose exponentials fit local memory, on a CPU a part of the core's own cache.
   local float kept_memory[KEPT_COUNT];
   kept_columns kept;
   kept.memory = kept_memory;
