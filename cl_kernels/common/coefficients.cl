@@ -17,10 +17,10 @@ static inline void coefficients_of_padding(global float* out, int ld) {
   out[ROW_C * ld] = 0.0f;
 }
 
-// Coefficients of the counted row `row` of the call. Its statistics are the maximum m, the sum s and
-// the lse; where lse is all that is known, m is lse and s is 1.
-static inline void coefficients_row(global float* out, int ld, long row, float m, float s, float lse,
-                                    global const float* values, global const int* info,
+// Coefficients of the counted row `row` of the call. Its statistics are the maximum m, the sum s
+// and the lse; where lse is all that is known, m is lse and s is 1.
+static inline void coefficients_row(global float* out, int ld, long row, float m, float s,
+                                    float lse, global const float* values, global const int* info,
                                     const loss_sizes* loss, const cotangent_sizes* cotangent) {
   float d = cotangent->dloss >= 0 ? values[cotangent->dloss + row * cotangent->dloss_stride] : 1.0f;
   if (loss->mean) {

@@ -5,7 +5,8 @@
 #include "loss/merge.cl"
 #include "loss/prepare.cl"
 
-// gather_labels, compact and, with `wants_values`, fill_excluded. One work-group, a work-item per row.
+// gather_labels, compact and, with `wants_values`, fill_excluded. One work-group, a work-item per
+// row.
 kernel void prepare_small(global const ELEMENT(LABEL_TYPE) * labels,
                           global const ELEMENT(CLASS_TYPE) * class_weight, global int* lists,
                           global float* values, global int* info, ROW_OUTPUTS_PARAMETERS,

@@ -131,8 +131,8 @@ static inline void merge_row(long row, global const float* stats, int slices, in
 }
 
 // One work-item per counted row of a chunk: merges `slices` partial statistics, stored as
-// [slice][field][ld], and writes the outputs asked for at the row's own place. What gradients need of
-// the merged statistics goes to `values`.
+// [slice][field][ld], and writes the outputs asked for at the row's own place. What gradients need
+// of the merged statistics goes to `values`.
 kernel void merge(global const float* stats, global const int* info, global const int* rows,
                   global float* values, ROW_OUTPUTS_PARAMETERS, merge_arguments a) {
   const long i = get_global_id(0);

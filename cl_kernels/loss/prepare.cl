@@ -16,9 +16,9 @@
 #define CLASS_TYPE TYPE_F32
 #endif
 
-// labels[row] = column in this call or LABEL_*; class_of_label[row] = the weight of the label's class
-// (1 without class weights, 0 for rows that do not count). `label` is the row's in the caller's
-// array, `class_weight` the weight of class 0.
+// labels[row] = column in this call or LABEL_*; class_of_label[row] = the weight of the label's
+// class (1 without class weights, 0 for rows that do not count). `label` is the row's in the
+// caller's array, `class_weight` the weight of class 0.
 static inline void gather_label(long row, global const ELEMENT(LABEL_TYPE) * label,
                                 global const ELEMENT(CLASS_TYPE) * class_weight,
                                 global int* lists, global float* values, const call_rows* call) {

@@ -45,7 +45,7 @@ static inline void open_row(logits_row* row, global const ELEMENT(LOGITS_TYPE) *
   row->class_stride = size->class_stride;
   row->label = labels[size->chunk_begin + i];
   row->begin = slice * size->v_block;
-  row->end = row->begin + size->v_block < size->v_count ? row->begin + size->v_block : size->v_count;
+  row->end = min(row->begin + size->v_block, size->v_count);
   row->scale = size->scale;
   row->cap = size->cap;
 }

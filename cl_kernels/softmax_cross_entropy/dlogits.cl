@@ -148,8 +148,8 @@ static inline void stream_kept(const kept_columns* kept, global ELEMENT(OUT_TYPE
 #define KEPT_INPUT
 #endif
 
-// Of the columns of a row's slice, the gradient to `out`, where the row's first column is. `c` holds
-// the row's coefficients, [field][ld_].
+// Of the columns of a row's slice, the gradient to `out`, where the row's first column is. `c`
+// holds the row's coefficients, [field][ld_].
 static inline void slice_gradient(const logits_row* row, global const float* c, long ld_,
                                   global ELEMENT(OUT_TYPE) * out, long out_v_stride,
                                   int add KEPT_INPUT) {

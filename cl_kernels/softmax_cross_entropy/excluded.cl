@@ -11,8 +11,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void gradient_excluded
   const long to = a.at.out + row_offset(&a.size.out.geometry, row - a.size.out.begin);
   const lane_f value = (lane_f)(label == LABEL_IGNORED ? 0.0f : NAN);
   const long v_begin = (long)get_group_id(0) * a.size.v_block;
-  const long v_end =
-      v_begin + a.size.v_block < a.size.v_count ? v_begin + a.size.v_block : a.size.v_count;
+  const long v_end = min(v_begin + a.size.v_block, a.size.v_count);
   const long v_stride = a.size.out.v_stride;
   FOR_COLUMNS(v, v_begin, v_end) {
     store_columns(out, to + v * v_stride, v_stride, v_end - v, value, 0);

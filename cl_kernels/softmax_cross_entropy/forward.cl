@@ -13,8 +13,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void forward(
   if (!in_segment(index, &a.size.read.logits)) return;
   const long slice = get_group_id(0);
   logits_row row;
-  open_row(&row, logits + a.at.logits, class_weight + a.at.class_weight, labels + a.at.labels, index,
-           i, slice, &a.size.read);
+  open_row(&row, logits + a.at.logits, class_weight + a.at.class_weight, labels + a.at.labels,
+           index, i, slice, &a.size.read);
   slice_statistics(&row, stats + a.at.stats + slice * STAT_FIELDS * (long)a.size.ld + i, a.size.ld,
                    a.size.argmax_base SHARED_ARGUMENTS);
 }

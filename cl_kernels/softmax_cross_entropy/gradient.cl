@@ -13,8 +13,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void gradient(
   const long index = rows[a.at.rows + a.size.read.chunk_begin + i];
   if (!in_segment(index, &a.size.read.logits) || !in_segment(index, &a.size.out)) return;
   logits_row row;
-  open_row(&row, logits + a.at.logits, class_weight + a.at.class_weight, labels + a.at.labels, index,
-           i, get_group_id(0), &a.size.read);
+  open_row(&row, logits + a.at.logits, class_weight + a.at.class_weight, labels + a.at.labels,
+           index, i, get_group_id(0), &a.size.read);
   slice_gradient(&row, coefficients + a.at.coefficients + i, a.size.ld,
                  out + a.at.out + row_offset(&a.size.out.geometry, index - a.size.out.begin),
                  a.size.out.v_stride, a.size.add);

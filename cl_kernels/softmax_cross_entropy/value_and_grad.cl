@@ -37,8 +37,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void value_and_grad(
   const long index = rows[a.at.rows + a.size.read.chunk_begin + i];
   if (!in_segment(index, &a.size.read.logits) || !in_segment(index, &a.size.out)) return;
   logits_row row;
-  open_row(&row, logits + a.at.logits, class_weight + a.at.class_weight, labels + a.at.labels, index,
-           i, 0, &a.size.read);
+  open_row(&row, logits + a.at.logits, class_weight + a.at.class_weight, labels + a.at.labels,
+           index, i, 0, &a.size.read);
   const int ld = a.size.ld;
   global float* at = stats + a.at.stats + i;
   global float* c = coefficients + a.at.coefficients + i;
