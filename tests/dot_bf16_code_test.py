@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the kernels that multiply pairs of bf16 for a processor with vdpbf16ps, which need not be
-this one, and looks at the inner loops. usage: dot_bf16_code_test.py SOURCE_DIR CLANG OBJDUMP
+"""Compiles the kernels that multiply pairs of bf16 for a processor with vdpbf16ps, which need not
+be this one, and looks at the inner loops. usage: dot_bf16_code_test.py KERNELS_ALONE CLANG OBJDUMP
 """
 import os
 import re
@@ -28,15 +28,17 @@ VECTOR(ushort, 16) VECTOR(int, 16) VECTOR(float, 16)
 #define vload16 load16
 #define vstore16 store16
 """
-ENGINE = "-DENGINE_CPU=1 -DLANES=16 -DMICRO_M=6"
-WIDE, NARROW = "-DNV=4 -DPHASES=1", "-DNV=1 -DPHASES=4"
+# As host/engines/cpu.cpp gives them, for 16 lanes.
+ENGINE = "-DLANES=16 -DMICRO_M=6 -DPACK_STEP=64"
+WIDE, NARROW = "-DNV=4 -DPHASES=1 -DTILE_N=64", "-DNV=1 -DPHASES=4 -DTILE_N=16"
 PAIRS = "-DDOT_BF16=1 -DW_TYPE=1"
-SKELETON = "-DSOFT_CAP=0 -DHAS_BIAS=0 -DHAS_CLASS_WEIGHT=0 -DSTORE_LOGITS=0 -DSTATISTICS=1 -DCLASS_GRADIENT=0"
+SKELETON = ("-DSOFT_CAP=0 -DHAS_BIAS=0 -DHAS_CLASS_WEIGHT=0 -DKEEP_LOGITS=0 -DSTATISTICS=1 "
+            "-DCLASS_GRADIENT=0")
 DOT = "vdpbf16ps"
 
 
-def compile_kernel(source, clang, folder, file, options, target="x86_64"):
-    """The assembler's text of a kernel, or None with the compiler's messages."""
+def compile_kernel(clang, folder, file, options, target="x86_64"):
+    """The object file of a kernel, or None with the compiler's messages."""
     library = os.path.join(folder, "library.h")
     with open(library, "w", encoding="utf-8") as stream:
         stream.write(LIBRARY)
@@ -44,8 +46,7 @@ def compile_kernel(source, clang, folder, file, options, target="x86_64"):
     result = subprocess.run(
         [clang, "-x", "cl", "-cl-std=CL1.2", "-target", target, "-O3", "-Xclang",
          "-finclude-default-header", "-include", library, "-Wno-unused-function",
-         "-I", os.path.join(source, "cl_kernels"), *options.split(), "-c",
-         os.path.join(source, "cl_kernels", file), "-o", output],
+         *options.split(), "-c", os.path.join(folder, "cpu", file), "-o", output],
         capture_output=True, text=True, check=False)
     return (output, result.stderr) if result.returncode == 0 else (None, result.stderr)
 
@@ -67,9 +68,10 @@ def loops(objdump, output):
     return found
 
 
-def check(source, clang, objdump):
+def check(kernels_alone, clang, objdump):
     problems = []
     with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([kernels_alone, folder], check=True, capture_output=True)
         cases = [("engines/cpu/probe_bf16.cl", "", 24)]
         for shape, sums in ((WIDE, 24), (NARROW, 6)):
             for layout in (0, 1, 2):
@@ -79,7 +81,7 @@ def check(source, clang, objdump):
         for file, options, sums in cases:
             what = f"{file} {options}"
             options = f"{ENGINE} {options if 'NV=' in options else WIDE} {PAIRS} -march=cooperlake"
-            output, log = compile_kernel(source, clang, folder, file, options)
+            output, log = compile_kernel(clang, folder, file, options)
             if output is None:
                 problems.append(f"{what}: {log}")
                 continue
@@ -95,16 +97,17 @@ def check(source, clang, objdump):
                     problems.append(f"{what}: sums are spilled: {spills}")
                 if any("vfmadd" in i for i in body):
                     problems.append(f"{what}: {DOT} and vfmadd in one loop")
-        # A compiler for less builds the portable code instead: with the instruction its back end would
-        # end the process, and a build that fails is reported on stderr by some drivers.
-        for options in ("-march=haswell -DLANES=16", "-march=cooperlake -DLANES=8"):
+        # A compiler for less builds the portable code instead: with the instruction its back end
+        # would end the process, and a build that fails is reported on stderr by some drivers.
+        for options in ("-march=haswell -DLANES=16 -DTILE_N=64",
+                        "-march=cooperlake -DLANES=8 -DTILE_N=32"):
             output, log = compile_kernel(
-                source, clang, folder, "engines/cpu/probe_bf16.cl",
-                f"-DENGINE_CPU=1 -DMICRO_M=6 {WIDE} {PAIRS} {options} -Wno-psabi")
+                clang, folder, "engines/cpu/probe_bf16.cl",
+                f"-DMICRO_M=6 -DNV=4 -DPHASES=1 -DPACK_STEP=64 {PAIRS} {options} -Wno-psabi")
             if output is None or any(DOT in i for b in loops(objdump, output) for i in b):
                 problems.append(f"{options}: not the portable code: {log or DOT}")
         # Other types and devices have none of it.
-        output, log = compile_kernel(source, clang, folder, "linear_cross_entropy/forward.cl",
+        output, log = compile_kernel(clang, folder, "linear_cross_entropy/forward.cl",
                                      f"{ENGINE} {WIDE} -DW_TYPE=1 -DW_LAYOUT=0 {SKELETON} "
                                      "-march=cooperlake")
         if output is None or any(DOT in i for b in loops(objdump, output) for i in b):

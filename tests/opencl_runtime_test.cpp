@@ -217,8 +217,8 @@ TEST_F(RuntimeTest, EmptyViewsAndEmptyRangesAreLegal) {
   // A null buffer as an argument of a kernel that does not touch it.
   Binding out = call.write(MutableView(y), "y", true);
   const Range none{{0, 1, 1}};
-  call.launch(scale_specialisation(), "scale", none, x, std::int64_t{1}, std::int64_t{0}, out,
-              std::int64_t{1}, std::int64_t{0}, 1.0f, std::int32_t{0});
+  call.launch(scale_specialisation(), none, kernels::scale_memory{.x = x, .y = out},
+              {.x_row = 1, .x_column = 0, .y_row = 1, .y_column = 0, .factor = 1.0f, .add = 0});
   call.finish()->wait_once();
   EXPECT_EQ(y, std::vector<float>(4, 1.0f));
 }

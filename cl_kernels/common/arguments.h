@@ -28,7 +28,7 @@
 #ifndef TESSERA_ARGUMENTS_H
 #define TESSERA_ARGUMENTS_H
 
-#ifdef __OPENCL_VERSION__
+#ifndef __cplusplus
 #define INT64 long
 #define INT32 int
 #define KERNEL_STRUCTS_BEGIN(folder)

@@ -4,6 +4,7 @@
 #include "common/info.cl"
 #include "common/rows.cl"
 #include "common/types.cl"
+#include "loss/arguments.h"
 
 #ifndef LABEL_TYPE
 #define LABEL_TYPE TYPE_I32
@@ -15,66 +16,60 @@
 #define CLASS_TYPE TYPE_F32
 #endif
 
-// label_out[row] = column in this call or LABEL_*; class_of_label[row] = the weight of the label's
-// class (1 without class weights, 0 for rows that do not count).
-static inline void gather_label(long row, global const ELEMENT(LABEL_TYPE) * labels,
-                                long labels_offset, const row_geometry* geometry,
-                                global const ELEMENT(CLASS_TYPE) * class_weight, long class_offset,
-                                long class_stride, global int* label_out, long label_out_offset,
-                                global float* class_of_label, long class_of_label_offset, long v,
-                                long v_total, long vocab_offset, long ignore_index) {
-  const long label = labels[labels_offset + row_offset(geometry, row)];
+// labels[row] = column in this call or LABEL_*; class_of_label[row] = the weight of the label's
+// class (1 without class weights, 0 for rows that do not count). `label` is the row's in the
+// caller's array, `class_weight` the weight of class 0.
+static inline void gather_label(long row, global const ELEMENT(LABEL_TYPE) * label,
+                                global const ELEMENT(CLASS_TYPE) * class_weight,
+                                global int* lists, global float* values, const call_rows* call) {
+  const long given = *label;
   int result;
   float c = 0.0f;
-  if (label == ignore_index) {
+  if (given == call->ignore_index) {
     result = LABEL_IGNORED;
-  } else if (label < 0 || label >= v_total) {
+  } else if (given < 0 || given >= call->v_total) {
     result = LABEL_OUT_OF_RANGE;
   } else {
-    const long local_label = label - vocab_offset;
-    result = local_label >= 0 && local_label < v ? (int)local_label : LABEL_ELSEWHERE;
-    c = class_weight ? LOAD(CLASS_TYPE, class_weight, class_offset + label * class_stride) : 1.0f;
+    const long local_label = given - call->vocab_offset;
+    result = local_label >= 0 && local_label < call->v ? (int)local_label : LABEL_ELSEWHERE;
+    c = class_weight ? LOAD(CLASS_TYPE, class_weight, given * call->class_stride) : 1.0f;
   }
-  label_out[label_out_offset + row] = result;
-  class_of_label[class_of_label_offset + row] = c;
+  lists[call->labels + row] = result;
+  values[call->class_of_label + row] = c;
 }
 
 // One work-item per row.
-kernel void gather_labels(global const ELEMENT(LABEL_TYPE) * labels, long labels_offset,
-                          row_geometry geometry, global const ELEMENT(CLASS_TYPE) * class_weight,
-                          long class_offset, long class_stride, global int* label_out,
-                          long label_out_offset, global float* class_of_label,
-                          long class_of_label_offset, long rows, long v, long v_total,
-                          long vocab_offset, long ignore_index) {
+kernel void gather_labels(global const ELEMENT(LABEL_TYPE) * labels,
+                          global const ELEMENT(CLASS_TYPE) * class_weight, global int* lists,
+                          global float* values, gather_labels_arguments a) {
   const long row = get_global_id(0);
-  if (row >= rows) return;
-  gather_label(row, labels, labels_offset, &geometry, class_weight, class_offset, class_stride,
-               label_out, label_out_offset, class_of_label, class_of_label_offset, v, v_total,
-               vocab_offset, ignore_index);
+  if (row >= a.size.call.rows) return;
+  gather_label(row, labels + a.at.labels + row_offset(&a.size.geometry, row),
+               class_weight + a.at.class_weight, lists + a.at.lists, values + a.at.values,
+               &a.size.call);
 }
 
 // One work-item per row: out[row * width + column] = the per-token input as dense f32.
-kernel void gather_values(global const ELEMENT(VALUE_TYPE) * values, long values_offset,
-                          row_geometry geometry, long column_stride, long width, global float* out,
-                          long out_offset, long rows) {
+kernel void gather_values(global const ELEMENT(VALUE_TYPE) * values, global float* out,
+                          gather_values_arguments a) {
   const long row = get_global_id(0);
-  if (row >= rows) return;
-  const long base = values_offset + row_offset(&geometry, row);
-  for (long column = 0; column < width; ++column) {
-    out[out_offset + row * width + column] = LOAD(VALUE_TYPE, values, base + column * column_stride);
+  if (row >= a.size.rows) return;
+  const long base = a.at.values + row_offset(&a.size.geometry, row);
+  for (long column = 0; column < a.size.width; ++column) {
+    out[a.at.out + row * a.size.width + column] =
+        LOAD(VALUE_TYPE, values, base + column * a.size.column_stride);
   }
 }
 
 // One work-item per row: the inverse of gather for outputs whose rows lie at more than one stride.
 // i32 outputs (argmax) travel as their bits.
-kernel void scatter_rows(global const uint* values, long values_offset, row_geometry geometry,
-                         long column_stride, long width, global uint* out, long out_offset,
-                         long rows) {
+kernel void scatter_rows(global const uint* values, global uint* out, scatter_rows_arguments a) {
   const long row = get_global_id(0);
-  if (row >= rows) return;
-  const long base = out_offset + row_offset(&geometry, row);
-  for (long column = 0; column < width; ++column) {
-    out[base + column * column_stride] = values[values_offset + row * width + column];
+  if (row >= a.size.rows) return;
+  const long base = a.at.out + row_offset(&a.size.geometry, row);
+  for (long column = 0; column < a.size.width; ++column) {
+    out[base + column * a.size.column_stride] =
+        values[a.at.values + row * a.size.width + column];
   }
 }
 
@@ -89,50 +84,46 @@ static inline void add_exactly(float value, float* high, float* low) {
 }
 
 // Lists the rows that count and their labels, in order, and sums the denominator in row order.
-static inline void compact_rows(global const int* labels, long labels_offset,
-                                global const float* class_of_label, long class_of_label_offset,
-                                global const float* weight, long weight_offset,
-                                global const ELEMENT(CLASS_TYPE) * class_weight, long class_offset,
-                                long class_stride, global int* rows_out, long rows_out_offset,
-                                global int* labels_out, long labels_out_offset, global int* info,
-                                long info_offset, long rows, long padding, long v_total,
-                                int needs_class_total) {
+static inline void compact_rows(global const ELEMENT(CLASS_TYPE) * class_weight, global int* lists,
+                                global const float* values, global int* info,
+                                const call_rows* call, int needs_class_total) {
   int count = 0;
   int bad = 0;
   long bad_row = -1;
   float high = 0.0f;
   float low = 0.0f;
-  for (long row = 0; row < rows; ++row) {
-    const int label = labels[labels_offset + row];
+  for (long row = 0; row < call->rows; ++row) {
+    const int label = lists[call->labels + row];
     if (label == LABEL_OUT_OF_RANGE) {
       if (bad++ == 0) bad_row = row;
     } else if (label != LABEL_IGNORED) {
-      rows_out[rows_out_offset + count] = (int)row;
-      labels_out[labels_out_offset + count++] = label;
-      const float w = weight ? weight[weight_offset + row] : 1.0f;
+      lists[call->counted_rows + count] = (int)row;
+      lists[call->counted_labels + count++] = label;
+      const float w = call->weight >= 0 ? values[call->weight + row] : 1.0f;
       // The product's own rounding is recovered by fma, so that the pair holds the exact sum.
-      const float c = class_of_label[class_of_label_offset + row];
+      const float c = values[call->class_of_label + row];
       const float product = w * c;
       add_exactly(product, &high, &low);
       low += fma(w, c, -product);
     }
   }
   // The engines read whole panels: the rows that pad the last one have their label nowhere.
-  for (long pad = 0; pad < padding; ++pad) labels_out[labels_out_offset + count + pad] = LABEL_ELSEWHERE;
+  for (long pad = 0; pad < call->padding; ++pad) {
+    lists[call->counted_labels + count + pad] = LABEL_ELSEWHERE;
+  }
   const float denominator = high + low;
-  info += info_offset;
   info[INFO_COUNT] = count;
   info[INFO_BAD_COUNT] = bad;
   info[INFO_BAD_ROW_LOW] = (int)(bad_row & 0xffffffffL);
   info[INFO_BAD_ROW_HIGH] = (int)(bad_row >> 32);
   info[INFO_DENOMINATOR] = as_int(denominator);
   info[INFO_DENOMINATOR_LOW] = as_int(low - (denominator - high));
-  float total = (float)v_total;
+  float total = (float)call->v_total;
   if (class_weight && needs_class_total) {
     high = 0.0f;
     low = 0.0f;
-    for (long j = 0; j < v_total; ++j) {
-      add_exactly(LOAD(CLASS_TYPE, class_weight, class_offset + j * class_stride), &high, &low);
+    for (long j = 0; j < call->v_total; ++j) {
+      add_exactly(LOAD(CLASS_TYPE, class_weight, j * call->class_stride), &high, &low);
     }
     total = high + low;
   }
@@ -140,31 +131,23 @@ static inline void compact_rows(global const int* labels, long labels_offset,
 }
 
 // One work-item.
-kernel void compact(global const int* labels, long labels_offset,
-                    global const float* class_of_label, long class_of_label_offset,
-                    global const float* weight, long weight_offset,
-                    global const ELEMENT(CLASS_TYPE) * class_weight, long class_offset,
-                    long class_stride, global int* rows_out, long rows_out_offset,
-                    global int* labels_out, long labels_out_offset, global int* info,
-                    long info_offset, long rows, long padding, long v_total,
-                    int needs_class_total) {
+kernel void compact(global const ELEMENT(CLASS_TYPE) * class_weight, global int* lists,
+                    global const float* values, global int* info, compact_arguments a) {
   if (get_global_id(0) != 0) return;
-  compact_rows(labels, labels_offset, class_of_label, class_of_label_offset, weight, weight_offset,
-               class_weight, class_offset, class_stride, rows_out, rows_out_offset, labels_out,
-               labels_out_offset, info, info_offset, rows, padding, v_total, needs_class_total);
+  compact_rows(class_weight + a.at.class_weight, lists + a.at.lists, values + a.at.values,
+               info + a.at.info, &a.size.call, a.size.needs_class_total);
 }
 
 // The loss of shape () for mean and sum, in row order. A denominator of exactly 0 gives 0. A row
 // with a label out of range makes the result NaN through its own loss.
-static inline void reduce_rows(global const float* row_loss, long row_loss_offset,
-                               global const int* info, long info_offset, global float* loss,
-                               long loss_offset, long rows, int mean) {
+static inline void reduce_rows(global const float* row_loss, global const int* info,
+                               global float* loss, long rows, int mean) {
   float high = 0.0f;
   float low = 0.0f;
   // An infinite or NaN term would turn the error terms into NaN: it is summed plainly instead.
   float plain = 0.0f;
   for (long row = 0; row < rows; ++row) {
-    const float value = row_loss[row_loss_offset + row];
+    const float value = row_loss[row];
     if (isfinite(value)) {
       add_exactly(value, &high, &low);
     } else {
@@ -174,17 +157,17 @@ static inline void reduce_rows(global const float* row_loss, long row_loss_offse
   float result = high + low;
   if (plain != 0.0f) result += plain;  // NaN != 0 holds
   if (mean) {
-    const float denominator = as_float(info[info_offset + INFO_DENOMINATOR]);
-    const int none = info[info_offset + INFO_BAD_COUNT] == 0;
+    const float denominator = as_float(info[INFO_DENOMINATOR]);
+    const int none = info[INFO_BAD_COUNT] == 0;
     result = denominator == 0.0f && none ? 0.0f : result / denominator;
   }
-  loss[loss_offset] = result;
+  *loss = result;
 }
 
 // One work-item.
-kernel void reduce_loss(global const float* row_loss, long row_loss_offset, global const int* info,
-                        long info_offset, global float* loss, long loss_offset, long rows,
-                        int mean) {
+kernel void reduce_loss(global const float* row_loss, global const int* info, global float* loss,
+                        reduce_loss_arguments a) {
   if (get_global_id(0) != 0) return;
-  reduce_rows(row_loss, row_loss_offset, info, info_offset, loss, loss_offset, rows, mean);
+  reduce_rows(row_loss + a.at.row_loss, info + a.at.info, loss + a.at.loss, a.size.rows,
+              a.size.mean);
 }

@@ -3,22 +3,57 @@
 #ifndef TESSERA_COLUMNS_CL
 #define TESSERA_COLUMNS_CL
 
-#include "common/lanes.cl"
+#include "common/logit.cl"
+#include "common/rows.cl"
+#include "softmax_cross_entropy/arguments.h"
 
-#define STEP (LANES * GROUP)
-
+// Defaults, with which every file that includes this one compiles by itself.
+#ifndef GROUP
+#define GROUP 1
+#endif
+#ifndef LOGITS_TYPE
+#define LOGITS_TYPE TYPE_F32
+#endif
+#ifndef V_CONTIGUOUS
+#define V_CONTIGUOUS 1
+#endif
 #ifndef CLASS_TYPE
 #define CLASS_TYPE TYPE_F32
 #endif
 
-#define LOGITS_ARGUMENTS                                                                 \
-  global const ELEMENT(LOGITS_TYPE) * logits, long logits_offset, row_geometry geometry, \
-      long v_stride, long segment_begin, long segment_end
-#define CLASS_ARGUMENTS \
-  global const ELEMENT(CLASS_TYPE) * class_weight, long class_offset, long class_stride
-#define ROW_ARGUMENTS                                                                    \
-  global const int *info, long info_offset, global const int *rows, long rows_offset,    \
-      global const int *labels, long labels_offset, long chunk_begin
+#define STEP (LANES * GROUP)
+
+// A counted row of logits, and what turns them into final ones.
+typedef struct {
+  global const ELEMENT(LOGITS_TYPE) * logits;  // its first column
+  long v_stride;
+  global const ELEMENT(CLASS_TYPE) * class_weight;  // of the first column
+  long class_stride;
+  long label;
+  long begin, end;  // columns of this work-group
+  float scale, cap;
+} logits_row;
+
+// The row at `i` of a chunk, which a caller has found to be in the segment, and its slice.
+static inline void open_row(logits_row* row, global const ELEMENT(LOGITS_TYPE) * logits,
+                            global const ELEMENT(CLASS_TYPE) * class_weight,
+                            global const int* labels, long index, long i, long slice,
+                            const read_sizes* size) {
+  row->logits = logits + row_offset(&size->logits.geometry, index - size->logits.begin);
+  row->v_stride = size->logits.v_stride;
+  row->class_weight = class_weight;
+  row->class_stride = size->class_stride;
+  row->label = labels[size->chunk_begin + i];
+  row->begin = slice * size->v_block;
+  row->end = min(row->begin + size->v_block, size->v_count);
+  row->scale = size->scale;
+  row->cap = size->cap;
+}
+
+// Whether a segment has this row of the call.
+static inline int in_segment(long index, const logits_segment* segment) {
+  return index >= segment->begin && index < segment->end;
+}
 
 // `v` is the first of this work-item's LANES columns.
 #define FOR_COLUMNS(v, begin, end) \
@@ -77,10 +112,10 @@ DEFINE_LOAD_COLUMNS(load_classes, CLASS_TYPE, 0)
 #endif
 
 // Final logits of the columns v, v + 1, ...; `fill` from `end` on, which no cap may touch.
-static inline lane_f columns_logit(global const ELEMENT(LOGITS_TYPE) * logits, long base, long v_stride,
-                            long v, long end, float scale, float cap, float fill) {
-  lane_f logit =
-      lane_logit(load_logits(logits, base + v * v_stride, v_stride, end - v, 0.0f), scale, cap);
+static inline lane_f columns_logit(const logits_row* row, long v, long end, float fill) {
+  lane_f logit = lane_logit(
+      load_logits(row->logits, v * row->v_stride, row->v_stride, end - v, 0.0f), row->scale,
+      row->cap);
   if (end - v < LANES) {
     float lanes[LANES];
     LANE_STORE(logit, lanes);
@@ -89,12 +124,12 @@ static inline lane_f columns_logit(global const ELEMENT(LOGITS_TYPE) * logits, l
   }
   return logit;
 }
-#define LOGIT_OR(v, end, fill) columns_logit(logits, base, v_stride, v, end, scale, cap, fill)
+#define LOGIT_OR(v, end, fill) columns_logit(row, v, end, fill)
 
 // Class weights of the same columns, 0 beyond the end (such a column adds nothing).
 #if HAS_CLASS_WEIGHT
 #define CLASSES_OR_0(v, end) \
-  load_classes(class_weight, class_offset + (v)*class_stride, class_stride, (end) - (v), 0.0f)
+  load_classes(row->class_weight, (v)*row->class_stride, row->class_stride, (end) - (v), 0.0f)
 #else
 #define CLASSES_OR_0(v, end) ones_before(end - v)
 static inline lane_f ones_before(long count) {

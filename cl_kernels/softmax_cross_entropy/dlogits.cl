@@ -4,12 +4,14 @@
 #define TESSERA_DLOGITS_CL
 
 #include "common/logit.cl"
-#include "common/rows.cl"
 #include "softmax_cross_entropy/stream.cl"
 
-#define OUT_ARGUMENTS                                                              \
-  global ELEMENT(OUT_TYPE) * out, long out_offset, row_geometry out_geometry,      \
-      long out_v_stride, long out_segment_begin, long out_segment_end
+#ifndef OUT_TYPE
+#define OUT_TYPE TYPE_F32
+#endif
+#ifndef OUT_CONTIGUOUS
+#define OUT_CONTIGUOUS 1
+#endif
 
 // One work-item's columns: stores whole vectors where they lie side by side.
 static inline void store_columns(global ELEMENT(OUT_TYPE) * out, long start, long stride, long count,
@@ -146,13 +148,16 @@ static inline void stream_kept(const kept_columns* kept, global ELEMENT(OUT_TYPE
 #define KEPT_INPUT
 #endif
 
-// Of the columns [v_begin, v_end) of a row whose logits begin at `base`, its gradient at `to`. `c`
+// Of the columns of a row's slice, the gradient to `out`, where the row's first column is. `c`
 // holds the row's coefficients, [field][ld_].
-static inline void slice_gradient(global const ELEMENT(LOGITS_TYPE) * logits, long base,
-                                  long v_stride, CLASS_ARGUMENTS, long label, long v_begin,
-                                  long v_end, global const float* c, long ld_,
-                                  global ELEMENT(OUT_TYPE) * out, long to, long out_v_stride,
-                                  float scale, float cap, int add KEPT_INPUT) {
+static inline void slice_gradient(const logits_row* row, global const float* c, long ld_,
+                                  global ELEMENT(OUT_TYPE) * out, long out_v_stride,
+                                  int add KEPT_INPUT) {
+  const long v_begin = row->begin;
+  const long v_end = row->end;
+  const long label = row->label;
+  const float scale = row->scale;
+  const float cap = row->cap;
   lane_row r;
   r.shift = (lane_f)(c[ROW_SHIFT * ld_]);
   r.inverse_sum = (lane_f)(c[ROW_INVERSE_SUM * ld_]);
@@ -167,20 +172,19 @@ static inline void slice_gradient(global const ELEMENT(LOGITS_TYPE) * logits, lo
     // In place, the label's logit is gone after this.
     const int labelled = label >= v_begin && label < v_end;
     const lane_f label_logit =
-        labelled ? SCALE_LOGIT((lane_f)(LOAD(LOGITS_TYPE, logits, base + label))) : (lane_f)(0.0f);
+        labelled ? SCALE_LOGIT((lane_f)(LOAD(LOGITS_TYPE, row->logits, label))) : (lane_f)(0.0f);
 #if KEEPS
     if (kept->to > kept->from) {
-      stream_gradient(logits + base, out + to, v_begin, kept->from, r.shift, coefficient, scale);
-      stream_kept(kept, out + to, kept->from, kept->to,
-                  coefficient * lane_exp(kept->shift - r.shift));
+      stream_gradient(row->logits, out, v_begin, kept->from, r.shift, coefficient, scale);
+      stream_kept(kept, out, kept->from, kept->to, coefficient * lane_exp(kept->shift - r.shift));
       rest = kept->to;
     }
 #endif
-    rest = stream_gradient(logits + base, out + to, rest, v_end, r.shift, coefficient, scale);
+    rest = stream_gradient(row->logits, out, rest, v_end, r.shift, coefficient, scale);
     if (labelled && label < rest) {
       const lane_f g = lane_dlogit(label_logit, (lane_i)(-1), (lane_f)(0.0f), &r);
       const lane_f dz = lane_dz(g, label_logit, scale, cap);
-      STORE(OUT_TYPE, out, to + label, LANE_FIRST(dz));
+      STORE(OUT_TYPE, out, label, LANE_FIRST(dz));
     }
   }
 #endif
@@ -193,7 +197,7 @@ static inline void slice_gradient(global const ELEMENT(LOGITS_TYPE) * logits, lo
     const lane_f classes = (lane_f)(0.0f);
 #endif
     const lane_f g = lane_dlogit(logit, is_label, classes, &r);
-    store_columns(out, to + v * out_v_stride, out_v_stride, v_end - v,
+    store_columns(out, v * out_v_stride, out_v_stride, v_end - v,
                   lane_dz(g, logit, scale, cap), add);
   }
 }

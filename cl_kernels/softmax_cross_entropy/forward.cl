@@ -3,18 +3,18 @@
 
 // Work-groups: (slice, counted row of the chunk).
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void forward(
-    LOGITS_ARGUMENTS, CLASS_ARGUMENTS, ROW_ARGUMENTS, long v_count, long v_block,
-    global float* stats, long stats_offset, int ld, float scale, float cap, int argmax_base) {
+    global const ELEMENT(LOGITS_TYPE) * logits, global const ELEMENT(CLASS_TYPE) * class_weight,
+    global const int* info, global const int* rows, global const int* labels, global float* stats,
+    forward_arguments a) {
   DECLARE_SHARED
   const long i = get_group_id(1);
-  if (chunk_begin + i >= info[info_offset + INFO_COUNT]) return;
-  const long row = rows[rows_offset + chunk_begin + i];
-  if (row < segment_begin || row >= segment_end) return;
+  if (a.size.read.chunk_begin + i >= info[a.at.info + INFO_COUNT]) return;
+  const long index = rows[a.at.rows + a.size.read.chunk_begin + i];
+  if (!in_segment(index, &a.size.read.logits)) return;
   const long slice = get_group_id(0);
-  const long v_begin = slice * v_block;
-  slice_statistics(logits, logits_offset + row_offset(&geometry, row - segment_begin), v_stride,
-                   class_weight, class_offset, class_stride, labels[labels_offset + chunk_begin + i],
-                   v_begin, v_begin + v_block < v_count ? v_begin + v_block : v_count,
-                   stats + stats_offset + slice * STAT_FIELDS * (long)ld + i, ld, scale, cap,
-                   argmax_base SHARED_ARGUMENTS);
+  logits_row row;
+  open_row(&row, logits + a.at.logits, class_weight + a.at.class_weight, labels + a.at.labels,
+           index, i, slice, &a.size.read);
+  slice_statistics(&row, stats + a.at.stats + slice * STAT_FIELDS * (long)a.size.ld + i, a.size.ld,
+                   a.size.argmax_base SHARED_ARGUMENTS);
 }

@@ -6,7 +6,6 @@
 #define TESSERA_SLICE_CL
 
 #include "common/logit.cl"
-#include "common/rows.cl"
 #include "common/statistics.cl"
 #include "softmax_cross_entropy/columns.cl"
 #include "softmax_cross_entropy/stream.cl"
@@ -118,16 +117,16 @@ static inline long stream_statistics(lane_stats* s, global const ELEMENT(LOGITS_
 #define KEPT_ARGUMENT 0
 #endif
 
-// Of the columns [v_begin, v_end) of a row that begins at `base`, written to `at`, [field][ld_].
-static inline void slice_statistics(global const ELEMENT(LOGITS_TYPE) * logits, long base,
-                                    long v_stride, CLASS_ARGUMENTS, long label, long v_begin,
-                                    long v_end, global float* at, long ld_, float scale, float cap,
+// Of the columns of a row's slice, written to `at`, [field][ld_].
+static inline void slice_statistics(const logits_row* row, global float* at, long ld_,
                                     int argmax_base KEPT_PARAMETER SHARED_PARAMETERS) {
+  const long v_begin = row->begin;
+  const long v_end = row->end;
   lane_stats s;
   stats_clear(&s, argmax_base + (int)v_begin);
   long rest = v_begin;
 #ifdef STREAMS_STATISTICS
-  rest = stream_statistics(&s, logits + base, v_begin, v_end, scale, KEPT_ARGUMENT);
+  rest = stream_statistics(&s, row->logits, v_begin, v_end, row->scale, KEPT_ARGUMENT);
 #endif
   for (long block_begin = rest; block_begin < v_end; block_begin += BLOCK) {
     const long block_end = block_begin + BLOCK < v_end ? block_begin + BLOCK : v_end;
@@ -212,9 +211,9 @@ static inline void slice_statistics(global const ELEMENT(LOGITS_TYPE) * logits, 
   PUT_STAT(STAT_ARGMAX, as_float(best_at));
 #endif
   float label_logit = -INFINITY;
-  if (label >= v_begin && label < v_end) {
-    label_logit = LANE_FIRST(
-        lane_logit((lane_f)(LOAD(LOGITS_TYPE, logits, base + label * v_stride)), scale, cap));
+  if (row->label >= v_begin && row->label < v_end) {
+    const float z = LOAD(LOGITS_TYPE, row->logits, row->label * row->v_stride);
+    label_logit = LANE_FIRST(lane_logit((lane_f)(z), row->scale, row->cap));
   }
   PUT_STAT(STAT_LABEL_LOGIT, label_logit);
 }

@@ -7,18 +7,20 @@
 #include "softmax_cross_entropy/excluded.cl"
 #include "softmax_cross_entropy/slice.cl"
 
+// Columns whose exponentials fit local memory, on a CPU a part of the core's own cache.
+#ifndef KEPT_COUNT
+#define KEPT_COUNT 16
+#endif
+
 // Work-groups: (1, counted row of the chunk), each one work-item. `stats` and `coefficients` get the
 // row's, as `forward` and `coefficients` would have written them. No loop over rows: a compiler would
 // take the constants of all of its loops out of it, and then have no registers for any.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void value_and_grad(
-    LOGITS_ARGUMENTS, CLASS_ARGUMENTS, ROW_ARGUMENTS, long v_count, global float* stats,
-    long stats_offset, global float* coefficients, long coefficients_offset, int ld,
-    global const float* weight, long weight_offset, global const float* class_of_label,
-    long class_of_label_offset, global const float* dloss, long dloss_offset, long dloss_stride,
-    global const float* dlse, long dlse_offset, int mean, float logsumexp_weight,
-    float label_smoothing, float v_total, OUT_ARGUMENTS, float scale, float cap, int argmax_base, int add) {
+    global const ELEMENT(LOGITS_TYPE) * logits, global const ELEMENT(CLASS_TYPE) * class_weight,
+    global const int* info, global const int* rows, global const int* labels, global float* stats,
+    global float* coefficients, global const float* values, global ELEMENT(OUT_TYPE) * out,
+    value_and_grad_arguments a) {
 #if STREAMS
-  // KEPT_COUNT: columns whose exponentials fit local memory, on a CPU a part of the core's own cache.
   local float kept_memory[KEPT_COUNT];
   kept_columns kept;
   kept.memory = kept_memory;
@@ -30,21 +32,22 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void value_and_grad(
 #define KEPT
 #endif
   const long i = get_group_id(1);
-  if (chunk_begin + i >= info[info_offset + INFO_COUNT]) return;
-  const long row = rows[rows_offset + chunk_begin + i];
-  if (row < segment_begin || row >= segment_end) return;
-  if (row < out_segment_begin || row >= out_segment_end) return;
-  const long base = logits_offset + row_offset(&geometry, row - segment_begin);
-  const long label = labels[labels_offset + chunk_begin + i];
-  slice_statistics(logits, base, v_stride, class_weight, class_offset, class_stride, label, 0,
-                   v_count, stats + stats_offset + i, ld, scale, cap, argmax_base KEPT);
-  coefficients_row(i, coefficients, coefficients_offset, ld, info, info_offset, rows, rows_offset,
-                   chunk_begin, stats, stats_offset + STAT_MAX * (long)ld + i, stats,
-                   stats_offset + STAT_SUM * (long)ld + i, 0, weight, weight_offset, class_of_label,
-                   class_of_label_offset, dloss, dloss_offset, dloss_stride, dlse, dlse_offset, mean,
-                   logsumexp_weight, label_smoothing, v_total);
-  slice_gradient(logits, base, v_stride, class_weight, class_offset, class_stride, label, 0, v_count,
-                 coefficients + coefficients_offset + i, ld, out,
-                 out_offset + row_offset(&out_geometry, row - out_segment_begin), out_v_stride,
-                 scale, cap, add KEPT);
+  info += a.at.info;
+  if (a.size.read.chunk_begin + i >= info[INFO_COUNT]) return;
+  const long index = rows[a.at.rows + a.size.read.chunk_begin + i];
+  if (!in_segment(index, &a.size.read.logits) || !in_segment(index, &a.size.out)) return;
+  logits_row row;
+  open_row(&row, logits + a.at.logits, class_weight + a.at.class_weight, labels + a.at.labels,
+           index, i, 0, &a.size.read);
+  const int ld = a.size.ld;
+  global float* at = stats + a.at.stats + i;
+  global float* c = coefficients + a.at.coefficients + i;
+  slice_statistics(&row, at, ld, a.size.argmax_base KEPT);
+  const float maximum = at[STAT_MAX * (long)ld];
+  const float sum = at[STAT_SUM * (long)ld];
+  coefficients_row(c, ld, index, maximum, sum, maximum + log(sum), values + a.at.values, info,
+                   &a.size.loss, &a.size.cotangent);
+  slice_gradient(&row, c, ld,
+                 out + a.at.out + row_offset(&a.size.out.geometry, index - a.size.out.begin),
+                 a.size.out.v_stride, a.size.add KEPT);
 }

@@ -1,38 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "common/coefficients.h"
+#include "host/engines/loss_programs.hpp"
 #include "host/loss/request.hpp"
 #include "host/opencl/call.hpp"
+#include "loss/arguments.h"
 
 /// The per-row half of a loss on OpenCL (cl_kernels/loss), shared by every operator and engine:
 /// labels, compaction of the rows that count, merging of slices, outputs, gradient coefficients.
 namespace tessera::engines {
-
-/// `-DNAME=<type>` for a kernel.
-std::string type_option(const char* name, DType type);
-
-/// Work sizes of a kernel with one work-item per element: groups of 64, rounded up (kernels check).
-opencl::Range per_element(std::int64_t count, std::int64_t second = 1);
-
-/// How long the arrays of LossRows are, for planning. `rows` is b.
-std::int64_t loss_rows_words(const loss::LossRequest& request, std::int64_t tile_n);
-
-/// -D options for kernels that make or merge statistics, by what the request asks for.
-std::string statistics_options(const loss::LossRequest& request);
-
-/// The kernels of cl_kernels/loss that a request launches whose rows come `chunk_rows` at a time,
-/// for `plan`.
-std::vector<std::pair<opencl::Specialisation, std::string>> loss_kernels_of(
-    const loss::LossRequest& request, std::int64_t chunk_rows);
-
-/// Words that scratch regions are rounded up to: 64 bytes.
-std::int64_t region_words(std::int64_t words);
 
 class LossRows {
  public:
@@ -51,16 +31,11 @@ class LossRows {
   /// statistics merged before (value_and_grad) or those given (backward).
   void coefficients(const opencl::Scratch& out, std::int64_t ld, std::int64_t chunk_begin);
 
-  /// What the gradient of a row depends on beside its statistics, in the order in which
-  /// cl_kernels/common/coefficients.cl takes it; for kernels that form coefficients themselves.
-  struct Cotangents {
-    opencl::Scratch weight{}, class_of_label{}, dloss{};
-    std::int64_t dloss_stride = 0;
-    opencl::Scratch dlse{};
-    std::int32_t mean = 0;
-    float logsumexp_weight = 0.0f, label_smoothing = 0.0f, v_total = 0.0f;
-  };
-  Cotangents cotangents() const;
+  /// What the loss of a row and its gradient depend on beside the statistics, for kernels that form
+  /// coefficients themselves (cl_kernels/common/coefficients.h): arrays of `values`.
+  kernels::loss_sizes loss_sizes() const;
+  kernels::cotangent_sizes cotangent_sizes() const;
+  const opencl::Scratch& values() const noexcept { return values_; }
 
   /// Reduces the loss, scatters strided outputs, and arranges for the report of bad labels.
   void finish();
@@ -90,17 +65,26 @@ class LossRows {
   };
   Output bind_output(const MutableView& view, const char* name, int columns);
   void bind_outputs();
+  kernels::row_output_strides output_strides() const;
+  /// Arguments of a kernel that writes outputs, with those given.
+  template <class Pointers>
+  Pointers with_outputs() const;
+  void find_labels();
+  kernels::call_rows call_rows() const;
   /// The merge that `merge` put off, with coefficients where `out` is given.
   void merge_small(const opencl::Scratch& out);
-  opencl::Scratch gather(const View& view, const char* name, std::int64_t rows, int columns);
+  /// Makes a per-token input dense, at a place of `values_`.
+  void gather(const View& view, const char* name, std::int64_t place, std::int64_t rows,
+              int columns);
 
   opencl::Call& call_;
   const loss::LossRequest& request_;
   std::int64_t tile_n_;
   bool small_;            ///< one work-group takes all rows of the call
   bool reduced_ = false;  ///< the scalar loss is written
-  opencl::Scratch info_, rows_, compact_labels_, labels_, class_of_label_;
-  opencl::Scratch weight_, dloss_, dlse_, given_statistics_, row_max_, row_sum_, row_loss_;
+  RowPlaces at_;
+  opencl::Scratch values_, lists_;                         ///< regions of f32 and of i32
+  opencl::Scratch info_, rows_, compact_labels_, labels_;  ///< parts of lists_
   struct {
     opencl::Scratch stats{};
     std::int64_t slices = 0;

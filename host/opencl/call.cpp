@@ -305,11 +305,6 @@ void check_argument(cl_int status, cl_uint& index) {
   ++index;
 }
 
-template <class T>
-void set_value(KernelObject& kernel, cl_uint& index, const T& value) {
-  check_argument(kernel.set(index, value), index);
-}
-
 std::string entry_name(const cl::Kernel& kernel) {
   char name[128] = "";
   clGetKernelInfo(kernel(), CL_KERNEL_FUNCTION_NAME, sizeof(name), name, nullptr);
@@ -324,29 +319,6 @@ void Call::set_memory(KernelObject& kernel, cl_uint& index, const Memory& value)
 
 void Call::set_struct(KernelObject& kernel, cl_uint& index, const void* value, std::size_t size) {
   check_argument(kernel.set_bytes(index, size, value), index);
-}
-
-void Call::set_argument(KernelObject& kernel, cl_uint& index, const Binding& value, bool& touches) {
-  check_argument(kernel.set_memory(index, value.memory, value.epoch), index);
-  const cl_long offset = value.offset;
-  set_value(kernel, index, offset);
-  touches |= value.writes_caller;
-}
-
-void Call::set_argument(KernelObject& kernel, cl_uint& index, std::int32_t value, bool&) {
-  set_value(kernel, index, value);
-}
-
-void Call::set_argument(KernelObject& kernel, cl_uint& index, std::int64_t value, bool&) {
-  set_value(kernel, index, value);
-}
-
-void Call::set_argument(KernelObject& kernel, cl_uint& index, float value, bool&) {
-  set_value(kernel, index, value);
-}
-
-void Call::set_argument(KernelObject& kernel, cl_uint& index, const Geometry& value, bool&) {
-  set_value(kernel, index, value);
 }
 
 void Call::enqueue(const KernelObject& kernel, const Range& range, bool touches) {

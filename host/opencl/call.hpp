@@ -17,8 +17,7 @@
 namespace tessera::opencl {
 
 /// Memory a kernel may use: a buffer, the offset of element 0 in elements, and strides in elements.
-/// As a kernel argument it sets two: the buffer and the offset (a long). An empty Binding sets a
-/// null buffer and 0.
+/// As a kernel's argument it is a Memory; empty, a null buffer and the offset 0.
 struct Binding {
   cl_mem memory = nullptr;
   std::int64_t offset = 0;
@@ -106,17 +105,6 @@ class Call {
     (set_struct(*lease, index, &structs, sizeof(structs)), ...);
     enqueue(*lease, range, touches);
   }
-  /// Enqueues a kernel. Args: Binding (two arguments), Geometry, std::int32_t,
-  /// std::int64_t, float.
-  template <class... Args>
-  void launch(const Specialisation& specialisation, const char* entry, const Range& range,
-              const Args&... args) {
-    auto lease = kernel(specialisation, entry);
-    cl_uint index = 0;
-    bool touches = false;
-    (set_argument(*lease, index, args, touches), ...);
-    enqueue(*lease, range, touches);
-  }
   /// Reads scratch into memory that lives as long as the completion; valid after it.
   void read_back(const Scratch& from, std::int64_t words, std::shared_ptr<std::vector<float>> to);
   /// Runs after the commands, when somebody waits: throws what the outputs say is wrong.
@@ -130,11 +118,6 @@ class Call {
   ProgramCache::Lease kernel(const Specialisation& specialisation, const char* entry);
   void set_memory(KernelObject& kernel, cl_uint& index, const Memory& value);
   void set_struct(KernelObject& kernel, cl_uint& index, const void* value, std::size_t size);
-  void set_argument(KernelObject& kernel, cl_uint& index, const Binding& value, bool& touches);
-  void set_argument(KernelObject& kernel, cl_uint& index, std::int32_t value, bool& touches);
-  void set_argument(KernelObject& kernel, cl_uint& index, std::int64_t value, bool& touches);
-  void set_argument(KernelObject& kernel, cl_uint& index, float value, bool& touches);
-  void set_argument(KernelObject& kernel, cl_uint& index, const Geometry& value, bool& touches);
   void enqueue(const KernelObject& kernel, const Range& range, bool touches);
 
   struct Impl;

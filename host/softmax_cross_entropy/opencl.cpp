@@ -7,6 +7,7 @@
 #include "host/engines/loss_rows.hpp"
 #include "host/engines/segments.hpp"
 #include "host/softmax_cross_entropy/request.hpp"
+#include "softmax_cross_entropy/arguments.h"
 #include "tuning/lookup/lookup.hpp"
 
 namespace tessera::softmax_cross_entropy {
@@ -127,9 +128,9 @@ Programs programs_of(const Request& r, const engines::Engine& engine,
   std::string shared = fmt::format(
       "-DLANES={} -DGROUP={} {} -DV_CONTIGUOUS={} -DSCALED={} -DSOFT_CAP={} "
       "-DHAS_CLASS_WEIGHT={}",
-      engine.row_pass().lanes, engine.row_pass().items, engines::type_option("LOGITS_TYPE", r.logits.dtype()),
-      contiguous(r.logits), o.logit_scale != 1.0f ? 1 : 0, o.logit_soft_cap != 0.0f ? 1 : 0,
-      r.loss.class_weight ? 1 : 0);
+      engine.row_pass().lanes, engine.row_pass().items,
+      engines::type_option("LOGITS_TYPE", r.logits.dtype()), contiguous(r.logits),
+      o.logit_scale != 1.0f ? 1 : 0, o.logit_soft_cap != 0.0f ? 1 : 0, r.loss.class_weight ? 1 : 0);
   if (r.loss.class_weight) {
     shared.append(" ").append(engines::type_option("CLASS_TYPE", r.loss.class_weight.dtype()));
   }
@@ -163,6 +164,10 @@ void build_kernels(const Request& r, const Schedule& s, const Programs& programs
   }
   if (!r.gradients.grad_logits) return;
   cache.kernel(s.fused ? programs.fused : programs.gradient, "gradient_excluded");
+}
+
+kernels::logits_segment logits_segment(const engines::Segment& segment) {
+  return {segment.geometry, segment.stride, segment.begin, segment.end};
 }
 
 /// One call: statistics and values of each chunk of rows, then its gradient.
@@ -199,46 +204,80 @@ void enqueue(opencl::Call& call, const Request& r, const engines::Engine& engine
     }
   };
   const auto argmax_base = static_cast<std::int32_t>(o.vocab_offset);
+  const auto read_sizes = [&](const engines::Segment& part, std::int64_t begin) {
+    return kernels::read_sizes{.logits = logits_segment(part),
+                               .class_stride = rows.class_stride(),
+                               .chunk_begin = begin,
+                               .v_count = r.loss.v,
+                               .v_block = s.blocks.v_block_size,
+                               .scale = o.logit_scale,
+                               .cap = o.logit_soft_cap};
+  };
   for (std::int64_t begin = 0; begin < r.loss.b; begin += s.chunk_rows) {
     if (s.fused) {
-      const auto c = rows.cotangents();
       for_each_pair([&](const auto& part, const auto& to) {
-        call.launch(programs.fused, "value_and_grad", grid(s.chunk_rows), part.bound, part.geometry,
-                    part.stride, part.begin, part.end, rows.class_weight(), rows.class_stride(),
-                    rows.info(), rows.rows(), rows.compact_labels(), begin, r.loss.v, stats,
-                    coefficients, ld, c.weight, c.class_of_label, c.dloss, c.dloss_stride, c.dlse,
-                    c.mean, c.logsumexp_weight, c.label_smoothing, c.v_total, to.bound, to.geometry,
-                    to.stride, to.begin, to.end, o.logit_scale, o.logit_soft_cap, argmax_base,
-                    std::int32_t{g.accumulate});
+        call.launch(programs.fused, grid(s.chunk_rows),
+                    kernels::value_and_grad_memory{.logits = part.bound,
+                                                   .class_weight = rows.class_weight(),
+                                                   .info = rows.info(),
+                                                   .rows = rows.rows(),
+                                                   .labels = rows.compact_labels(),
+                                                   .stats = stats,
+                                                   .coefficients = coefficients,
+                                                   .values = rows.values(),
+                                                   .out = to.bound},
+                    {.read = read_sizes(part, begin),
+                     .out = logits_segment(to),
+                     .loss = rows.loss_sizes(),
+                     .cotangent = rows.cotangent_sizes(),
+                     .ld = ld,
+                     .argmax_base = argmax_base,
+                     .add = g.accumulate,
+                     .unused = 0});
       });
       rows.merge(stats, s.slices, s.chunk_rows, begin);
       continue;
     }
     if (r.loss.wants_values()) {
       for (const auto& part : logits) {
-        call.launch(programs.forward, "forward", grid(s.chunk_rows), part.bound, part.geometry,
-                    part.stride, part.begin, part.end, rows.class_weight(), rows.class_stride(),
-                    rows.info(), rows.rows(), rows.compact_labels(), begin, r.loss.v,
-                    s.blocks.v_block_size, stats, ld, o.logit_scale, o.logit_soft_cap, argmax_base);
+        call.launch(programs.forward, grid(s.chunk_rows),
+                    kernels::forward_memory{.logits = part.bound,
+                                            .class_weight = rows.class_weight(),
+                                            .info = rows.info(),
+                                            .rows = rows.rows(),
+                                            .labels = rows.compact_labels(),
+                                            .stats = stats},
+                    {.read = read_sizes(part, begin), .ld = ld, .argmax_base = argmax_base});
       }
       rows.merge(stats, s.slices, s.chunk_rows, begin);
     }
     if (!r.loss.wants_gradients()) continue;
     rows.coefficients(coefficients, s.chunk_rows, begin);
     for_each_pair([&](const auto& part, const auto& to) {
-      call.launch(programs.gradient, "gradient", grid(s.chunk_rows), part.bound, part.geometry,
-                  part.stride, part.begin, part.end, rows.class_weight(), rows.class_stride(),
-                  rows.info(), rows.rows(), rows.compact_labels(), begin, r.loss.v,
-                  s.blocks.v_block_size, coefficients, ld, to.bound, to.geometry, to.stride,
-                  to.begin, to.end, o.logit_scale, o.logit_soft_cap, std::int32_t{g.accumulate});
+      call.launch(programs.gradient, grid(s.chunk_rows),
+                  kernels::gradient_memory{.logits = part.bound,
+                                           .class_weight = rows.class_weight(),
+                                           .info = rows.info(),
+                                           .rows = rows.rows(),
+                                           .labels = rows.compact_labels(),
+                                           .coefficients = coefficients,
+                                           .out = to.bound},
+                  {.read = read_sizes(part, begin),
+                   .out = logits_segment(to),
+                   .ld = ld,
+                   .add = g.accumulate});
     });
   }
   // Rows that do not count come last: in place, their logits are gone after this.
   for (const auto& to : out) {
     if (to.end == to.begin) continue;
-    call.launch(s.fused ? programs.fused : programs.gradient, "gradient_excluded",
-                grid(to.end - to.begin), rows.labels(), r.loss.v, s.blocks.v_block_size, to.bound,
-                to.geometry, to.stride, to.begin, to.end, std::int32_t{g.accumulate});
+    call.launch(s.fused ? programs.fused : programs.gradient, grid(to.end - to.begin),
+                kernels::gradient_excluded_memory{.labels = rows.labels(), .out = to.bound},
+                {.out = logits_segment(to),
+                 .v_count = r.loss.v,
+                 .v_block = s.blocks.v_block_size,
+                 .add = g.accumulate,
+                 .unused = 0});
   }
   rows.finish();
 }

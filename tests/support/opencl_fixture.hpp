@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,19 +15,20 @@
 #include "host/opencl/host_ranges.hpp"
 #include "host/opencl/workspace_pool.hpp"
 #include "tessera/context.hpp"
+#include "tests/support/scale_arguments.h"
 
 namespace tessera::opencl {
 
 /// y[i, j] (+)= a * x[i, j]: enough of a kernel to see bindings, offsets, strides and order.
 inline constexpr const char* test_kernel_file = "test/scale.cl";
 inline constexpr const char* test_kernel_source = R"(
-__kernel void scale(__global const float* x, long x_at, long x_row, long x_column,
-                    __global float* y, long y_at, long y_row, long y_column, float a, int add) {
+#include "test/scale_arguments.h"
+__kernel void scale(__global const float* x, __global float* y, scale_arguments a) {
   const long i = get_global_id(0);
   const long j = get_global_id(1);
-  __global float* out = y + y_at + i * y_row + j * y_column;
-  const float value = a * x[x_at + i * x_row + j * x_column];
-  *out = add ? *out + value : value;
+  __global float* out = y + a.at.y + i * a.size.y_row + j * a.size.y_column;
+  const float value = a.size.factor * x[a.at.x + i * a.size.x_row + j * a.size.x_column];
+  *out = a.size.add ? *out + value : value;
 }
 #ifdef BROKEN
 this does not compile
@@ -33,6 +36,10 @@ this does not compile
 )";
 
 inline void register_test_kernel() {
+  std::ifstream header(TESSERA_TEST_SUPPORT "/scale_arguments.h");
+  const std::string text(std::istreambuf_iterator<char>(header), {});
+  EXPECT_FALSE(text.empty()) << TESSERA_TEST_SUPPORT;
+  override_embedded_kernel("test/scale_arguments.h", text);
   override_embedded_kernel(test_kernel_file, test_kernel_source);
 }
 
@@ -55,8 +62,13 @@ inline void launch_scale(Call& call, const Binding& x, const Binding& y, float a
   const Range range{{static_cast<std::size_t>(y.extents[0]),
                      y.extents.rank() > 1 ? static_cast<std::size_t>(y.extents[1]) : std::size_t{1},
                      1}};
-  call.launch(scale_specialisation(options), "scale", range, x, stride(x, 0), stride(x, 1), y,
-              stride(y, 0), stride(y, 1), a, static_cast<std::int32_t>(add));
+  call.launch(scale_specialisation(options), range, kernels::scale_memory{.x = x, .y = y},
+              {.x_row = stride(x, 0),
+               .x_column = stride(x, 1),
+               .y_row = stride(y, 0),
+               .y_column = stride(y, 1),
+               .factor = a,
+               .add = add});
 }
 
 /// A whole call: y (+)= a * x.

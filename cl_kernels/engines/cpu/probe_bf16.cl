@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One register tile by the inner loop of DOT_BF16, for the host to compare with its own.
+#ifndef DOT_BF16
+#define DOT_BF16 2  // the default, with which the file compiles by itself
+#endif
 #include "engines/engine.cl"
 
 #ifndef DOT_BF16_BUILT

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of the per-row kernels of a loss, as host and device read them (common/arguments.h).
+// Strides are in elements of the array they belong to; places as in common/coefficients.h.
+#ifndef TESSERA_LOSS_ARGUMENTS_H
+#define TESSERA_LOSS_ARGUMENTS_H
+
+#include "common/coefficients.h"
+
+KERNEL_STRUCTS_BEGIN(loss)
+
+// The rows of a call, and where its lists of them are: elements of one region of ints, `lists`.
+typedef struct {
+  INT64 rows;
+  INT64 v, v_total;  // columns of this call, of the whole vocabulary
+  INT64 vocab_offset;
+  INT64 ignore_index;
+  INT64 class_stride;
+  INT64 class_of_label, weight;  // places in `values`
+  INT64 labels;                  // list: label of every row, or LABEL_*
+  INT64 counted_rows;            // list: the rows that count
+  INT64 counted_labels;          // list: their labels, and `padding` more
+  INT64 padding;
+} call_rows;
+
+// The outputs of a row. Every kernel that writes them takes all, null where not asked for.
+#define ROW_OUTPUTS_MEMORY loss, lse, argmax, label_logprob, entropy, z_loss, statistics, partial
+typedef struct {
+  INT64 loss, lse, argmax, label_logprob, entropy, z_loss, statistics;
+  INT64 statistics_column;  // from max to sum
+} row_output_strides;
+
+// Rows between an array of the caller's and a dense one.
+typedef struct {
+  row_geometry geometry;  // of the caller's rows
+  INT64 column_stride;
+  INT64 width;  // columns
+  INT64 rows;
+} row_copy;
+
+#define GATHER_LABELS_MEMORY labels, class_weight, lists, values
+typedef struct {
+  row_geometry geometry;  // of labels
+  call_rows call;
+} gather_labels_sizes;
+KERNEL_ARGUMENTS(gather_labels, GATHER_LABELS_MEMORY)
+
+#define GATHER_VALUES_MEMORY values, out
+typedef row_copy gather_values_sizes;
+KERNEL_ARGUMENTS(gather_values, GATHER_VALUES_MEMORY)
+
+#define SCATTER_ROWS_MEMORY values, out
+typedef row_copy scatter_rows_sizes;
+KERNEL_ARGUMENTS(scatter_rows, SCATTER_ROWS_MEMORY)
+
+#define COMPACT_MEMORY class_weight, lists, values, info
+typedef struct {
+  call_rows call;
+  INT32 needs_class_total;
+  INT32 unused;
+} compact_sizes;
+KERNEL_ARGUMENTS(compact, COMPACT_MEMORY)
+
+#define REDUCE_LOSS_MEMORY row_loss, info, loss
+typedef struct {
+  INT64 rows;
+  INT32 mean;
+  INT32 unused;
+} reduce_loss_sizes;
+KERNEL_ARGUMENTS(reduce_loss, REDUCE_LOSS_MEMORY)
+
+#define FILL_EXCLUDED_MEMORY labels, ROW_OUTPUTS_MEMORY
+typedef struct {
+  row_output_strides strides;
+  INT64 rows;
+} fill_excluded_sizes;
+KERNEL_ARGUMENTS(fill_excluded, FILL_EXCLUDED_MEMORY)
+
+#define MERGE_MEMORY stats, info, rows, values, ROW_OUTPUTS_MEMORY
+typedef struct {
+  row_output_strides strides;
+  loss_sizes loss;
+  row_statistics merged;  // where gradients find them; max -1: nowhere
+  INT64 chunk_begin;
+  INT32 slices;
+  INT32 ld;  // rows of a field of stats
+} merge_sizes;
+KERNEL_ARGUMENTS(merge, MERGE_MEMORY)
+
+#define COEFFICIENTS_MEMORY out, info, rows, values
+typedef struct {
+  loss_sizes loss;
+  cotangent_sizes cotangent;
+  row_statistics given;
+  INT64 chunk_begin;
+  INT32 ld;  // rows of a field of out
+  INT32 unused;
+} coefficients_sizes;
+KERNEL_ARGUMENTS(coefficients, COEFFICIENTS_MEMORY)
+
+#define PREPARE_SMALL_MEMORY labels, class_weight, lists, values, info, ROW_OUTPUTS_MEMORY
+typedef struct {
+  row_geometry geometry;  // of labels
+  call_rows call;
+  row_output_strides strides;
+  INT32 needs_class_total;
+  INT32 wants_values;  // 1: outputs of rows that do not count are filled
+} prepare_small_sizes;
+KERNEL_ARGUMENTS(prepare_small, PREPARE_SMALL_MEMORY)
+
+// `out` is null where no coefficients are wanted, `scalar_loss` where no row losses are summed.
+#define FINISH_SMALL_MEMORY stats, info, rows, values, ROW_OUTPUTS_MEMORY, out, scalar_loss
+typedef struct {
+  row_output_strides strides;
+  loss_sizes loss;
+  cotangent_sizes cotangent;
+  row_statistics merged;
+  INT64 rows;  // of the call
+  INT32 slices;
+  INT32 ld;  // rows of a field of stats and of out
+} finish_small_sizes;
+KERNEL_ARGUMENTS(finish_small, FINISH_SMALL_MEMORY)
+
+KERNEL_STRUCTS_END
+
+#endif
