@@ -63,6 +63,30 @@ class LimitsTest : public ::testing::TestWithParam<std::string> {
 
   static bool is_cpu_family() { return GetParam() == "opencl.cpu"; }
 
+  /// How value_and_grad of the case would run.
+  static Dispatch planned(Context& device, const Case& c) {
+    const auto shape = [](DType type, const Dims& extents, const Dims& strides = {}) {
+      return View::host(nullptr, type, extents, strides);
+    };
+    const Dims w_strides = c.w_layout == WLayout::vh ? Dims{1, c.h} : Dims{c.v, 1};
+    linear_cross_entropy::ExecutionOptions execution;
+    execution.implementation = GetParam();
+    execution.workspace_bytes = c.workspace_bytes;
+    return linear_cross_entropy::plan(device, Pass::value_and_grad,
+                                      {.x = shape(c.x_type, {c.b, c.h}),
+                                       .labels = shape(DType::i32, {c.b}),
+                                       .w = shape(c.w_type, {c.h, c.v}, w_strides),
+                                       .bias = shape(DType::f32, {c.v})},
+                                      {}, {.accumulate = c.accumulate}, {}, execution)
+        .dispatch;
+  }
+  static std::int64_t chunk_rows(const Dispatch& dispatch) {
+    for (const auto& knob : dispatch.knobs) {
+      if (knob.name == "chunk_rows") return knob.value;
+    }
+    return 0;
+  }
+
   Layer& layer_ = Layer::get(TESSERA_TEST_LAYER);
   std::map<std::string, long> before_;
 };
@@ -73,30 +97,7 @@ TEST_P(LimitsTest, LogitsWaitWhereGradWWillBe) {
   // these.
   layer_.limit("compute_units", 2);
   Context device = context();
-  const auto chunk_rows = [](const Dispatch& dispatch) {
-    for (const auto& knob : dispatch.knobs) {
-      if (knob.name == "chunk_rows") return knob.value;
-    }
-    return std::int64_t{0};
-  };
-  const auto plan_of = [&](const Case& c) {
-    const auto shape = [](DType type, const Dims& extents, const Dims& strides = {}) {
-      return View::host(nullptr, type, extents, strides);
-    };
-    const auto w_strides = [](const Case& given) {
-      return given.w_layout == WLayout::vh ? Dims{1, given.h} : Dims{given.v, 1};
-    };
-    linear_cross_entropy::ExecutionOptions execution;
-    execution.implementation = GetParam();
-    execution.workspace_bytes = c.workspace_bytes;
-    return linear_cross_entropy::plan(device, Pass::value_and_grad,
-                                      {.x = shape(c.x_type, {c.b, c.h}),
-                                       .labels = shape(DType::i32, {c.b}),
-                                       .w = shape(c.w_type, {c.h, c.v}, w_strides(c)),
-                                       .bias = shape(DType::f32, {c.v})},
-                                      {}, {.accumulate = c.accumulate}, {}, execution)
-        .dispatch;
-  };
+  const auto plan_of = [&](const Case& c) { return planned(device, c); };
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const WLayout layout : {WLayout::vh, WLayout::hv}) {
       Case c = linear(layout == WLayout::vh ? "in_grad_w" : "in_grad_w_hv", layout, type);

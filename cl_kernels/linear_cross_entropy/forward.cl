@@ -9,6 +9,20 @@
 #include "common/statistics.cl"
 #include "linear_cross_entropy/logits.cl"
 
+// What a block of the column's rows adds up to, over all who hold some of them.
+#if WANT_CLASS
+#define CLASS_TOTALS                                    \
+  block.class_logit = COLUMN_SUM(block.class_logit);    \
+  block.class_sum = COLUMN_SUM(block.class_sum);
+#else
+#define CLASS_TOTALS
+#endif
+#if WANT_EXP
+#define EXP_TOTAL block.exp_logit = COLUMN_SUM(block.exp_logit);
+#else
+#define EXP_TOTAL
+#endif
+
 // Work-groups: (group of slices, group of panels).
 kernel ENGINE_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
                                   global const ELEMENT(BIAS_TYPE) * bias,
@@ -83,13 +97,8 @@ kernel ENGINE_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
           stats_add(&block, TILE_AT(tile, m, column) - shift, c);
         }
         block.sum = COLUMN_SUM(block.sum);
-#if WANT_CLASS
-        block.class_logit = COLUMN_SUM(block.class_logit);
-        block.class_sum = COLUMN_SUM(block.class_sum);
-#endif
-#if WANT_EXP
-        block.exp_logit = COLUMN_SUM(block.exp_logit);
-#endif
+        CLASS_TOTALS
+        EXP_TOTAL
         stats_join(&s, &block);
         if (COLUMN_OWNER) stats_store(&s, at, a.size.ld);
         COLUMN_SYNC

@@ -93,6 +93,31 @@ void describe(const Request& request, const streaming::LinearPlan& plan, Dispatc
                     {"lanes", streaming::kernels().lanes}};
 }
 
+/// Where gradients go: those given, on the host.
+void set_gradients(streaming::LinearProblem& p, const Gradients& given, const StreamingRows& rows,
+                   streaming::Arena& arena) {
+  p.add_x = given.accumulate.has(Accumulate::grad_x);
+  p.add_w = given.accumulate.has(Accumulate::grad_w);
+  p.add_bias = given.accumulate.has(Accumulate::grad_bias);
+  if (given.grad_x) {
+    p.grad_x = given.grad_x.host_data();
+    p.grad_x_type = streaming_type(given.grad_x.dtype());
+    p.grad_x_offsets = rows.offsets(given.grad_x, arena);
+    p.grad_x_stride = given.grad_x.strides().back();
+  }
+  if (given.grad_w) {
+    p.grad_w = given.grad_w.host_data();
+    p.grad_w_type = streaming_type(given.grad_w.dtype());
+    p.grad_w_stride_h = given.grad_w.strides()[0];
+    p.grad_w_stride_v = given.grad_w.strides()[1];
+  }
+  if (given.grad_bias) {
+    p.grad_bias = given.grad_bias.host_data();
+    p.grad_bias_type = streaming_type(given.grad_bias.dtype());
+    p.grad_bias_stride = given.grad_bias.strides()[0];
+  }
+}
+
 std::unique_ptr<Completion::State> run_eigen(const std::shared_ptr<ContextState>& state,
                                              const Request& request, dispatch::Attempt& attempt) {
   const auto plan = make_plan(*state, request);
@@ -140,27 +165,8 @@ std::unique_ptr<Completion::State> run_eigen(const std::shared_ptr<ContextState>
   p.sums = rows.sums();
   p.cotangents = rows.cotangents();
   p.logsumexp_weight = static_cast<double>(mapped.options.logsumexp_weight);
-  p.add_x = wanted.accumulate.has(Accumulate::grad_x);
-  p.add_w = wanted.accumulate.has(Accumulate::grad_w);
-  p.add_bias = wanted.accumulate.has(Accumulate::grad_bias);
   if (mapped.wants_gradients()) {
-    if (grad_x) {
-      p.grad_x = grad_x.host_data();
-      p.grad_x_type = streaming_type(grad_x.dtype());
-      p.grad_x_offsets = rows.offsets(grad_x, arena);
-      p.grad_x_stride = grad_x.strides().back();
-    }
-    if (grad_w) {
-      p.grad_w = grad_w.host_data();
-      p.grad_w_type = streaming_type(grad_w.dtype());
-      p.grad_w_stride_h = grad_w.strides()[0];
-      p.grad_w_stride_v = grad_w.strides()[1];
-    }
-    if (grad_bias) {
-      p.grad_bias = grad_bias.host_data();
-      p.grad_bias_type = streaming_type(grad_bias.dtype());
-      p.grad_bias_stride = grad_bias.strides()[0];
-    }
+    set_gradients(p, {grad_x, grad_w, grad_bias, wanted.accumulate}, rows, arena);
   }
 
   attempt.outputs_touched = true;

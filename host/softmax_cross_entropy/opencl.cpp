@@ -6,7 +6,7 @@
 #include "host/engines/engine.hpp"
 #include "host/engines/loss_rows.hpp"
 #include "host/engines/segments.hpp"
-#include "host/softmax_cross_entropy/request.hpp"
+#include "host/softmax_cross_entropy/opencl_run.hpp"
 #include "softmax_cross_entropy/arguments.h"
 #include "tuning/lookup/lookup.hpp"
 
@@ -15,17 +15,6 @@ namespace {
 
 using engines::ceil_div;
 using engines::round_up;
-using opencl::Range;
-using opencl::Scratch;
-
-struct Schedule {
-  BlockSizes blocks{};
-  BlockSource source = BlockSource::fallback;
-  std::int64_t chunk_rows = 0;
-  std::int64_t slices = 0;
-  bool fused = false;  ///< value_and_grad: a work-item takes a row through both passes
-  std::int64_t scratch_words = 0;
-};
 
 /// Exponentials of a row that a CPU keeps from one pass to the next: half of the local memory,
 /// which CPU drivers report as large as a core's own cache.
@@ -115,10 +104,6 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
   return s;
 }
 
-struct Programs {
-  opencl::Specialisation forward, gradient, fused;
-};
-
 Programs programs_of(const Request& r, const engines::Engine& engine,
                      const opencl::DeviceFacts& facts) {
   const auto contiguous = [](const View& view) {
@@ -164,122 +149,6 @@ void build_kernels(const Request& r, const Schedule& s, const Programs& programs
   }
   if (!r.gradients.grad_logits) return;
   cache.kernel(s.fused ? programs.fused : programs.gradient, "gradient_excluded");
-}
-
-kernels::logits_segment logits_segment(const engines::Segment& segment) {
-  return {segment.geometry, segment.stride, segment.begin, segment.end};
-}
-
-/// One call: statistics and values of each chunk of rows, then its gradient.
-void enqueue(opencl::Call& call, const Request& r, const engines::Engine& engine, const Schedule& s,
-             const Programs& programs) {
-  const auto& o = r.loss.options;
-  const auto& g = r.gradients;
-  engines::LossRows rows(call, r.loss, engine.tile_n());
-  rows.prepare();
-  const auto logits =
-      engines::bind_segments(call, r.logits, r.loss.b, "logits", engines::Access::read);
-  std::vector<engines::Segment> out;
-  if (g.grad_logits) {
-    out = engines::bind_segments(call, g.grad_logits, r.loss.b, "grad_logits",
-                                 g.accumulate ? engines::Access::update : engines::Access::write);
-  }
-  Scratch stats;
-  Scratch coefficients;
-  if (r.loss.wants_values()) stats = call.scratch(8 * s.slices * s.chunk_rows, "statistics");
-  if (r.loss.wants_gradients()) coefficients = call.scratch(5 * s.chunk_rows, "coefficients");
-
-  const auto group = static_cast<std::size_t>(engine.row_pass().items);
-  const auto grid = [&](std::int64_t row_count) {
-    return Range{
-        {static_cast<std::size_t>(s.slices) * group, static_cast<std::size_t>(row_count), 1},
-        {group, 1, 1}};
-  };
-  const auto ld = static_cast<std::int32_t>(s.chunk_rows);
-  const auto for_each_pair = [&](const auto& launch) {
-    for (const auto& part : logits) {
-      for (const auto& to : out) {
-        if (std::max(part.begin, to.begin) < std::min(part.end, to.end)) launch(part, to);
-      }
-    }
-  };
-  const auto argmax_base = static_cast<std::int32_t>(o.vocab_offset);
-  const auto read_sizes = [&](const engines::Segment& part, std::int64_t begin) {
-    return kernels::read_sizes{.logits = logits_segment(part),
-                               .class_stride = rows.class_stride(),
-                               .chunk_begin = begin,
-                               .v_count = r.loss.v,
-                               .v_block = s.blocks.v_block_size,
-                               .scale = o.logit_scale,
-                               .cap = o.logit_soft_cap};
-  };
-  for (std::int64_t begin = 0; begin < r.loss.b; begin += s.chunk_rows) {
-    if (s.fused) {
-      for_each_pair([&](const auto& part, const auto& to) {
-        call.launch(programs.fused, grid(s.chunk_rows),
-                    kernels::value_and_grad_memory{.logits = part.bound,
-                                                   .class_weight = rows.class_weight(),
-                                                   .info = rows.info(),
-                                                   .rows = rows.rows(),
-                                                   .labels = rows.compact_labels(),
-                                                   .stats = stats,
-                                                   .coefficients = coefficients,
-                                                   .values = rows.values(),
-                                                   .out = to.bound},
-                    {.read = read_sizes(part, begin),
-                     .out = logits_segment(to),
-                     .loss = rows.loss_sizes(),
-                     .cotangent = rows.cotangent_sizes(),
-                     .ld = ld,
-                     .argmax_base = argmax_base,
-                     .add = g.accumulate,
-                     .unused = 0});
-      });
-      rows.merge(stats, s.slices, s.chunk_rows, begin);
-      continue;
-    }
-    if (r.loss.wants_values()) {
-      for (const auto& part : logits) {
-        call.launch(programs.forward, grid(s.chunk_rows),
-                    kernels::forward_memory{.logits = part.bound,
-                                            .class_weight = rows.class_weight(),
-                                            .info = rows.info(),
-                                            .rows = rows.rows(),
-                                            .labels = rows.compact_labels(),
-                                            .stats = stats},
-                    {.read = read_sizes(part, begin), .ld = ld, .argmax_base = argmax_base});
-      }
-      rows.merge(stats, s.slices, s.chunk_rows, begin);
-    }
-    if (!r.loss.wants_gradients()) continue;
-    rows.coefficients(coefficients, s.chunk_rows, begin);
-    for_each_pair([&](const auto& part, const auto& to) {
-      call.launch(programs.gradient, grid(s.chunk_rows),
-                  kernels::gradient_memory{.logits = part.bound,
-                                           .class_weight = rows.class_weight(),
-                                           .info = rows.info(),
-                                           .rows = rows.rows(),
-                                           .labels = rows.compact_labels(),
-                                           .coefficients = coefficients,
-                                           .out = to.bound},
-                  {.read = read_sizes(part, begin),
-                   .out = logits_segment(to),
-                   .ld = ld,
-                   .add = g.accumulate});
-    });
-  }
-  // Rows that do not count come last: in place, their logits are gone after this.
-  for (const auto& to : out) {
-    if (to.end == to.begin) continue;
-    call.launch(s.fused ? programs.fused : programs.gradient, grid(to.end - to.begin),
-                kernels::gradient_excluded_memory{.labels = rows.labels(), .out = to.bound},
-                {.out = logits_segment(to),
-                 .v_count = r.loss.v,
-                 .v_block = s.blocks.v_block_size,
-                 .add = g.accumulate,
-                 .unused = 0});
-  }
-  rows.finish();
 }
 
 /// An engine for the device behind a context, with why it cannot serve.

@@ -84,6 +84,20 @@ std::vector<Case> types() {
   return cases;
 }
 
+/// Gradients that are added to what is there: all, and where there are several, some of them.
+void add_accumulated_cases(std::vector<Case>& cases, const Case& from, const std::string& prefix) {
+  Case c = from;
+  c.labels = Labels::some_ignored;
+  c.name = prefix + "accumulate";
+  c.accumulate = true;
+  cases.push_back(c);
+  if (from.softmax) return;
+  using linear_cross_entropy::Accumulate;
+  c.name = prefix + "accumulate_shared";
+  c.accumulate = Accumulate::grad_w | Accumulate::grad_bias;
+  cases.push_back(c);
+}
+
 void add_option_cases(std::vector<Case>& cases, const Case& from, const std::string& prefix) {
   auto add = [&](const std::string& name, auto change) {
     Case c = from;
@@ -154,16 +168,7 @@ void add_option_cases(std::vector<Case>& cases, const Case& from, const std::str
     c.dlse = Cotangent::given;
     c.labels = Labels::some_ignored;
   });
-  add("accumulate", [](Case& c) {
-    c.accumulate = true;
-    c.labels = Labels::some_ignored;
-  });
-  if (from.softmax) return;  // one gradient
-  add("accumulate_shared", [](Case& c) {
-    using linear_cross_entropy::Accumulate;
-    c.accumulate = Accumulate::grad_w | Accumulate::grad_bias;
-    c.labels = Labels::some_ignored;
-  });
+  add_accumulated_cases(cases, from, prefix);
 }
 
 std::vector<Case> options(bool softmax) {
