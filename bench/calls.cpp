@@ -14,12 +14,14 @@ lce::ExecutionOptions linear_execution(const Row& row, const Options& options) {
   if (options.workspace_bytes) {
     e.workspace_bytes = static_cast<std::size_t>(*options.workspace_bytes);
   }
+  e.knobs = options.knobs;
   e.gradient_filter_eps = row.gradient_filter_eps;
   return e;
 }
 
 sce::ExecutionOptions softmax_execution(const Row& row, const Options& options) {
   sce::ExecutionOptions e{.implementation = row.implementation};
+  e.knobs = options.knobs;
   if (options.block_sizes) {
     e.block_sizes = {options.block_sizes->b_block_size, options.block_sizes->v_block_size};
   }

@@ -208,6 +208,21 @@ void add_execution_options(CLI::App& app, Options& o) {
          },
          "block sizes instead of the implementation's own")
       ->type_name("B,H,V");
+  app.add_option_function<std::string>(
+         "--knobs",
+         [&o](const std::string& text) {
+           std::istringstream list(text);
+           for (std::string each; std::getline(list, each, ',');) {
+             const auto equals = each.find('=');
+             if (equals == std::string::npos || equals == 0) {
+               throw CLI::ValidationError("--knobs", "\"" + each + "\" is not name=number");
+             }
+             o.knobs.push_back({each.substr(0, equals),
+                                programs::parse_integer("--knobs", each.substr(equals + 1))});
+           }
+         },
+         "knobs instead of the implementation's own, as a row's label has them")
+      ->type_name("NAME=NUMBER,...");
   programs::add_integer(app, "--workspace-bytes", o.workspace_bytes,
                         "upper bound on scratch memory");
   app.add_option("--device", o.device, "text in a platform's or device's name, or P:D")

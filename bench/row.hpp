@@ -64,6 +64,7 @@ struct Options {
   bool trained = false;
   float gradient_filter_eps = 0.0f;
   std::optional<linear_cross_entropy::BlockSizes> block_sizes{};
+  std::vector<NamedValue> knobs{};
   std::optional<std::int64_t> workspace_bytes{};
   std::string device{};
   std::optional<std::int64_t> threads{};

@@ -12,6 +12,7 @@
 
 #include "host/dispatch/completion.hpp"
 #include "host/dispatch/context_state.hpp"
+#include "host/dispatch/knobs.hpp"
 #include "tessera/execution.hpp"
 
 /// The ordered table of DESIGN section 4, generic over an operator's request.
@@ -48,6 +49,9 @@ struct Implementation {
   /// How often `run` forms each intermediate value that a schedule may recompute (a logit), without
   /// compiling anything. Not set: once.
   std::function<std::int64_t(ContextState&, const Request&)> formed{};
+  /// Whether `run` and `plan` take ExecutionOptions::knobs into account. False: only what they
+  /// report anyway may be given.
+  bool sets_knobs = false;
 };
 
 template <class Request>
@@ -109,6 +113,9 @@ std::unique_ptr<Completion::State> run(const Table<Request>& table,
     Attempt attempt;
     attempt.dispatch.implementation = row.name;
     try {
+      if (!request.execution.knobs.empty() && !row.sets_knobs) {
+        check_knobs(request.execution.knobs, row.plan(*state, request).dispatch.knobs, row.name);
+      }
       auto result = row.run(state, request, attempt);
       result->dispatch = std::move(attempt.dispatch);
       result->dispatch.refused = std::move(refusals.refused);
@@ -159,10 +166,16 @@ Plan plan(const Table<Request>& table, ContextState& state, const Request& reque
     try {
       auto result = row.plan(state, request);
       if (result.dispatch.implementation.empty()) result.dispatch.implementation = row.name;
+      check_knobs(request.execution.knobs, result.dispatch.knobs, row.name);
       result.dispatch.refused = std::move(refusals.refused);
       return result;
     } catch (const Error& error) {
       if (pinned || !may_fall_back(error.code())) throw;
+      last_code = error.code();
+      refusals.refused.push_back({row.name, error.what()});
+    } catch (const std::bad_alloc&) {
+      const Error error(ErrorCode::out_of_memory, row.name + " ran out of host memory planning");
+      if (pinned) throw error;
       last_code = error.code();
       refusals.refused.push_back({row.name, error.what()});
     }

@@ -30,6 +30,16 @@ constexpr std::int64_t cache_line_words = 16;
 /// All of k in one step, whatever it is.
 constexpr std::int64_t all_of_k = std::numeric_limits<std::int32_t>::max();
 
+/// Vectors that the compiler makes the most of: the processor's own.
+std::int64_t own_lanes(const opencl::DeviceFacts& facts) {
+  return facts.native_float_vector >= 16 ? 16 : facts.native_float_vector >= 8 ? 8 : 4;
+}
+
+/// Of a row of a tile. 8 lanes with two vectors a row: 12 accumulators, 2 columns and a broadcast
+/// fill the 16 registers of AVX2. 16 lanes: AVX-512 has 32 registers, for 24 + 4 + 1. 4 lanes:
+/// NEON, SSE.
+std::int64_t most_vectors(std::int64_t lanes) { return lanes == 16 ? 4 : 2; }
+
 /// How operand A comes to the multiplier; cl_kernels/engines/cpu/engine.cl.
 enum class Source {
   in_place,     ///< from where it lies
@@ -39,25 +49,19 @@ enum class Source {
 
 class CpuEngine final : public Engine {
  public:
-  CpuEngine(const opencl::DeviceFacts& facts, std::int64_t n, DotBf16 dot,
-            std::int64_t most_columns)
-      : dot_(dot), compute_units_(facts.compute_units), cache_bytes_(facts.cache_bytes) {
-    // 8 lanes with two vectors a row: 12 accumulators, 2 columns and a broadcast fill the 16
-    // registers of AVX2. 16 lanes: AVX-512 has 32 registers, for 24 + 4 + 1. 4 lanes: NEON, SSE.
-    lanes_ = facts.native_float_vector >= 16 ? 16 : facts.native_float_vector >= 8 ? 8 : 4;
-    while (lanes_ > most_columns) lanes_ /= 2;
+  CpuEngine(const opencl::DeviceFacts& facts, std::int64_t n, DotBf16 dot, std::int64_t lanes,
+            std::int64_t vectors)
+      : dot_(dot),
+        compute_units_(facts.compute_units),
+        cache_bytes_(facts.cache_bytes),
+        lanes_(lanes),
+        vectors_(vectors),
+        narrow_(vectors == 1 && n <= lanes) {
     // The instruction is used on whole registers.
     if (lanes_ < 16 && dot_ == DotBf16::instruction) dot_ = DotBf16::none;
-    const std::int64_t full = lanes_ == 16 ? 4 : 2;
-    vectors_ = std::clamp<std::int64_t>(most_columns / lanes_, 1, full);
-    narrow_ = n <= lanes_;
     while (few_ < std::min(n, lanes_)) few_ *= 2;
-    // Few columns: one vector of them, so that no lane multiplies padding and A, which nobody reads
-    // twice, sets the pace. (More rows instead would be more rows than the first-level cache has
-    // ways, where they lie a power of two apart.)
-    if (narrow_) vectors_ = 1;
     // The registers that a narrow tile leaves are several sums per element.
-    const std::int64_t phases = full / vectors_;
+    const std::int64_t phases = most_vectors(lanes_) / vectors_;
     options_ = fmt::format("-DLANES={} -DNV={} -DMICRO_M={} -DPHASES={} -DTILE_N={} -DPACK_STEP={}",
                            lanes_, vectors_, micro_m, phases, tile_n(), pack_step());
   }
@@ -195,9 +199,9 @@ class CpuEngine final : public Engine {
   DotBf16 dot_;
   std::int64_t compute_units_;
   std::int64_t cache_bytes_;
-  std::int64_t lanes_ = 8;
-  std::int64_t vectors_ = 2;
-  bool narrow_ = false;
+  std::int64_t lanes_;
+  std::int64_t vectors_;
+  bool narrow_;           ///< shaped for few columns
   std::int64_t few_ = 1;  ///< columns, up to a power of two, where they are few
   std::string options_;
 };
@@ -206,7 +210,14 @@ class CpuEngine final : public Engine {
 
 std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts, std::int64_t n,
                                         DotBf16 dot, std::int64_t most_columns) {
-  return std::make_unique<CpuEngine>(facts, n, dot, most_columns);
+  std::int64_t lanes = own_lanes(facts);
+  while (lanes > most_columns) lanes /= 2;
+  // Few columns: one vector of them, so that no lane multiplies padding and A, which nobody reads
+  // twice, sets the pace. (More rows instead would be more rows than the first-level cache has
+  // ways, where they lie a power of two apart.)
+  const std::int64_t vectors =
+      n <= lanes ? 1 : std::clamp<std::int64_t>(most_columns / lanes, 1, most_vectors(lanes));
+  return std::make_unique<CpuEngine>(facts, n, dot, lanes, vectors);
 }
 
 EngineShapes make_cpu_shapes(const opencl::DeviceFacts& facts, std::int64_t n, DotBf16 dot) {
@@ -219,6 +230,36 @@ EngineShapes make_cpu_shapes(const opencl::DeviceFacts& facts, std::int64_t n, D
   return shapes;
 }
 
+namespace {
+
+/// How pairs of bf16 are multiplied, where both operands are; an f32 operand is never rounded.
+DotBf16 dot_of(const Operands& operands, opencl::Runtime* runtime,
+               std::vector<std::string>& notes) {
+  if (runtime == nullptr || operands.a != DType::bf16 || operands.b != DType::bf16) {
+    return DotBf16::none;
+  }
+  const auto verdict = runtime->keep<DotBf16Gates>().verdict(*runtime);
+  if (!verdict.reason.empty()) notes.push_back("bf16 is widened to f32: " + verdict.reason);
+  return verdict.dot;
+}
+
+/// Every register tile, the processor's own vectors first.
+EngineShapes all_shapes(const opencl::DeviceFacts& facts, std::int64_t n, DotBf16 best) {
+  EngineShapes all;
+  for (const std::int64_t lanes :
+       {own_lanes(facts), std::int64_t{16}, std::int64_t{8}, std::int64_t{4}}) {
+    if (!all.empty() && lanes == own_lanes(facts)) continue;
+    for (std::int64_t vectors = most_vectors(lanes); vectors > 0; vectors /= 2) {
+      all.push_back(std::make_shared<CpuEngine>(facts, n, best, lanes, vectors));
+      if (best == DotBf16::none) continue;
+      all.push_back(std::make_shared<CpuEngine>(facts, n, DotBf16::none, lanes, vectors));
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
 EngineEntry cpu_engine() {
   EngineEntry entry;
   entry.name = "cpu";
@@ -229,13 +270,11 @@ EngineEntry cpu_engine() {
   };
   entry.shapes = [](const opencl::DeviceFacts& facts, const Operands& operands,
                     opencl::Runtime* runtime, std::vector<std::string>& notes) {
-    DotBf16Gates::Verdict bf16;
-    // An f32 operand is never rounded.
-    if (runtime != nullptr && operands.a == DType::bf16 && operands.b == DType::bf16) {
-      bf16 = runtime->keep<DotBf16Gates>().verdict(*runtime);
-      if (!bf16.reason.empty()) notes.push_back("bf16 is widened to f32: " + bf16.reason);
-    }
-    return make_cpu_shapes(facts, operands.n, bf16.dot);
+    return make_cpu_shapes(facts, operands.n, dot_of(operands, runtime, notes));
+  };
+  entry.variants = [](const opencl::DeviceFacts& facts, const Operands& operands,
+                      opencl::Runtime* runtime, std::vector<std::string>& notes) {
+    return all_shapes(facts, operands.n, dot_of(operands, runtime, notes));
   };
   return entry;
 }

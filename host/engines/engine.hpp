@@ -139,6 +139,7 @@ using EngineShapes = std::vector<std::shared_ptr<const Engine>>;
 struct Operands {
   std::int64_t n = std::int64_t{1} << 31;  ///< columns that count; few may ask for another shape
   DType a = DType::f32, b = DType::f32;    ///< of the visited product
+  bool rows = false;  ///< there is no product: rows are passed over element by element
 };
 
 /// A row of the list of engines.
@@ -152,11 +153,20 @@ struct EngineEntry {
   std::function<EngineShapes(const opencl::DeviceFacts&, const Operands&, opencl::Runtime* runtime,
                              std::vector<std::string>& notes)>
       shapes;
+  /// The same for every legal value of every knob, the best of those that differ in one first.
+  decltype(shapes) variants;
 };
 
 /// Every engine, best first (engines.cpp).
 const std::vector<EngineEntry>& all_engines();
 const EngineEntry& engine_entry(const std::string& name);
+/// The shapes of an engine that have the knobs given, of those that are the engine's own. Throws
+/// Error invalid_argument for an illegal value, with the legal ones.
+EngineShapes shapes_with(const EngineEntry& entry, const opencl::DeviceFacts& facts,
+                         const Operands& operands, const std::vector<NamedValue>& given,
+                         opencl::Runtime* runtime, std::vector<std::string>& notes);
+/// The first of them by what its row_pass reports: knobs `lanes` and `group`.
+std::vector<NamedValue> row_knobs(const Engine& engine);
 /// For tests: one more engine, before the first context is made.
 void add_engine(EngineEntry entry);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "host/dispatch/knobs.hpp"
 #include "host/engines/engine.hpp"
 #include "tessera/error.hpp"
 
@@ -29,6 +30,40 @@ const EngineEntry& engine_entry(const std::string& name) {
     if (entry.name == name) return entry;
   }
   throw Error(ErrorCode::invalid_argument, "there is no engine \"" + name + "\"");
+}
+
+std::vector<NamedValue> row_knobs(const Engine& engine) {
+  return {{"lanes", engine.row_pass().lanes}, {"group", engine.row_pass().items}};
+}
+
+EngineShapes shapes_with(const EngineEntry& entry, const opencl::DeviceFacts& facts,
+                         const Operands& operands, const std::vector<NamedValue>& given,
+                         opencl::Runtime* runtime, std::vector<std::string>& notes) {
+  auto shapes = entry.shapes(facts, operands, runtime, notes);
+  const auto knobs_of = [&](const Engine& engine) {
+    return operands.rows ? row_knobs(engine) : engine.knobs();
+  };
+  EngineShapes all;
+  for (const auto& knob : given) {
+    const auto has = [&](const auto& shape) {
+      return dispatch::value_of(knobs_of(*shape), knob.name).has_value();
+    };
+    if (all.empty()) {
+      std::vector<std::string> unused;
+      all = entry.variants(facts, operands, runtime, unused);
+    }
+    if (std::none_of(all.begin(), all.end(), has)) continue;  // the operator's, or nobody's
+    std::vector<std::int64_t> legal;
+    EngineShapes matching;
+    for (const auto& shape : all) {
+      const auto value = dispatch::value_of(knobs_of(*shape), knob.name).value_or(0);
+      legal.push_back(value);
+      if (value == knob.value) matching.push_back(shape);
+    }
+    if (matching.empty()) dispatch::throw_illegal_knob(knob, legal, "opencl." + entry.name);
+    shapes = all = std::move(matching);
+  }
+  return shapes;
 }
 
 void add_engine(EngineEntry entry) { list().push_back(std::move(entry)); }

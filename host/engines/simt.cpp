@@ -9,31 +9,48 @@
 namespace tessera::engines {
 namespace {
 
-/// A 64 x 64 tile by 64 work-items of 8 x 8, panels 16 deep: 16 KiB + 2 * 4.25 KiB of local
-/// memory, legal on every OpenCL 1.2 device (32 KiB), and enough reuse to be bound by arithmetic.
-constexpr std::int64_t tile = 64;
-constexpr std::int64_t item = 8;
-constexpr std::int64_t depth_step = 16;
-constexpr std::int64_t items = (tile / item) * (tile / item);
-constexpr std::int64_t local_bytes =
-    4 * (tile * tile + depth_step * (tile + 1) + depth_step * tile);
+/// A square tile of C, by work-items that each sum `item` x `item` elements of it in registers,
+/// from panels of A and B `depth` deep.
+struct Shape {
+  std::int64_t tile, item, depth;
+  std::int64_t items() const { return (tile / item) * (tile / item); }
+  std::int64_t local_bytes() const { return 4 * (tile * tile + depth * (tile + 1) + depth * tile); }
+  /// Nothing: the device can run it.
+  std::optional<std::string> why_unsupported(const opencl::DeviceFacts& facts) const {
+    if (facts.local_memory_bytes < local_bytes()) {
+      return fmt::format("it needs {} bytes of local memory, the device has {}", local_bytes(),
+                         facts.local_memory_bytes);
+    }
+    if (facts.max_work_group_size < items()) {
+      return fmt::format("it needs work-groups of {}, the device allows {}", items(),
+                         facts.max_work_group_size);
+    }
+    return std::nullopt;
+  }
+};
+
+/// 64 work-items, 16 KiB + 2 * 4.25 KiB of local memory: legal on every OpenCL 1.2 device (32 KiB),
+/// and enough reuse to be bound by arithmetic.
+constexpr Shape best = {64, 8, 16};
 
 class SimtEngine final : public Engine {
  public:
-  explicit SimtEngine(const opencl::DeviceFacts& facts)
-      : compute_units_(facts.compute_units),
+  SimtEngine(const opencl::DeviceFacts& facts, const Shape& shape)
+      : shape_(shape),
+        compute_units_(facts.compute_units),
         options_(fmt::format("-DLANES=1 -DTILE_M={} -DTILE_N={} -DITEM_M={} -DITEM_N={} "
                              "-DSIMT_DEPTH={} -DPACK_STEP=1",
-                             tile, tile, item, item, depth_step)) {}
+                             shape.tile, shape.tile, shape.item, shape.item, shape.depth)) {}
 
   std::string name() const override { return "simt"; }
   const std::string& options() const override { return options_; }
   std::vector<NamedValue> knobs() const override {
-    return {{"tile", tile}, {"item", item}, {"depth", depth_step}};
+    return {{"tile", shape_.tile}, {"item", shape_.item}, {"depth", shape_.depth}};
   }
-  BlockRule rule() const override { return {tile, tile, depth_step}; }
+  BlockRule rule() const override { return {shape_.tile, shape_.tile, shape_.depth}; }
 
   Blocks heuristic(const Product& p) const override {
+    const std::int64_t tile = shape_.tile;
     // Panels of columns times parts of A are the work-groups: about eight for each compute unit
     // hide its latencies, and parts no shorter than a tile keep what is stored of each few.
     const std::int64_t columns = std::clamp<std::int64_t>(round_up(p.n, tile), tile, 1024);
@@ -44,11 +61,11 @@ class SimtEngine final : public Engine {
             .k = 512};
   }
 
-  std::int64_t tile_n() const override { return tile; }
+  std::int64_t tile_n() const override { return shape_.tile; }
   /// A tile lives in local memory for one panel of columns only: all of k in one step.
   Cut cut(const Product&, std::int64_t) const override {
     constexpr std::int64_t all = std::numeric_limits<std::int32_t>::max();
-    return {.tile_m = tile, .k_step = all, .k_elements = all};
+    return {.tile_m = shape_.tile, .k_step = all, .k_elements = all};
   }
   std::int64_t parts(std::int64_t m, const Cut& cut, std::int64_t) const override {
     return std::max<std::int64_t>(1, ceil_div(m, cut.tile_m));
@@ -57,12 +74,13 @@ class SimtEngine final : public Engine {
     return parts < 1 ? 1 : parts;
   }
   std::int64_t panels_per_group(std::int64_t) const override { return 1; }
-  std::size_t group_size() const override { return items; }
-  std::int64_t panel_items() const override { return tile; }
+  std::size_t group_size() const override { return static_cast<std::size_t>(shape_.items()); }
+  std::int64_t panel_items() const override { return shape_.tile; }
   std::int64_t pack_step() const override { return 1; }
   RowPass row_pass() const override { return {64, 1, 8192}; }
 
  private:
+  Shape shape_;
   std::int64_t compute_units_;
   std::string options_;
 };
@@ -73,20 +91,27 @@ EngineEntry simt_engine() {
   EngineEntry entry;
   entry.name = "simt";
   entry.description = "OpenCL C 1.2 on any device: work-group tiles in local memory";
-  entry.why_unsupported = [](const opencl::DeviceFacts& facts) -> std::optional<std::string> {
-    if (facts.local_memory_bytes < local_bytes) {
-      return fmt::format("it needs {} bytes of local memory, the device has {}", local_bytes,
-                         facts.local_memory_bytes);
-    }
-    if (facts.max_work_group_size < items) {
-      return fmt::format("it needs work-groups of {}, the device allows {}", items,
-                         facts.max_work_group_size);
-    }
-    return std::nullopt;
+  entry.why_unsupported = [](const opencl::DeviceFacts& facts) {
+    return best.why_unsupported(facts);
   };
   entry.shapes = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime*,
                     std::vector<std::string>&) {
-    return EngineShapes{std::make_shared<SimtEngine>(facts)};
+    return EngineShapes{std::make_shared<SimtEngine>(facts, best)};
+  };
+  entry.variants = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime*,
+                      std::vector<std::string>&) {
+    EngineShapes all;
+    for (const std::int64_t tile : {64, 32, 128}) {
+      for (const std::int64_t item : {8, 4}) {
+        for (const std::int64_t depth : {16, 8, 32}) {
+          const Shape shape{tile, item, depth};
+          // Each column of a tile needs a work-item (FOR_COLUMNS of cl_kernels/engines/simt).
+          if (shape.items() < tile || shape.why_unsupported(facts)) continue;
+          all.push_back(std::make_shared<SimtEngine>(facts, shape));
+        }
+      }
+    }
+    return all;
   };
   return entry;
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "host/linear_cross_entropy/opencl_memory.hpp"
 
 namespace tessera::linear_cross_entropy {
@@ -27,16 +25,7 @@ void describe(Dispatch& dispatch, const Request& request, const Prepared& prepar
   dispatch.driver = info.driver;
   dispatch.block_sizes = to_named(schedule.blocks);
   dispatch.block_source = schedule.source;
-  dispatch.knobs = engine.knobs();
-  dispatch.knobs.push_back({"slices", schedule.slices});
-  dispatch.knobs.push_back({"chunk_rows", schedule.chunk_rows});
-  dispatch.knobs.push_back({"v_range", schedule.v_range});
-  if (filters_gradients(request)) {
-    // Knobs are whole numbers: billionths.
-    const double eps = static_cast<double>(request.execution.gradient_filter_eps);
-    dispatch.knobs.push_back({"gradient_filter_eps_1e-9", std::llround(eps * 1e9)});
-    dispatch.knobs.push_back({"gradient_filter_tokens", engine.tile_n()});
-  }
+  dispatch.knobs = knobs_of(request, engine, schedule);
   dispatch.notes = prepared.notes;
   dispatch.workspace_bytes = schedule.scratch_words * 4;
 }
@@ -89,6 +78,7 @@ std::vector<dispatch::Implementation<Request>> opencl_implementations() {
     dispatch::Implementation<Request> row;
     row.name = "opencl." + family;
     row.description = entry.description;
+    row.sets_knobs = true;
     row.why_unsupported = [family](ContextState& state, const Request& request) {
       return why_unsupported(state, request, family);
     };

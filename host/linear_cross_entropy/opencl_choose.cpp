@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "host/dispatch/knobs.hpp"
 #include "host/engines/loss_rows.hpp"
 #include "host/linear_cross_entropy/opencl_plan.hpp"
 
@@ -56,6 +57,12 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
 bool fits(const Request& request, const engines::Engine& engine, Schedule& s,
           const Limits& limits) {
   complete(request, engine, s);
+  const auto& knobs = request.execution.knobs;
+  // What the caller gives is not for the search to change.
+  for (const auto& [name, value] :
+       {std::pair{"chunk_rows", s.chunk_rows}, {"v_range", s.v_range}}) {
+    if (dispatch::value_of(knobs, name).value_or(value) != value) return false;
+  }
   return s.scratch_words <= limits.words &&
          regions_of(request, engine, s).largest() <= limits.allocation;
 }
@@ -84,6 +91,11 @@ std::int64_t largest_that_fits(const Request& request, const engines::Engine& en
 /// Sets `field` to the largest value that fits, evened out over `extent`; false: none does.
 bool fit(const Request& request, const engines::Engine& engine, Schedule& s, const Limits& limits,
          std::int64_t Schedule::*field, std::int64_t unit, std::int64_t most, std::int64_t extent) {
+  const char* knob = field == &Schedule::v_range ? "v_range" : "chunk_rows";
+  if (const auto given = dispatch::value_of(request.execution.knobs, knob)) {
+    s.*field = *given;
+    return *given > 0 && *given % unit == 0 && fits(request, engine, s, limits);
+  }
   const std::int64_t largest = largest_that_fits(request, engine, s, limits, field, unit, most);
   if (largest == 0) return false;
   const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(extent, largest));

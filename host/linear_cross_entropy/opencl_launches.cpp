@@ -278,10 +278,9 @@ void Run::write_x(const Chunk& chunk) {
                   .h_padded = narrow(schedule_.h_padded),
                   .add = add});
     if (chunk.begin > 0 || segment.end == segment.begin || every_row_counts) continue;
-    call_.launch(
-        programs_.write_x, engine_.copy_range(h_count_, segment.end - segment.begin),
-        kernels::write_excluded_memory{.labels = rows_.labels(), .out = out},
-        {.out = row_segment(segment), .h_count = h_count_, .add = add, .unused = 0});
+    call_.launch(programs_.write_x, engine_.copy_range(h_count_, segment.end - segment.begin),
+                 kernels::write_excluded_memory{.labels = rows_.labels(), .out = out},
+                 {.out = row_segment(segment), .h_count = h_count_, .add = add, .unused = 0});
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <bit>
 
+#include "host/dispatch/knobs.hpp"
+
 namespace tessera::linear_cross_entropy {
 namespace {
 
@@ -13,14 +15,16 @@ constexpr std::size_t most_calls = 32;
 
 Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime) {
   Prepared made;
-  made.shapes =
-      engines::engine_entry(engine_name)
-          .shapes(runtime.facts(),
-                  {.n = counted_rows(request.loss), .a = request.w.dtype(), .b = request.x.dtype()},
-                  &runtime, made.notes);
+  const engines::Operands operands{
+      .n = counted_rows(request.loss), .a = request.w.dtype(), .b = request.x.dtype()};
+  const auto& given = request.execution.knobs;
+  made.shapes = engines::shapes_with(engines::engine_entry(engine_name), runtime.facts(), operands,
+                                     given, &runtime, made.notes);
   auto choice = make_schedule(request, made.shapes, runtime.facts(), runtime.info());
   made.engine = std::move(choice.engine);
   made.schedule = std::move(choice.schedule);
+  dispatch::check_knobs(given, knobs_of(request, *made.engine, made.schedule),
+                        "opencl." + engine_name);
   if (made.shapes.front()->multiplies_pairs() && !made.engine->multiplies_pairs()) {
     made.notes.push_back(
         "bf16 is widened to f32: blocks or memory have room for tiles of half a register only");
@@ -92,6 +96,10 @@ Memory::Words Memory::key_of(const Request& r) {
   }
   if (e.block_sizes) {
     add(e.block_sizes->b_block_size, e.block_sizes->h_block_size, e.block_sizes->v_block_size);
+  }
+  for (const auto& knob : e.knobs) {
+    add(knob.name.size(), knob.value);
+    for (const char letter : knob.name) add(letter);
   }
   add(e.workspace_bytes.has_value(), e.workspace_bytes.value_or(0));
   for (const float value : {options.logsumexp_weight, options.logit_scale, options.logit_soft_cap,

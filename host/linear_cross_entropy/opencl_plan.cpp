@@ -7,9 +7,8 @@
 #include <optional>
 
 #include "host/dispatch/host_views.hpp"
+#include "host/dispatch/knobs.hpp"
 #include "host/engines/loss_rows.hpp"
-#include "host/loss/rows.hpp"
-#include "host/opencl/errors.hpp"
 #include "tuning/lookup/lookup.hpp"
 
 namespace tessera::linear_cross_entropy {
@@ -135,76 +134,6 @@ Schedule base_schedule(const Request& r, const engines::Engine& engine,
 
 }  // namespace
 
-std::int64_t counted_rows(const loss::LossRequest& r) {
-  if (!r.labels || r.labels.is_device() || !r.labels.host_data()) return r.b;
-  const loss::RowOffsets offsets(r.labels, r.labels.rank());
-  std::int64_t count = 0;
-  for (std::int64_t row = 0; row < r.b; ++row) {
-    count += loss::load_int(r.labels.host_data(), r.labels.dtype(), offsets(row)) !=
-             r.options.ignore_index;
-  }
-  return count;
-}
-
-bool filters_gradients(const Request& r) {
-  return r.execution.gradient_filter_eps > 0.0f && (r.gradients.grad_x || r.gradients.grad_w);
-}
-
-bool kernels_can_read(const MutableView& view) {
-  if (!view) return false;
-  if (!view.is_device()) return true;
-  cl_mem_flags flags = 0;
-  opencl::check(
-      clGetMemObjectInfo(view.device_memory(), CL_MEM_FLAGS, sizeof(flags), &flags, nullptr),
-      "clGetMemObjectInfo", "the device of grad_w");
-  return (flags & CL_MEM_WRITE_ONLY) == 0;
-}
-
-int layout_of(const View& w) {
-  if (w.strides()[0] == 1 || w.extents()[0] == 1) return layout_vh;
-  if (w.strides()[1] == 1 || w.extents()[1] == 1) return layout_hv;
-  return layout_strided;
-}
-
-engines::Product logits_product(const Request& r, const Schedule& s) {
-  return {.use = engines::Use::visit,
-          .m = s.blocks.v_block_size,
-          .n = s.chunk_rows,
-          .k = r.h,
-          .a = r.w.dtype(),
-          .b = r.x.dtype(),
-          .a_layout = static_cast<engines::Layout>(layout_of(r.w)),
-          .k_block = s.blocks.h_block_size};
-}
-
-engines::Product grad_w_product(const Request& r, const Schedule& s) {
-  // Few rows of dz at a time where it is filtered: all of them are multiplied where one counts.
-  constexpr std::int64_t most_filtered = 96;
-  return {.use = engines::Use::store,
-          .m = s.v_range,
-          .n = s.h_range,
-          .k = s.gradient_rows,
-          .b = r.x.dtype(),
-          .a_operand = true,
-          .most_m = filters_gradients(r) ? most_filtered : 0};
-}
-
-engines::Product grad_x_product(const Request& r, const Schedule& s) {
-  constexpr engines::Layout transposed[] = {
-      engines::Layout::along_first, engines::Layout::along_second, engines::Layout::strided};
-  return {.use = engines::Use::accumulate,
-          .m = s.h_range,
-          .n = s.gradient_rows,
-          .k = s.v_range,
-          .a = r.w.dtype(),
-          .a_layout = transposed[layout_of(r.w)]};
-}
-
-std::int64_t kept_columns(const MutableView& grad_w, const engines::Engine& engine) {
-  if (!grad_w || layout_of(grad_w) != layout_hv) return 1;
-  return engine.tile_n() * 4 / static_cast<std::int64_t>(size_of(grad_w.dtype()));
-}
-
 std::int64_t Regions::total() const {
   std::int64_t sum = 0;
   for (auto words : {packed_rows, packed_columns, stats, coefficients, dz, sums_x, sums_w,
@@ -306,6 +235,36 @@ std::int64_t minimum_bytes(const Request& r, const std::vector<Choice>& candidat
          });
 }
 
+/// Throws where it is the caller's knobs that no schedule has.
+void check_schedule_knobs(const Request& r, const std::vector<Choice>& candidates,
+                          const Limits& limits) {
+  Request free = r;
+  std::erase_if(free.execution.knobs, [](const NamedValue& knob) {
+    return knob.name == "chunk_rows" || knob.name == "v_range";
+  });
+  if (free.execution.knobs.size() == r.execution.knobs.size()) return;
+  // The default workspace is a wish.
+  auto choice = choose_any(free, candidates, limits);
+  if (!choice && !r.execution.workspace_bytes) {
+    choice = choose_any(free, candidates, {most_words, limits.allocation});
+  }
+  if (!choice) return;
+  const auto& [engine, s] = *choice;
+  for (const auto& [name, value] :
+       {std::pair{"chunk_rows", s.chunk_rows}, {"v_range", s.v_range}}) {
+    const auto given = dispatch::value_of(r.execution.knobs, name);
+    if (!given || *given == value) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("knobs: {} = {} is not to be had on opencl.{} with these shapes, block "
+                            "sizes, workspace and knobs: it is a multiple of {}, {} where the call "
+                            "chooses; leave it out, or change those",
+                            name, *given, engine->name(),
+                            std::string_view(name) == "v_range" ? engine->rule().m_multiple
+                                                                : engine->tile_n(),
+                            value));
+  }
+}
+
 /// The least maximum allocation with which there is a schedule.
 std::int64_t least_allocation(const Request& r, const engines::EngineShapes& shapes,
                               opencl::DeviceFacts facts, const DeviceInfo& info) {
@@ -357,6 +316,7 @@ Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
       }
     }
   }
+  check_schedule_knobs(r, candidates, {bytes / 4, allocation});
   if (!choose_any(r, candidates, {most_words, allocation})) {
     throw Error(ErrorCode::out_of_memory,
                 fmt::format("no schedule of opencl.{} for B {}, H {}, V {} keeps each piece of "

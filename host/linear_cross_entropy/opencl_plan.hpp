@@ -52,6 +52,10 @@ struct Schedule {
   std::int64_t scratch_words = 0;
 };
 
+/// What a call reports of itself as knobs: the engine's, and what the schedule came to.
+std::vector<NamedValue> knobs_of(const Request& request, const engines::Engine& engine,
+                                 const Schedule& schedule);
+
 /// Rows that count: known where the labels are in host memory, else all.
 std::int64_t counted_rows(const loss::LossRequest& request);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "host/dispatch/knobs.hpp"
 #include "host/engines/engine.hpp"
 #include "host/engines/loss_rows.hpp"
 #include "host/engines/segments.hpp"
@@ -36,7 +37,8 @@ std::int64_t scratch_of(const Request& r, const engines::Engine& engine, std::in
 std::shared_ptr<const engines::Engine> engine_for(const Request& r, const std::string& family,
                                                   const opencl::DeviceFacts& facts) {
   std::vector<std::string> notes;
-  const auto shapes = engines::engine_entry(family).shapes(facts, {}, nullptr, notes);
+  const auto shapes = engines::shapes_with(engines::engine_entry(family), facts, {.rows = true},
+                                           r.execution.knobs, nullptr, notes);
   if (!r.execution.block_sizes) return shapes.front();
   for (const auto& engine : shapes) {
     if (r.execution.block_sizes->v_block_size % engine->row_pass().step() == 0) return engine;
@@ -91,6 +93,9 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
     return scratch_of(r, engine, chunk, s.slices) * 4 <= bytes &&
            8 * s.slices * chunk * 4 <= facts.max_allocation_bytes;
   };
+  // The caller's, where it can be had; check_knobs compares.
+  const auto given = dispatch::value_of(r.execution.knobs, "chunk_rows").value_or(0);
+  if (given > 0 && given <= s.chunk_rows && allowed(given)) s.chunk_rows = given;
   while (s.chunk_rows > 1 && !allowed(s.chunk_rows)) s.chunk_rows = ceil_div(s.chunk_rows, 2);
   if (!allowed(s.chunk_rows) && r.execution.workspace_bytes) {
     throw Error(
@@ -168,10 +173,9 @@ void describe(Dispatch& dispatch, const engines::Engine& engine, const Schedule&
   dispatch.driver = info.driver;
   dispatch.block_sizes = to_named(schedule.blocks);
   dispatch.block_source = schedule.source;
-  dispatch.knobs = {{"lanes", engine.row_pass().lanes},
-                    {"group", engine.row_pass().items},
-                    {"slices", schedule.slices},
-                    {"chunk_rows", schedule.chunk_rows}};
+  dispatch.knobs = engines::row_knobs(engine);
+  dispatch.knobs.push_back({"slices", schedule.slices});
+  dispatch.knobs.push_back({"chunk_rows", schedule.chunk_rows});
   dispatch.workspace_bytes = schedule.scratch_words * 4;
 }
 
@@ -182,6 +186,7 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
   const auto engine = engine_for(request, family, runtime.facts());
   const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
   describe(attempt.dispatch, *engine, schedule, runtime.info());
+  dispatch::check_knobs(request.execution.knobs, attempt.dispatch.knobs, "opencl." + family);
   engines::check_lent_workspace(request.execution.workspace, schedule.scratch_words);
   const auto programs = programs_of(request, *engine, runtime.facts());
   build_kernels(request, schedule, programs, runtime.programs());
@@ -214,6 +219,7 @@ std::vector<dispatch::Implementation<Request>> opencl_implementations() {
     dispatch::Implementation<Request> row;
     row.name = "opencl." + family;
     row.description = entry.description;
+    row.sets_knobs = true;
     row.why_unsupported = [family](ContextState& state, const Request& request) {
       return why_unsupported(state, request, family);
     };

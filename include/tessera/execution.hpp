@@ -44,6 +44,13 @@ class ImplementationList {
   std::vector<std::string> names_;
 };
 
+/// A named integer: one block size or one knob.
+struct NamedValue {
+  std::string name{};
+  std::int64_t value = 0;
+  friend bool operator==(const NamedValue&, const NamedValue&) = default;
+};
+
 /// How a call runs; nothing here changes a result beyond rounding, but for `gradient_filter_eps`.
 /// `BlockSizes` is the operator's.
 template <class BlockSizes>
@@ -51,6 +58,11 @@ struct ExecutionOptions {
   ImplementationList implementation{};
   /// Block sizes to use; illegal ones for the implementation that runs are an error with the rule.
   std::optional<BlockSizes> block_sizes{};
+  /// Knobs of the implementation that runs, as `Dispatch::knobs` reports them: a call with what
+  /// another reported is cut and compiled like that one. Each is an error where the implementation
+  /// does not have it, where its value is illegal (the message has the legal ones), and where it
+  /// follows from the rest of the call and is not that. Empty: the implementation's own choice.
+  std::vector<NamedValue> knobs{};
   /// The older way to give `v_block_size` alone; an error when `block_sizes` disagrees.
   std::optional<std::int64_t> block_size{};
   /// Upper bound on scratch memory; nothing: the larger of 64 MiB and 256 rows of f32 logits on
@@ -96,13 +108,6 @@ enum class BlockSource {
 /// The enumerator's own name.
 TESSERA_API const char* to_string(BlockSource source) noexcept;
 
-/// A named integer of a report: one block size or one of an engine's knobs.
-struct NamedValue {
-  std::string name{};
-  std::int64_t value = 0;
-  friend bool operator==(const NamedValue&, const NamedValue&) = default;
-};
-
 /// An implementation that did not serve a request, and why.
 struct Refusal {
   std::string implementation{};
@@ -116,7 +121,8 @@ struct Dispatch {
   std::string device{};                   ///< device name, or "host"
   std::string driver{};                   ///< driver version, or ""
   std::vector<NamedValue> block_sizes{};  ///< b_block_size, h_block_size, ...
-  std::vector<NamedValue> knobs{};        ///< the engine's own: register tile, slices, ...
+  /// The implementation's own numbers: register tile, slices, ...; ExecutionOptions::knobs.
+  std::vector<NamedValue> knobs{};
   BlockSource block_source = BlockSource::fallback;
   std::vector<Refusal> refused{};       ///< in the order they were tried
   std::vector<std::string> warnings{};  ///< what this call warned about

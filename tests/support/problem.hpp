@@ -94,6 +94,7 @@ struct Case {
   bool values_only = false;  ///< gradients are unspecified (an infinite logit under a cap)
   Place place = Place::host;
   std::optional<linear_cross_entropy::BlockSizes> block_sizes{};
+  std::vector<NamedValue> knobs{};
   std::optional<std::size_t> workspace_bytes{};
   float gradient_filter_eps = 0.0f;
   bool softmax = false;

@@ -167,6 +167,7 @@ lce::ExecutionOptions linear_execution(const std::string& implementation, const 
   lce::ExecutionOptions execution;
   execution.implementation = list_of(implementation);
   execution.block_sizes = c.block_sizes;
+  execution.knobs = c.knobs;
   execution.workspace_bytes = c.workspace_bytes;
   execution.gradient_filter_eps = c.gradient_filter_eps;
   return execution;

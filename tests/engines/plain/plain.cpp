@@ -61,6 +61,7 @@ EngineEntry plain_engine() {
                     std::vector<std::string>&) {
     return EngineShapes{std::make_shared<PlainEngine>()};
   };
+  entry.variants = entry.shapes;  // its knobs have one value each
   return entry;
 }
 

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/execution.hpp"
+
+namespace tessera::dispatch {
+
+/// The value that a list gives a name; nothing: it does not have it.
+std::optional<std::int64_t> value_of(const std::vector<NamedValue>& list, const std::string& name);
+
+/// Throws Error invalid_argument where a knob that the caller gave (`given`) is none of those that
+/// `implementation` runs with (`reported`), or has another value there.
+void check_knobs(const std::vector<NamedValue>& given, const std::vector<NamedValue>& reported,
+                 const std::string& implementation);
+
+/// The error for a knob whose value is none of the legal ones.
+[[noreturn]] void throw_illegal_knob(const NamedValue& knob, std::vector<std::int64_t> legal,
+                                     const std::string& implementation);
+
+}  // namespace tessera::dispatch

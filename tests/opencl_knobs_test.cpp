@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Knobs: what a call reports can be given back, whatever is legal gives right results, and what is
+// not is one error that says so.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "host/dispatch/context_state.hpp"
+#include "host/engines/engine.hpp"
+#include "tests/support/matrix.hpp"
+#include "tests/support/runner.hpp"
+
+namespace tessera::test {
+namespace {
+
+namespace lce = linear_cross_entropy;
+namespace sce = softmax_cross_entropy;
+
+View shape(DType type, const Dims& extents, const Dims& strides = {}) {
+  return View::host(nullptr, type, extents, strides);
+}
+
+class Knobs : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (const auto reason = why_absent(GetParam(), false)) GTEST_SKIP() << *reason;
+  }
+  static bool on_device() { return GetParam().starts_with("opencl."); }
+
+  Plan linear(const std::vector<NamedValue>& knobs, DType type = DType::f32) {
+    lce::ExecutionOptions execution;
+    execution.implementation = GetParam();
+    execution.knobs = knobs;
+    LossOptions options;
+    options.wants.grad_x = options.wants.grad_w = true;
+    return lce::plan(shared_context(), Pass::value_and_grad,
+                     {.x = shape(type, {70, 33}),
+                      .labels = shape(DType::i32, {70}),
+                      .w = shape(type, {33, 301}, {1, 33})},
+                     {}, {}, options, execution);
+  }
+  Plan softmax(const std::vector<NamedValue>& knobs) {
+    sce::ExecutionOptions execution;
+    execution.implementation = GetParam();
+    execution.knobs = knobs;
+    return sce::plan(shared_context(), Pass::forward,
+                     {.logits = shape(DType::f32, {70, 301}), .labels = shape(DType::i32, {70})},
+                     {}, {}, {}, execution);
+  }
+  /// The error of a plan.
+  template <class Planned>
+  static std::string refusal(const Planned& planned) {
+    try {
+      planned();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+      return error.what();
+    }
+    ADD_FAILURE() << "no error";
+    return {};
+  }
+  static void expect_has(const std::string& text, std::initializer_list<const char*> parts) {
+    for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+};
+
+TEST_P(Knobs, WhatIsReportedCanBeGivenBack) {
+  if (GetParam() == "tpu_tile") GTEST_SKIP() << "its blocks need another shape";
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const auto first = linear({}, type);
+    const auto again = linear(first.dispatch.knobs, type);
+    EXPECT_EQ(again.dispatch.knobs, first.dispatch.knobs);
+    EXPECT_EQ(again.workspace_bytes, first.workspace_bytes);
+    EXPECT_EQ(to_string(again.dispatch), to_string(first.dispatch));
+  }
+  const auto first = softmax({});
+  EXPECT_EQ(softmax(first.dispatch.knobs).dispatch.knobs, first.dispatch.knobs);
+}
+
+TEST_P(Knobs, EveryLegalValueIsRight) {
+  if (!on_device()) GTEST_SKIP() << "its knobs follow from the call";
+  const auto& entry = engines::engine_entry(GetParam().substr(std::string("opencl.").size()));
+  const auto& facts = opencl::runtime_of(shared_context().state())->facts();
+  std::vector<std::string> notes;
+  const auto variants = entry.variants(facts, {.n = 70}, nullptr, notes);
+  ASSERT_FALSE(variants.empty());
+  // The caller's layouts take turns, so that each file is compiled for few of the many shapes.
+  int turn = 0;
+  for (const auto& variant : variants) {
+    Case c;
+    c.name = "knobs";
+    for (const auto& [name, value] : variant->knobs()) {
+      c.name += "_" + name + "_" + std::to_string(value);
+    }
+    c.b = 70;
+    c.h = 33;
+    c.v = 301;
+    c.w_layout = turn++ % 2 == 0 ? WLayout::vh : WLayout::hv;
+    c.bias = true;
+    c.labels = Labels::some_ignored;
+    c.knobs = variant->knobs();
+    EXPECT_TRUE(run_case(shared_context(), GetParam(), Pass::value_and_grad, c)) << c.name;
+  }
+}
+
+TEST_P(Knobs, TheScheduleIsTheCallers) {
+  if (!on_device()) GTEST_SKIP() << "its knobs follow from the call";
+  Case c;
+  c.name = "knobs_chunk_rows";
+  c.b = 300;
+  c.h = 33;
+  c.v = 301;
+  const auto tile = std::int64_t{128};  // whole tiles of every engine
+  c.knobs = {{"chunk_rows", tile}};
+  EXPECT_TRUE(run_case(shared_context(), GetParam(), Pass::forward, c));
+  const auto message = refusal([&] { softmax({{"chunk_rows", 71}}); });
+  expect_has(message, {"chunk_rows = 71", "70"});
+}
+
+TEST_P(Knobs, WhatIsNotLegalIsRefused) {
+  if (GetParam() == "tpu_tile") GTEST_SKIP() << "its blocks need another shape";
+  expect_has(refusal([&] {
+               linear({{"no_such_knob", 3}});
+             }),
+             {"knobs: ", GetParam().c_str(), "no_such_knob", "leave it out"});
+  expect_has(refusal([&] { softmax({{"no_such_knob", 3}}); }), {"no_such_knob"});
+  for (const auto& knob : linear({}).dispatch.knobs) {
+    const auto message = refusal([&] { linear({{knob.name, knob.value + 1000003}}); });
+    expect_has(message, {knob.name.c_str(), std::to_string(knob.value + 1000003).c_str()});
+  }
+  // And a call leaves its outputs alone.
+  const std::vector<float> x(2, 1.0f), w(6, 1.0f);
+  const std::vector<std::int32_t> labels = {1};
+  float loss = 42.0f;
+  lce::ExecutionOptions execution;
+  execution.implementation = GetParam();
+  execution.knobs = {{"no_such_knob", 3}};
+  refusal([&] {
+    lce::forward(shared_context(),
+                 {.x = View::host(x.data(), {1, 2}),
+                  .labels = View::host(labels.data(), {1}),
+                  .w = View::host(w.data(), {2, 3})},
+                 {.loss = MutableView::host(&loss, {})}, {}, execution);
+  });
+  EXPECT_EQ(loss, 42.0f);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Knobs, testing::ValuesIn(linear_implementations()),
+                         implementation_name);
+
+}  // namespace
+}  // namespace tessera::test
