@@ -25,6 +25,8 @@ struct Toy {
   std::vector<std::string> names{};
   std::string operation() const { return "toy.forward"; }
   const std::vector<std::string>& implementation_names() const { return names; }
+  const std::vector<NamedValue>& knobs() const { return given_knobs; }
+  std::vector<NamedValue> given_knobs{};
   std::string output_names() const { return "loss, grad_w"; }
 };
 

@@ -6,6 +6,10 @@
 
 #include <algorithm>
 
+#ifdef TESSERA_OPENCL
+#include "host/dispatch/context_state.hpp"
+#include "host/engines/engine.hpp"
+#endif
 #include "tests/support/matrix.hpp"
 
 namespace tessera::test {
@@ -20,6 +24,21 @@ class Workspace : public ImplementationTest {
     const bool streams = GetParam().starts_with("opencl.") || GetParam() == "eigen";
     if (!streams) GTEST_SKIP() << "holds everything, or has a schedule of its own";
     ImplementationTest::SetUp();
+  }
+
+  /// Of which a caller's blocks have whole numbers on this engine, in its narrowest shape; 0: any.
+  static std::int64_t unit_of_tokens() {
+#ifdef TESSERA_OPENCL
+    const std::string family = "opencl.";
+    if (!GetParam().starts_with(family)) return 0;
+    std::vector<std::string> notes;
+    const auto& facts = opencl::runtime_of(shared_context().state())->facts();
+    const auto shapes = engines::engine_entry(GetParam().substr(family.size()))
+                            .shapes(facts, {.n = 64}, nullptr, notes);
+    return shapes.back()->rule().n_multiple;
+#else
+    return 0;
+#endif
   }
 
   /// What the implementation plans for a case, with its workspace.
@@ -120,7 +139,7 @@ TEST_P(Workspace, AroundTheCallersBlocks) {
   for (const std::int64_t b : {64, 48}) {
     Case c = small("blocks_" + std::to_string(b), WLayout::vh, DType::f32);
     c.block_sizes = lce::BlockSizes{b, 16, 64};
-    if (GetParam() == "opencl.simt" && b == 48) continue;  // its tile is 64, in one shape only
+    if (unit_of_tokens() > 0 && b % unit_of_tokens() != 0) continue;
     const std::int64_t least = shrink(shared_context(), Pass::value_and_grad, c);
     c.workspace_bytes = static_cast<std::size_t>(least);
     const Dispatch dispatch = plan_of(shared_context(), Pass::value_and_grad, c).dispatch;

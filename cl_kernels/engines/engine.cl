@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a device multiplies: the contract between engines and the kernels of operators. This comment
 // is all of it. An engine is a folder cl_kernels/engines/<name> with engine.cl and operand.cl, which
-// define every name below, and one file host/engines/<name>.cpp; nothing else knows its name.
+// define every name below but those that this file does (marked *) and TILE_N and LANES, which come
+// from the host, and one file host/engines/<name>.cpp; nothing else knows its name.
 //
 // A product is C[m][n] = sum over k of A[m][k] * B[k][n], and every product of an operator has one
 // of three uses (PRODUCT):
@@ -26,14 +27,15 @@
 //                      0) and k_count in elements; of A_OPERAND {base, extent}, extent as in matrix_b
 //   engine_call e      as the host gave it
 //   tile_walk walk; a_tile now, next
+// and none that ends in an underscore, nor item, item_m, item_n, pack and turn: engines use those.
 // operand B is a matrix_b {base, extent}: panels of TILE_N columns; a panel has `extent` words of k.
 //
 // Geometry of a work-group
 //   ENGINE_KERNEL      attributes of a kernel that multiplies
 //   ENGINE_LOCALS      declares local memory; ENGINE_SETUP(scratch) everything else. Both stand first
-//   ENGINE_GROUP, ENGINE_GROUPS   which of the groups that share the parts of A this one is
-//   PANEL_BEGIN, PANEL_END(panels)  the panels of columns that this group takes
-//   BATCH_INDEX        which product of a batch (operands then begin where the kernel says)
+//   ENGINE_GROUP, ENGINE_GROUPS *  which of the groups that share the parts of A this one is
+//   PANEL_BEGIN, PANEL_END(panels) *  the panels of columns that this group takes
+//   BATCH_INDEX *      which product of a batch (operands then begin where the kernel says)
 //   TILE_N             columns of a panel, a multiple of LANES, the width of lane_f
 //   A_STRIP            rows of A that go together: parts have whole strips, but for the last
 //   ENGINE_WHOLE_K     1: the host gives all of k in one step (Cut::k_step)
@@ -47,7 +49,8 @@
 //   ENGINE_MULTIPLY(tile, b, panel, index, count)
 //                      PRODUCT_VISIT, PRODUCT_STORE: tile of C = now x panel of b, or += where now.k
 //                      is not 0; the index-th of `count` panels that meet this tile of A. C is
-//                      complete where TILE_COMPLETE says so
+//                      complete where TILE_COMPLETE * says so; for PRODUCT_STORE always, since the
+//                      host gives all of k in one step there
 //   ENGINE_ACCUMULATE(sums, b, panel, index, count, first)
 //                      PRODUCT_ACCUMULATE: into the rows from now.m on of `panel` of sums (C_PANEL);
 //                      `first`: they hold nothing yet
@@ -63,10 +66,12 @@
 //   c_tile             type of a tile; ENGINE_TILE(index) is the tile of the index-th panel
 //   FOR_COLUMNS(column)  for each column that this work-item sees: the first of LANES
 //   FOR_ROWS(m, rows)  for each row below `rows` of it that this work-item holds
+//   FOR_ELEMENTS(m, rows, column)  both, in the order in which the engine holds them, rows outside
+//                      where that is up to it; nothing in it may be asked of a column as a whole
 //   TILE_AT(tile, m, column), TILE_SET(tile, m, column, value)   of the elements that it holds
 //   COLUMN_MAX(v), COLUMN_SUM(v), COLUMN_MIN_INDEX(i)  over all who hold rows of the column; all of
-//                      them call it, from inside FOR_COLUMNS, and get the result. An element that is
-//                      not a number makes a sum one, and is passed over by the maximum
+//                      them call it, from inside FOR_COLUMNS and behind no condition, and get the
+//                      result. A maximum is never asked of a NaN
 //   COLUMN_OWNER       true for one of them: it writes what the column came to
 //   COLUMN_SYNC        after that all of them may read what it wrote; all of them call it
 //
@@ -136,7 +141,7 @@ typedef struct {
 #include "engines/ENGINE/engine.cl"
 
 // Whether the sums of the tile are complete after this step of k. Where they always are, no test: what
-// follows may hold barriers, and PoCL 3.1 miscompiles those behind a condition in a loop.
+// follows may hold barriers, and PoCL 3.1 miscompiled those of an epilogue behind this condition.
 #if ENGINE_WHOLE_K
 #define TILE_COMPLETE 1
 #else

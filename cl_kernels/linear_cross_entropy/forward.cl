@@ -106,9 +106,8 @@ kernel ENGINE_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
       }
 #if KEEP_LOGITS
       // After both passes, so that whole lines are written at once.
-      FOR_ROWS(m, now.rows) {
-        global ushort* to = KEPT_AT((long)panel, now.m + m);
-        FOR_COLUMNS(column) { KEPT_STORE(TILE_AT(tile, m, column), to, column); }
+      FOR_ELEMENTS(m, now.rows, column) {
+        KEPT_STORE(TILE_AT(tile, m, column), KEPT_AT((long)panel, now.m + m), column);
       }
 #endif
     }

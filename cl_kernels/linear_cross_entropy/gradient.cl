@@ -28,10 +28,8 @@ kernel ENGINE_KERNEL void gradient(global const ELEMENT(W_TYPE) * w,
     for (int panel = panel_begin; panel < panel_end; ++panel) {
       // Panels without a row that counts (their number may be known to the device only) are 0.
       if ((long)panel * TILE_N >= counted) {
-        FOR_COLUMNS(column) {
-          FOR_ROWS(m, now.rows) {
-            OPERAND_STORE((lane_f)(0.0f), DZ_AT(panel, now.m + m, column));
-          }
+        FOR_ELEMENTS(m, now.rows, column) {
+          OPERAND_STORE((lane_f)(0.0f), DZ_AT(panel, now.m + m, column));
         }
         continue;
       }

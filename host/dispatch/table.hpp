@@ -90,7 +90,8 @@ std::vector<RowName> row_names(const Table<Request>& table) {
 
 /// Tries the rows in order and returns the first that serves the request.
 /// `Request` gives: `Blocks` (its BlockSizes), `operation()` ("linear_cross_entropy.forward"),
-/// `implementation_names()`, and `output_names()` (comma-separated, for execution_failed).
+/// `implementation_names()`, `knobs()` (those given), and `output_names()` (comma-separated, for
+/// execution_failed).
 template <class Request>
 std::unique_ptr<Completion::State> run(const Table<Request>& table,
                                        const std::shared_ptr<ContextState>& state,
@@ -113,8 +114,8 @@ std::unique_ptr<Completion::State> run(const Table<Request>& table,
     Attempt attempt;
     attempt.dispatch.implementation = row.name;
     try {
-      if (!request.execution.knobs.empty() && !row.sets_knobs) {
-        check_knobs(request.execution.knobs, row.plan(*state, request).dispatch.knobs, row.name);
+      if (!request.knobs().empty() && !row.sets_knobs) {
+        check_knobs(request.knobs(), row.plan(*state, request).dispatch.knobs, row.name);
       }
       auto result = row.run(state, request, attempt);
       result->dispatch = std::move(attempt.dispatch);
@@ -166,7 +167,7 @@ Plan plan(const Table<Request>& table, ContextState& state, const Request& reque
     try {
       auto result = row.plan(state, request);
       if (result.dispatch.implementation.empty()) result.dispatch.implementation = row.name;
-      check_knobs(request.execution.knobs, result.dispatch.knobs, row.name);
+      check_knobs(request.knobs(), result.dispatch.knobs, row.name);
       result.dispatch.refused = std::move(refusals.refused);
       return result;
     } catch (const Error& error) {

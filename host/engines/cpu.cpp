@@ -114,12 +114,11 @@ class CpuEngine final : public Engine {
       deepest = std::min(p.k_block > 0 ? p.k_block : p.k, p.k);
       const std::int64_t step = p.k_block > 0 ? p.k_block : std::max<std::int64_t>(p.k, 1);
       cut.k_step = along_k(p) ? round_up(step, lanes_) : words(p, step);
-      cut.k_elements = step;
     } else if (p.use == Use::accumulate) {
-      deepest = cut.k_step = cut.k_elements = std::clamp<std::int64_t>(
+      deepest = cut.k_step = std::clamp<std::int64_t>(
           p.k, 1, source(p) == Source::interleaved ? interleaved_depth(p.n) : 1024);
     } else {
-      cut.k_step = cut.k_elements = all_of_k;
+      cut.k_step = all_of_k;
     }
     const std::int64_t depth = words(p, deepest);
     const bool in_place = source(p) == Source::in_place;

@@ -34,7 +34,7 @@ struct Product {
   DType a = DType::f32;  ///< elements of A as they lie
   DType b = DType::f32;  ///< of what B was packed of, or f32 where an epilogue stored it
   Layout a_layout = Layout::strided;
-  bool a_operand = false;  ///< A was stored by an epilogue, n along its k
+  bool a_operand = false;  ///< A was stored by an epilogue: its m lay along the k of that operand
   /// Of k, as much as one step should take; 0: the engine's choice.
   std::int64_t k_block = 0;
   /// Of m, as much as a tile may take; 0: the engine's choice.
@@ -45,7 +45,6 @@ struct Product {
 struct Cut {
   std::int64_t tile_m = 1;       ///< rows of A in a tile, at most
   std::int64_t k_step = 1;       ///< words of k in a step
-  std::int64_t k_elements = 1;   ///< elements in a step
   std::int64_t group_words = 0;  ///< f32 words of scratch for each work-group
   std::int64_t own[2] = {0, 0};  ///< the engine's own numbers, for its kernels
 };
@@ -122,9 +121,11 @@ class Engine {
   /// What such a kernel is told.
   kernels::engine_call call(const Cut& cut, std::int64_t parts, std::int64_t panels) const;
   /// Scratch of such a launch.
-  std::int64_t scratch_words(const Cut& cut, std::int64_t parts, std::int64_t shrink) const {
-    return groups(parts, shrink) * cut.group_words;
-  }
+  std::int64_t scratch_words(const Cut& cut, std::int64_t parts, std::int64_t panels,
+                             std::int64_t shrink) const;
+  /// Columns (rows of A) of an operand that a group of such a kernel takes one after the other: a
+  /// few kilobytes, beside which its start costs nothing.
+  std::int64_t panel_rows() const { return panel_items() > 1 ? 16 : 32; }
   /// Work sizes of a kernel that copies rows: (element / pack_step, row).
   opencl::Range copy_range(std::int64_t elements, std::int64_t rows) const;
   /// Work sizes of a kernel that visits an operand: (of a panel's, `second`), a group each.

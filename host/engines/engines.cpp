@@ -87,6 +87,12 @@ kernels::engine_call Engine::call(const Cut& cut, std::int64_t part_count,
           .parts = narrow(part_count)};
 }
 
+std::int64_t Engine::scratch_words(const Cut& cut, std::int64_t part_count, std::int64_t panels,
+                                   std::int64_t shrink) const {
+  panels = std::max<std::int64_t>(panels, 1);
+  return groups(part_count, shrink) * ceil_div(panels, panels_per_group(panels)) * cut.group_words;
+}
+
 opencl::Range Engine::copy_range(std::int64_t elements, std::int64_t rows) const {
   // A work-group of a GPU fills its lanes; on a CPU a work-item is a loop of its own.
   const std::int64_t group = panel_items() > 1 ? 64 : 1;

@@ -65,7 +65,7 @@ class SimtEngine final : public Engine {
   /// A tile lives in local memory for one panel of columns only: all of k in one step.
   Cut cut(const Product&, std::int64_t) const override {
     constexpr std::int64_t all = std::numeric_limits<std::int32_t>::max();
-    return {.tile_m = shape_.tile, .k_step = all, .k_elements = all};
+    return {.tile_m = shape_.tile, .k_step = all};
   }
   std::int64_t parts(std::int64_t m, const Cut& cut, std::int64_t) const override {
     return std::max<std::int64_t>(1, ceil_div(m, cut.tile_m));

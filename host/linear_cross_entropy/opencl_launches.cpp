@@ -142,8 +142,7 @@ void Run::gradient(const Chunk& chunk, const Piece& piece, std::int64_t begin, s
 
 void Run::gradient_of_kept(const Chunk& chunk, const Piece& piece, std::int64_t begin,
                            std::int64_t count, const Dz& dz) {
-  // A few kilobytes of logits for each work-item: its start costs nothing beside them.
-  const std::int64_t columns = engine_.panel_items() > 1 ? 16 : 32;
+  const std::int64_t columns = engine_.panel_rows();
   for (const Chunk& part : kept_parts(chunk)) {
     const Kept logits = kept(part, piece, begin);
     const std::int64_t first = part.begin - chunk.begin;

@@ -155,12 +155,13 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   w.packed_rows = s.chunk_rows * engine.operand_words(logits_product(r, s));
   if (r.loss.wants_values()) w.stats = s.slices * 8 * s.chunk_rows;
   // One region serves every launch that multiplies.
-  const auto add_launch = [&](const engines::Cut& cut, std::int64_t parts) {
-    w.groups = std::max(w.groups, engine.scratch_words(cut, parts, s.shrink));
+  const auto add_launch = [&](const engines::Cut& cut, std::int64_t parts, std::int64_t columns) {
+    const std::int64_t panels = ceil_div(columns, engine.tile_n());
+    w.groups = std::max(w.groups, engine.scratch_words(cut, parts, panels, s.shrink));
   };
-  add_launch(s.logits_cut, s.slices);
+  add_launch(s.logits_cut, s.slices, s.chunk_rows);
   if (grads && !s.keeps_logits) {
-    add_launch(s.logits_cut, ceil_div(s.v_range, engine.rule().m_multiple));
+    add_launch(s.logits_cut, ceil_div(s.v_range, engine.rule().m_multiple), s.chunk_rows);
   }
   if (!grads) return w;
   w.coefficients = 5 * s.gradient_rows;
@@ -176,11 +177,11 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
     }
     if (s.grad_w == Schedule::GradW::range) w.sums_w = s.v_range * r.h;
     if (s.grad_w == Schedule::GradW::full) w.sums_w = r.loss.v * r.h;
-    add_launch(s.grad_w_cut, engine.parts(s.v_range, s.grad_w_cut, s.shrink));
+    add_launch(s.grad_w_cut, engine.parts(s.v_range, s.grad_w_cut, s.shrink), s.h_range);
   }
   if (g.grad_x) {
     w.sums_x = (s.v_outer ? s.chunks : 1) * s.gradient_rows * s.h_padded;
-    add_launch(s.grad_x_cut, engine.parts(s.h_range, s.grad_x_cut, s.shrink));
+    add_launch(s.grad_x_cut, engine.parts(s.h_range, s.grad_x_cut, s.shrink), s.gradient_rows);
   }
   if (g.grad_bias) w.sums_bias = r.loss.v;
   if (filters_gradients(r)) {

@@ -67,8 +67,9 @@ bool kernels_can_read(const MutableView& view);
 constexpr int layout_vh = 0, layout_hv = 1, layout_strided = 2;
 int layout_of(const View& w);
 
-/// The products of a schedule. Tokens are always n, so that an epilogue has a token's logits in one
-/// column: logits [V][B] = w^T x^T, grad_w [V][H] = dz^T x, grad_x [H][B] = w dz^T.
+/// The products of a schedule: those of logits and grad_x have tokens as n, so that an epilogue has
+/// a token's logits in one column. logits [V][B] = w^T x^T, grad_w [V][H] = dz^T x, grad_x [H][B] =
+/// w dz^T.
 engines::Product logits_product(const Request& request, const Schedule& schedule);
 engines::Product grad_w_product(const Request& request, const Schedule& schedule);
 engines::Product grad_x_product(const Request& request, const Schedule& schedule);

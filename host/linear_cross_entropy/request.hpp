@@ -33,6 +33,7 @@ struct Request {
   const std::vector<std::string>& implementation_names() const {
     return execution.implementation.names();
   }
+  const std::vector<NamedValue>& knobs() const { return execution.knobs; }
   std::string output_names() const;  ///< "loss, lse, grad_w": the views given, for messages
 };
 
@@ -58,7 +59,7 @@ CostEstimate cost(const Request& request, const BlockSizes& blocks, std::int64_t
 const dispatch::Table<Request>& table();
 
 dispatch::Implementation<Request> eigen_implementation();      ///< eigen.cpp
-dispatch::Implementation<Request> tile_implementation();       ///< tile.cpp
+dispatch::Implementation<Request> tile_implementation();       ///< tile/implementation.cpp
 dispatch::Implementation<Request> reference_implementation();  ///< reference.cpp
 /// opencl.cpp: one row per kernel family, best first. Not called where OpenCL is compiled out.
 std::vector<dispatch::Implementation<Request>> opencl_implementations();

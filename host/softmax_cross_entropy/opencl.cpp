@@ -69,7 +69,7 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
                                     ceil_div(r.loss.v, engine.row_pass().longest)});
         return BlockSizes{4096, std::max(unit, round_up(ceil_div(r.loss.v, pieces), unit))};
       });
-  // Of every shape of the engine a unit divides this.
+  // The same for every shape of the engine.
   const std::int64_t multiple = engine.rule().m_multiple;
   if (r.execution.block_sizes && decision.block_sizes.v_block_size % multiple != 0) {
     throw Error(ErrorCode::invalid_argument,

@@ -30,6 +30,7 @@ struct Request {
   const std::vector<std::string>& implementation_names() const {
     return execution.implementation.names();
   }
+  const std::vector<NamedValue>& knobs() const { return execution.knobs; }
   std::string output_names() const;  ///< "loss, lse, grad_logits": the views given, for messages
 };
 

@@ -40,6 +40,7 @@
    (walk.k_count > walk.k_step ? (index) : 0) * ((e.tile_m + MICRO_M) * TILE_N))
 #define FOR_COLUMNS(column) for (int column = 0; column < TILE_N; column += LANES)
 #define FOR_ROWS(m, rows) for (int m = 0; m < (rows); ++m)
+#define FOR_ELEMENTS(m, rows, column) FOR_ROWS(m, rows) FOR_COLUMNS(column)
 #define TILE_AT(tile, m, column) LANE_LOAD((tile) + (m)*TILE_N + (column))
 #define TILE_SET(tile, m, column, value) LANE_STORE(value, (tile) + (m)*TILE_N + (column))
 #define COLUMN_MAX(v) (v)
@@ -264,19 +265,19 @@ static inline void multiply_strip(global float* c, int ldc, global const A_SOURC
 #endif
 #define MULTIPLY_TILE(c, b, panel, index, count, first)                                       \
   {                                                                                           \
-    const int strips = (now.rows + MICRO_M - 1) / MICRO_M;                                    \
-    const int first_packed = A_ROWS_IN_PLACE(now.rows) / MICRO_M;                             \
-    global const WORD* columns =                                                              \
+    const int strips_ = (now.rows + MICRO_M - 1) / MICRO_M;                                   \
+    const int first_packed_ = A_ROWS_IN_PLACE(now.rows) / MICRO_M;                            \
+    global const WORD* columns_ =                                                             \
         (global const WORD*)PANEL_AT((b).base, (b).extent, panel, now.k, 0);                  \
-    for (int strip = 0; strip < strips; ++strip) {                                            \
-      if (next.rows > 0) LOAD_PART((index)*strips + strip, (count)*strips)                    \
+    for (int strip = 0; strip < strips_; ++strip) {                                           \
+      if (next.rows > 0) LOAD_PART((index)*strips_ + strip, (count)*strips_)                  \
       OUT_PREFETCH(strip, now.rows)                                                           \
-      global float* c_strip = (c) + (long)strip * MICRO_M * TILE_N;                           \
-      if (strip < first_packed) {                                                             \
-        MULTIPLY_IN_PLACE(c_strip, columns, strip, first)                                     \
+      global float* c_strip_ = (c) + (long)strip * MICRO_M * TILE_N;                          \
+      if (strip < first_packed_) {                                                            \
+        MULTIPLY_IN_PLACE(c_strip_, columns_, strip, first)                                   \
       } else {                                                                                \
-        MULTIPLY_STRIP(c_strip, TILE_N, A_PACKED(strip - first_packed, now.depth),            \
-                       ELEMENTS(A_PACKED_ROW_STEP(now.depth)), columns, now.depth, 0, first)  \
+        MULTIPLY_STRIP(c_strip_, TILE_N, A_PACKED(strip - first_packed_, now.depth),          \
+                       ELEMENTS(A_PACKED_ROW_STEP(now.depth)), columns_, now.depth, 0, first) \
       }                                                                                       \
     }                                                                                         \
   }

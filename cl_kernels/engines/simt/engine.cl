@@ -25,6 +25,7 @@
 #define FOR_COLUMNS(column) \
   for (int column = (int)get_local_id(0); column < TILE_N; column += SIMT_ITEMS)
 #define FOR_ROWS(m, rows) for (int m = 0; m < (rows); ++m)
+#define FOR_ELEMENTS(m, rows, column) FOR_ROWS(m, rows) FOR_COLUMNS(column)
 #define TILE_AT(tile, m, column) (tile)[(m)*TILE_N + (column)]
 #define TILE_SET(tile, m, column, value) ((tile)[(m)*TILE_N + (column)] = (value))
 #define COLUMN_MAX(v) (v)
@@ -66,7 +67,7 @@
   const int item = (int)get_local_id(0);                                                       \
   const int item_m = item / SIMT_COLUMNS;                                                      \
   const int item_n = item % SIMT_COLUMNS;                                                      \
-  global const float* columns = PANEL_AT((b).base, (b).extent, panel, now.k, 0);               \
+  global const float* columns_ = PANEL_AT((b).base, (b).extent, panel, now.k, 0);              \
   float acc[ITEM_M][ITEM_N];                                                                   \
   for (int m = 0; m < ITEM_M; ++m)                                                             \
     for (int n = 0; n < ITEM_N; ++n) acc[m][n] = 0.0f;                                         \
@@ -80,7 +81,7 @@
           m < now.rows && k0 + k < now.depth ? A_AT(m, k0 + k) : 0.0f;                         \
     }                                                                                          \
     for (int i = item; i < SIMT_DEPTH * TILE_N; i += SIMT_ITEMS) {                             \
-      panel_b[i] = k0 + i / TILE_N < now.depth ? columns[(long)k0 * TILE_N + i] : 0.0f;        \
+      panel_b[i] = k0 + i / TILE_N < now.depth ? columns_[(long)k0 * TILE_N + i] : 0.0f;       \
     }                                                                                          \
     /* Both panels are complete before anybody reads them. */                                  \
     barrier(CLK_LOCAL_MEM_FENCE);                                                              \
@@ -125,13 +126,13 @@
 #define ENGINE_ACCUMULATE(sums, b, panel, index, count, first)                                 \
   {                                                                                            \
     SIMT_PRODUCT(b, panel)                                                                     \
-    global float* to = (sums);                                                                 \
+    global float* to_ = (sums);                                                                \
     for (int m = 0; m < ITEM_M; ++m) {                                                         \
       const int r = item_m + m * SIMT_ROWS;                                                    \
       if (r >= now.rows) continue;                                                             \
       for (int n = 0; n < ITEM_N; ++n) {                                                       \
-        global float* at = to + (long)r * TILE_N + item_n + n * SIMT_COLUMNS;                  \
-        *at = (first) ? acc[m][n] : *at + acc[m][n];                                           \
+        global float* at_ = to_ + (long)r * TILE_N + item_n + n * SIMT_COLUMNS;                \
+        *at_ = (first) ? acc[m][n] : *at_ + acc[m][n];                                         \
       }                                                                                        \
     }                                                                                          \
   }
@@ -156,9 +157,9 @@
 #endif
 #define ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, add)                      \
   SIMT_FOR_OUT(m, n, m_count, n_count) {                                                       \
-    const long at = m * (m_stride) + n * (n_stride);                                           \
-    const float value = TILE_AT(tile, m, n);                                                   \
-    STORE(OUT_TYPE, to, at, (add) ? LOAD(OUT_TYPE, to, at) + value : value);                   \
+    const long at_ = m * (m_stride) + n * (n_stride);                                          \
+    const float value_ = TILE_AT(tile, m, n);                                                  \
+    STORE(OUT_TYPE, to, at_, (add) ? LOAD(OUT_TYPE, to, at_) + value_ : value_);               \
   }
 #define ENGINE_CLEAR(to, m_stride, n_stride, m_count, n_count)                                 \
   SIMT_FOR_OUT(m, n, m_count, n_count) {                                                       \

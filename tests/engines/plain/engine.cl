@@ -23,6 +23,7 @@
 #define ENGINE_TILE(index) (&c_element)
 #define FOR_COLUMNS(column) for (int column = item_n; column < TILE_N; column += TILE_N)
 #define FOR_ROWS(m, rows) for (int m = item_m; m < (rows); m += TILE_M)
+#define FOR_ELEMENTS(m, rows, column) FOR_ROWS(m, rows) FOR_COLUMNS(column)
 #define TILE_AT(tile, m, column) (*(tile))
 #define TILE_SET(tile, m, column, value) (*(tile) = (value))
 
