@@ -110,7 +110,7 @@ class EngineProducts : public testing::Test {
   /// Calls `check` with every shape of every engine that the device can run.
   void for_each_engine(const std::function<void(const engines::Engine&)>& check) {
     for (const auto& entry : engines::all_engines()) {
-      if (entry.why_unsupported(runtime_->facts())) continue;
+      if (entry.why_unsupported(runtime_->facts(), {})) continue;
       std::vector<std::string> notes;
       for (const auto& engine : entry.shapes(runtime_->facts(), {.n = 1000}, nullptr, notes)) {
         std::string name = entry.name;

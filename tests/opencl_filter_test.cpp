@@ -3,7 +3,7 @@
 // marks of the tiles lie.
 #include <gtest/gtest.h>
 
-#include "host/linear_cross_entropy/opencl_memory.hpp"
+#include "host/linear_cross_entropy/opencl_prepare.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tests/support/matrix.hpp"
 

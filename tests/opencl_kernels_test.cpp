@@ -65,7 +65,7 @@ class KernelsTest : public ::testing::Test {
 TEST_F(KernelsTest, BuildWithAnEnginesOptionsAlone) {
   int expected = 0;
   for (const auto& entry : engines::all_engines()) {
-    if (entry.why_unsupported(runtime_->facts())) continue;
+    if (entry.why_unsupported(runtime_->facts(), {})) continue;
     std::vector<std::string> notes;
     const auto engine = entry.shapes(runtime_->facts(), {}, nullptr, notes).front();
     std::set<std::string_view> folders;

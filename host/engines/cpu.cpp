@@ -263,7 +263,8 @@ EngineEntry cpu_engine() {
   EngineEntry entry;
   entry.name = "cpu";
   entry.description = "OpenCL on CPUs: explicit vectors, one work-item per work-group";
-  entry.why_unsupported = [](const opencl::DeviceFacts& facts) -> std::optional<std::string> {
+  entry.why_unsupported = [](const opencl::DeviceFacts& facts,
+                             const Operands&) -> std::optional<std::string> {
     if (facts.is_cpu) return std::nullopt;
     return "the device is not a CPU; opencl.simt runs on any device";
   };

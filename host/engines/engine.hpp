@@ -147,8 +147,9 @@ struct Operands {
 struct EngineEntry {
   std::string name;
   std::string description;
-  /// Nothing: the device can run it.
-  std::function<std::optional<std::string>(const opencl::DeviceFacts&)> why_unsupported;
+  /// Nothing: the device can run it, for operands like these.
+  std::function<std::optional<std::string>(const opencl::DeviceFacts&, const Operands&)>
+      why_unsupported;
   /// `runtime`: where an instruction is probed; nullptr: none is used that needs it. What the
   /// engine does without on this device, and why, is added to `notes`.
   std::function<EngineShapes(const opencl::DeviceFacts&, const Operands&, opencl::Runtime* runtime,

@@ -91,7 +91,7 @@ EngineEntry simt_engine() {
   EngineEntry entry;
   entry.name = "simt";
   entry.description = "OpenCL C 1.2 on any device: work-group tiles in local memory";
-  entry.why_unsupported = [](const opencl::DeviceFacts& facts) {
+  entry.why_unsupported = [](const opencl::DeviceFacts& facts, const Operands&) {
     return best.why_unsupported(facts);
   };
   entry.shapes = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime*,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "host/linear_cross_entropy/opencl_memory.hpp"
+#include "host/linear_cross_entropy/opencl_prepare.hpp"
 
 namespace tessera::linear_cross_entropy {
 namespace {
@@ -11,7 +11,9 @@ std::optional<std::string> why_unsupported(ContextState& state, const Request& r
                                            const std::string& family) {
   auto* runtime = opencl::runtime_of(state);
   if (runtime == nullptr) return "the context has no OpenCL device";
-  if (auto reason = runtime->keep<Memory>().why_unsupported(family, *runtime)) return reason;
+  if (auto reason = runtime->keep<PreparedCalls>().why_unsupported(request, family, *runtime)) {
+    return reason;
+  }
   return engines::beyond_32_bits({{"B", request.loss.b}, {"H", request.h}, {"V", request.loss.v}});
 }
 
@@ -45,7 +47,7 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
     return run(state, without_empty_gradients(request), attempt, family);
   }
   auto& runtime = *opencl::runtime_of(*state);
-  const auto prepared = runtime.keep<Memory>().prepare(request, family, runtime);
+  const auto prepared = runtime.keep<PreparedCalls>().prepare(request, family, runtime);
   const auto& schedule = prepared->schedule;
   engines::check_lent_workspace(request.execution.workspace, schedule.scratch_words);
   opencl::Call call(

@@ -161,7 +161,10 @@ std::optional<std::string> why_unsupported(ContextState& state, const Request& r
                                            const std::string& family) {
   auto* runtime = opencl::runtime_of(state);
   if (runtime == nullptr) return "the context has no OpenCL device";
-  if (auto reason = engines::engine_entry(family).why_unsupported(runtime->facts())) return reason;
+  const engines::Operands rows{.a = request.logits.dtype(), .rows = true};
+  if (auto reason = engines::engine_entry(family).why_unsupported(runtime->facts(), rows)) {
+    return reason;
+  }
   return engines::beyond_32_bits({{"B", request.loss.b}, {"V", request.loss.v}});
 }
 

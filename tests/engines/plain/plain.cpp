@@ -53,7 +53,8 @@ EngineEntry plain_engine() {
   EngineEntry entry;
   entry.name = "plain";
   entry.description = "the engines' contract in its plainest form, for tests";
-  entry.why_unsupported = [](const opencl::DeviceFacts& facts) -> std::optional<std::string> {
+  entry.why_unsupported = [](const opencl::DeviceFacts& facts,
+                             const Operands&) -> std::optional<std::string> {
     constexpr std::int64_t largest = 64;  // of the kernels that copy rows (Engine::copy_range)
     if (facts.max_work_group_size >= largest) return std::nullopt;
     return "it needs work-groups of " + std::to_string(largest);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/linear_cross_entropy/opencl_memory.hpp"
+#include "host/linear_cross_entropy/opencl_prepare.hpp"
 
 #include <bit>
 
@@ -13,10 +13,14 @@ constexpr std::size_t most_calls = 32;
 
 }  // namespace
 
+engines::Operands operands_of(const Request& request) {
+  return {.a = request.w.dtype(), .b = request.x.dtype()};
+}
+
 Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime) {
   Prepared made;
-  const engines::Operands operands{
-      .n = counted_rows(request.loss), .a = request.w.dtype(), .b = request.x.dtype()};
+  auto operands = operands_of(request);
+  operands.n = counted_rows(request.loss);
   const auto& given = request.execution.knobs;
   made.shapes = engines::shapes_with(engines::engine_entry(engine_name), runtime.facts(), operands,
                                      given, &runtime, made.notes);
@@ -44,25 +48,31 @@ void build_kernels(const Request& request, const Prepared& prepared, opencl::Run
 }
 
 /// Facts change in tests alone, which pretend to have another device.
-void Memory::check_facts(const opencl::Runtime& runtime) {
+void PreparedCalls::check_facts(const opencl::Runtime& runtime) {
   if (facts_ == runtime.facts()) return;
   facts_ = runtime.facts();
   verdicts_.clear();
   calls_.clear();
 }
 
-std::optional<std::string> Memory::why_unsupported(const std::string& engine_name,
-                                                   const opencl::Runtime& runtime) {
+std::optional<std::string> PreparedCalls::why_unsupported(const Request& request,
+                                                          const std::string& engine_name,
+                                                          const opencl::Runtime& runtime) {
+  const auto operands = operands_of(request);
   std::lock_guard lock(mutex_);
   check_facts(runtime);
   for (const auto& known : verdicts_) {
-    if (known.engine_name == engine_name) return known.reason;
+    if (known.engine_name == engine_name && known.a == operands.a && known.b == operands.b) {
+      return known.reason;
+    }
   }
-  auto reason = engines::engine_entry(engine_name).why_unsupported(runtime.facts());
-  return verdicts_.emplace_back(KnownVerdict{engine_name, std::move(reason)}).reason;
+  auto reason = engines::engine_entry(engine_name).why_unsupported(runtime.facts(), operands);
+  return verdicts_
+      .emplace_back(KnownVerdict{engine_name, operands.a, operands.b, std::move(reason)})
+      .reason;
 }
 
-Memory::Words Memory::key_of(const Request& r) {
+PreparedCalls::Words PreparedCalls::key_of(const Request& r) {
   Words words;
   words.reserve(120);  // below 1 KiB, where glibc's malloc is quick; more is for exotic calls
   const auto add = [&](auto... values) {
@@ -109,9 +119,9 @@ Memory::Words Memory::key_of(const Request& r) {
   return words;
 }
 
-std::shared_ptr<const Prepared> Memory::prepare(const Request& request,
-                                                const std::string& engine_name,
-                                                opencl::Runtime& runtime) {
+std::shared_ptr<const Prepared> PreparedCalls::prepare(const Request& request,
+                                                       const std::string& engine_name,
+                                                       opencl::Runtime& runtime) {
   auto key = key_of(request);
   {
     std::lock_guard lock(mutex_);

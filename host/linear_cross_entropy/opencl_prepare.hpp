@@ -24,16 +24,19 @@ struct Prepared {
 /// Engine, schedule and programs of a request.
 Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime);
 
+/// The operands of a request's products.
+engines::Operands operands_of(const Request& request);
+
 /// Compiles all that a call launches, before any output is touched: a driver that refuses one
 /// kernel of them leaves the call to another implementation.
 void build_kernels(const Request& request, const Prepared& prepared, opencl::Runtime& runtime);
 
 /// Remembers what calls on one device have in common, because a tiny call would spend longer on
 /// putting it together than on its kernels. Thread-safe.
-class Memory {
+class PreparedCalls {
  public:
-  /// Why the engine of that name cannot serve this device.
-  std::optional<std::string> why_unsupported(const std::string& engine_name,
+  /// Why the engine of that name cannot serve this device, for operands like the request's.
+  std::optional<std::string> why_unsupported(const Request& request, const std::string& engine_name,
                                              const opencl::Runtime& runtime);
 
   /// `prepare` above with its kernels built, remembered by all that they look at: views
@@ -46,6 +49,7 @@ class Memory {
   using Words = std::vector<std::int64_t>;
   struct KnownVerdict {
     std::string engine_name;
+    DType a, b;  ///< of the operands
     std::optional<std::string> reason;
   };
   struct KnownCall {
