@@ -262,7 +262,7 @@ TEST_P(Filter, LeavesOutTilesThatAreSmallAndNoOthers) {
                                    {"f16_hv", DType::f16, WLayout::hv},
                                    {"few_rows", DType::f32, WLayout::vh, 5},
                                    // So many that steps of grad_x begin within a tile of the filter.
-                                   {"many_rows", DType::f32, WLayout::vh, 350},
+                                   {"many_rows", DType::f32, WLayout::vh, 450},
                                    {"in_grad_w", DType::f32, WLayout::vh, 150, 200},
                                    {"in_grad_w_hv", DType::f32, WLayout::hv, 150, 200}};
   if (tiny()) settings = {{"tiny", DType::f32, WLayout::vh, 3, 5}};
