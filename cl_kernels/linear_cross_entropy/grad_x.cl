@@ -13,8 +13,8 @@
 #define A_LAYOUT ALONG_SECOND
 #endif
 #if FILTER
-// Steps of the vocabulary may begin within a tile of the filter.
-#define K_KEPT(k_) COUNTS(panel, now.k + (k_), min(now.k + (k_) + FILTER, now.k + now.depth))
+// Steps of the vocabulary begin at multiples of FILTER (grad_x_product).
+#define K_KEPT(k_) COUNTS(panel, now.k + (k_), now.k + (k_) + 1)
 #define K_KEPT_STEP FILTER
 #endif
 #include "engines/engine.cl"

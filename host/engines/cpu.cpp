@@ -117,6 +117,10 @@ class CpuEngine final : public Engine {
     } else if (p.use == Use::accumulate) {
       deepest = cut.k_step = std::clamp<std::int64_t>(
           p.k, 1, source(p) == Source::interleaved ? interleaved_depth(p.n) : 1024);
+      if (cut.k_step < p.k) {
+        cut.k_step = std::max(cut.k_step / p.k_multiple, std::int64_t{1}) * p.k_multiple;
+        deepest = cut.k_step;
+      }
     } else {
       cut.k_step = all_of_k;
     }

@@ -37,6 +37,8 @@ struct Product {
   bool a_operand = false;  ///< A was stored by an epilogue: its m lay along the k of that operand
   /// Of k, as much as one step should take; 0: the engine's choice.
   std::int64_t k_block = 0;
+  /// Steps of k begin at multiples of this.
+  std::int64_t k_multiple = 1;
   /// Of m, as much as a tile may take; 0: the engine's choice.
   std::int64_t most_m = 0;
 };

@@ -85,7 +85,8 @@ engines::Product grad_x_product(const Request& r, const Schedule& s) {
           .n = s.gradient_rows,
           .k = s.v_range,
           .a = r.w.dtype(),
-          .a_layout = transposed[layout_of(r.w)]};
+          .a_layout = transposed[layout_of(r.w)],
+          .k_multiple = filters_gradients(r) ? filter_columns : 1};
 }
 
 std::int64_t kept_columns(const MutableView& grad_w, const engines::Engine& engine) {
