@@ -71,7 +71,8 @@
 //   TILE_AT(tile, m, column), TILE_SET(tile, m, column, value)   of the elements that it holds
 //   COLUMN_MAX(v), COLUMN_SUM(v), COLUMN_MIN_INDEX(i)  over all who hold rows of the column; all of
 //                      them call it, from inside FOR_COLUMNS and behind no condition, and get the
-//                      result. A maximum is never asked of a NaN
+//                      result. A maximum is never asked of a NaN. What they have read of global
+//                      memory before is read, so that an owner may write there
 //   COLUMN_OWNER       true for one of them: it writes what the column came to
 //   COLUMN_SYNC        after that all of them may read what it wrote; all of them call it
 //

@@ -30,7 +30,9 @@
 // Every holder of a column puts down what it has, and all of them read all of it, in order.
 #define PLAIN_GATHER(values, value)                                              \
   values[item_m * TILE_N + item_n] = value;                                      \
-  barrier(CLK_LOCAL_MEM_FENCE); /* complete before anybody reads it */
+  /* Complete before anybody reads it; and what all have read of global memory so far is read before \
+     an owner writes there. */                                                   \
+  barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
 static inline float plain_max(float value, local float* values, int item_m, int item_n) {
   PLAIN_GATHER(values, value)
   float result = values[item_n];
