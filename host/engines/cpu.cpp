@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "host/engines/dot_bf16.hpp"
 
@@ -27,8 +26,6 @@ constexpr std::int64_t spare = 16;  ///< spare words a packed row has there
 /// Tiles shrink from 400 KiB to a few before there are fewer groups.
 constexpr std::int64_t smallest_part = 64;
 constexpr std::int64_t cache_line_words = 16;
-/// All of k in one step, whatever it is.
-constexpr std::int64_t all_of_k = std::numeric_limits<std::int32_t>::max();
 
 /// Vectors that the compiler makes the most of: the processor's own.
 std::int64_t own_lanes(const opencl::DeviceFacts& facts) {
@@ -60,14 +57,15 @@ class CpuEngine final : public Engine {
     // The instruction is used on whole registers.
     if (lanes_ < 16 && dot_ == DotBf16::instruction) dot_ = DotBf16::none;
     while (few_ < std::min(n, lanes_)) few_ *= 2;
-    // The registers that a narrow tile leaves are several sums per element.
-    const std::int64_t phases = most_vectors(lanes_) / vectors_;
-    options_ = fmt::format("-DLANES={} -DNV={} -DMICRO_M={} -DPHASES={} -DTILE_N={} -DPACK_STEP={}",
-                           lanes_, vectors_, micro_m, phases, tile_n(), pack_step());
   }
 
   std::string name() const override { return "cpu"; }
-  const std::string& options() const override { return options_; }
+  std::string options() const override {
+    // The registers that a narrow tile leaves are several sums per element.
+    const std::int64_t phases = most_vectors(lanes_) / vectors_;
+    return fmt::format("-DLANES={} -DNV={} -DMICRO_M={} -DPHASES={} -DTILE_N={} -DPACK_STEP={}",
+                       lanes_, vectors_, micro_m, phases, tile_n(), pack_step());
+  }
   std::string options(const Product& product) const override {
     if (by_pairs(product)) return fmt::format(" -DDOT_BF16={}", static_cast<int>(dot_));
     if (along_k(product)) return fmt::format(" -DALONG_K={}", few_);
@@ -206,7 +204,6 @@ class CpuEngine final : public Engine {
   std::int64_t vectors_;
   bool narrow_;           ///< shaped for few columns
   std::int64_t few_ = 1;  ///< columns, up to a power of two, where they are few
-  std::string options_;
 };
 
 }  // namespace

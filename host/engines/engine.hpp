@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,9 @@ struct Product {
   std::int64_t most_m = 0;
 };
 
+/// Cut::k_step of an engine that takes all of k in one step, whatever it is.
+constexpr std::int64_t all_of_k = std::numeric_limits<std::int32_t>::max();
+
 /// How an engine cuts a product, and what it takes.
 struct Cut {
   std::int64_t tile_m = 1;       ///< rows of A in a tile, at most
@@ -80,7 +84,7 @@ class Engine {
   /// "cpu" or "simt"; the implementation is "opencl." + name.
   virtual std::string name() const = 0;
   /// -D options of every kernel that the engine has a part in.
-  virtual const std::string& options() const = 0;
+  virtual std::string options() const = 0;
   /// More of them for a product: its operands' format.
   virtual std::string options(const Product&) const { return {}; }
   virtual std::vector<NamedValue> knobs() const = 0;

@@ -114,6 +114,17 @@ Pointers LossRows::with_outputs() const {
   return pointers;
 }
 
+/// What both kernels that merge statistics take.
+template <class Pointers>
+Pointers LossRows::merging(const Scratch& stats) const {
+  auto pointers = with_outputs<Pointers>();
+  pointers.stats = stats;
+  pointers.info = info_;
+  pointers.rows = rows_;
+  pointers.values = values_;
+  return pointers;
+}
+
 void LossRows::prepare() {
   const auto& r = request_;
   lists_ = call_.scratch(at_.list_words, "lists of rows");
@@ -211,11 +222,7 @@ void LossRows::merge(const Scratch& stats, std::int64_t slices, std::int64_t ld,
     pending_ = {stats, slices, ld};
     return;
   }
-  auto pointers = with_outputs<kernels::merge_memory>();
-  pointers.stats = stats;
-  pointers.info = info_;
-  pointers.rows = rows_;
-  pointers.values = values_;
+  const auto pointers = merging<kernels::merge_memory>(stats);
   call_.launch(program_, per_element(ld), pointers,
                {.strides = output_strides(),
                 .loss = loss_sizes(),
@@ -226,11 +233,7 @@ void LossRows::merge(const Scratch& stats, std::int64_t slices, std::int64_t ld,
 }
 
 void LossRows::merge_small(const Scratch& out) {
-  auto pointers = with_outputs<kernels::finish_small_memory>();
-  pointers.stats = pending_.stats;
-  pointers.info = info_;
-  pointers.rows = rows_;
-  pointers.values = values_;
+  auto pointers = merging<kernels::finish_small_memory>(pending_.stats);
   pointers.out = out;
   pointers.scalar_loss = scalar_loss_;
   call_.launch(program_, per_element(small_rows), pointers,

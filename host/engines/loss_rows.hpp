@@ -69,6 +69,8 @@ class LossRows {
   /// Arguments of a kernel that writes outputs, with those given.
   template <class Pointers>
   Pointers with_outputs() const;
+  template <class Pointers>
+  Pointers merging(const opencl::Scratch& stats) const;
   void find_labels();
   kernels::call_rows call_rows() const;
   /// The merge that `merge` put off, with coefficients where `out` is given.

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "host/engines/engine.hpp"
 
@@ -36,14 +35,15 @@ constexpr Shape best = {64, 8, 16};
 class SimtEngine final : public Engine {
  public:
   SimtEngine(const opencl::DeviceFacts& facts, const Shape& shape)
-      : shape_(shape),
-        compute_units_(facts.compute_units),
-        options_(fmt::format("-DLANES=1 -DTILE_M={} -DTILE_N={} -DITEM_M={} -DITEM_N={} "
-                             "-DSIMT_DEPTH={} -DPACK_STEP=1",
-                             shape.tile, shape.tile, shape.item, shape.item, shape.depth)) {}
+      : shape_(shape), compute_units_(facts.compute_units) {}
 
   std::string name() const override { return "simt"; }
-  const std::string& options() const override { return options_; }
+  std::string options() const override {
+    return fmt::format(
+        "-DLANES=1 -DTILE_M={0} -DTILE_N={0} -DITEM_M={1} -DITEM_N={1} "
+        "-DSIMT_DEPTH={2} -DPACK_STEP=1",
+        shape_.tile, shape_.item, shape_.depth);
+  }
   std::vector<NamedValue> knobs() const override {
     return {{"tile", shape_.tile}, {"item", shape_.item}, {"depth", shape_.depth}};
   }
@@ -64,8 +64,7 @@ class SimtEngine final : public Engine {
   std::int64_t tile_n() const override { return shape_.tile; }
   /// A tile lives in local memory for one panel of columns only: all of k in one step.
   Cut cut(const Product&, std::int64_t) const override {
-    constexpr std::int64_t all = std::numeric_limits<std::int32_t>::max();
-    return {.tile_m = shape_.tile, .k_step = all};
+    return {.tile_m = shape_.tile, .k_step = all_of_k};
   }
   std::int64_t parts(std::int64_t m, const Cut& cut, std::int64_t) const override {
     return std::max<std::int64_t>(1, ceil_div(m, cut.tile_m));
@@ -82,7 +81,6 @@ class SimtEngine final : public Engine {
  private:
   Shape shape_;
   std::int64_t compute_units_;
-  std::string options_;
 };
 
 }  // namespace

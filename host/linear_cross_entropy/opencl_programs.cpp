@@ -7,7 +7,7 @@ namespace tessera::linear_cross_entropy {
 Programs programs_of(const Request& r, const engines::Engine& engine, const Schedule& s,
                      const std::string& statistics_options) {
   const auto& o = r.loss.options;
-  const std::string& shape = engine.options();
+  const std::string shape = engine.options();
   const std::string logits = engine.options(logits_product(r, s));
   const std::string sums_w = engine.options(grad_w_product(r, s));
   const std::string sums_x = engine.options(grad_x_product(r, s));

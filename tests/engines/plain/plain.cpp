@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <limits>
 #include <string>
 
 #include "host/engines/engine.hpp"
@@ -15,7 +14,10 @@ constexpr std::int64_t tile_columns = 8;
 class PlainEngine final : public Engine {
  public:
   std::string name() const override { return "plain"; }
-  const std::string& options() const override { return options_; }
+  std::string options() const override {
+    return "-DLANES=1 -DTILE_M=" + std::to_string(tile_rows) +
+           " -DTILE_N=" + std::to_string(tile_columns) + " -DPACK_STEP=1";
+  }
   std::vector<NamedValue> knobs() const override {
     return {{"tile_rows", tile_rows}, {"tile_columns", tile_columns}};
   }
@@ -27,8 +29,7 @@ class PlainEngine final : public Engine {
   }
   std::int64_t tile_n() const override { return tile_columns; }
   Cut cut(const Product&, std::int64_t) const override {
-    constexpr std::int64_t all = std::numeric_limits<std::int32_t>::max();
-    return {.tile_m = tile_rows, .k_step = all};
+    return {.tile_m = tile_rows, .k_step = all_of_k};
   }
   std::int64_t parts(std::int64_t m, const Cut& cut, std::int64_t) const override {
     return std::max<std::int64_t>(1, ceil_div(m, cut.tile_m));
@@ -41,10 +42,6 @@ class PlainEngine final : public Engine {
   std::int64_t panel_items() const override { return tile_columns; }
   std::int64_t pack_step() const override { return 1; }
   RowPass row_pass() const override { return {.items = 16, .lanes = 1, .longest = 512}; }
-
- private:
-  std::string options_ = "-DLANES=1 -DTILE_M=" + std::to_string(tile_rows) +
-                         " -DTILE_N=" + std::to_string(tile_columns) + " -DPACK_STEP=1";
 };
 
 }  // namespace
