@@ -322,7 +322,7 @@ TEST(ApiQuestions, DescriptionsNameTheViewsOfARequest) {
   EXPECT_STREQ(lce::description().inputs[0].name, "x");
   lce::BlockSizes blocks{1, 2, 3};
   lce::BlockSizes copy;
-  lce::from_named(lce::to_named(blocks), copy);
+  from_named(to_named(blocks), copy);
   EXPECT_EQ(blocks, copy);
 }
 

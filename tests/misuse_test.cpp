@@ -264,12 +264,6 @@ const std::vector<Case>& softmax_cases() {
       {"ZeroBlock",
        [](Call& c) { c.soft_execution.block_sizes = sce::BlockSizes{.v_block_size = 0}; },
        {"v_block_size is 0"}},
-      {"FilterNegative",
-       [](Call& c) { c.soft_execution.gradient_filter_eps = -0.25f; },
-       {"gradient_filter_eps is -0.25", "from 0 "}},
-      {"Filter",
-       [](Call& c) { c.soft_execution.gradient_filter_eps = 0.25f; },
-       {"gradient_filter_eps is 0.25", "linear_cross_entropy"}},
   };
   return cases;
 }

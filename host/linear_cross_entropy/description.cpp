@@ -22,20 +22,6 @@ const dispatch::Description& description() {
   return text;
 }
 
-std::vector<NamedValue> to_named(const BlockSizes& blocks) {
-  return {{"b_block_size", blocks.b_block_size},
-          {"h_block_size", blocks.h_block_size},
-          {"v_block_size", blocks.v_block_size}};
-}
-
-void from_named(const std::vector<NamedValue>& values, BlockSizes& blocks) {
-  for (const auto& [name, value] : values) {
-    if (name == "b_block_size") blocks.b_block_size = value;
-    if (name == "h_block_size") blocks.h_block_size = value;
-    if (name == "v_block_size") blocks.v_block_size = value;
-  }
-}
-
 std::vector<dispatch::NamedView> input_views(const Request& r) {
   return loss::given({{"x", r.x}, {"w", r.w}, {"bias", r.bias}}, loss::input_views(r.loss));
 }

@@ -55,6 +55,14 @@ void check_gradients(Door& door, Request& r, const View& bias) {
   door.shape("grad_bias", g.grad_bias, {r.loss.v}, "[V], one per column of w");
 }
 
+void check_gradient_filter(const Door& door, float eps) {
+  if (!(eps >= 0.0f && eps < 1.0f)) {
+    door.fail("gradient_filter_eps is " + std::to_string(eps) +
+              "; it is a probability below which gradients may be left out, from 0 (exact, the "
+              "default) to below 1, such as 2^-12");
+  }
+}
+
 }  // namespace
 
 Request make_request(const ContextState& state, Pass pass, const Inputs& in, const Outputs& outputs,
@@ -93,6 +101,7 @@ Request make_request(const ContextState& state, Pass pass, const Inputs& in, con
   door.shape("bias", r.bias, {v}, {"[V], one per column of w ", &in.w.extents()});
   check_gradients(door, r, in.bias);
   door.execution(r.execution);
+  check_gradient_filter(door, r.execution.gradient_filter_eps);
 
   const bool describe =
       form == Form::owned || (form == Form::question && !any(outputs) && !any(gradients));

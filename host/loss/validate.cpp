@@ -252,14 +252,6 @@ void Door::positive_block(const std::string& name, std::int64_t value) const {
   }
 }
 
-void Door::gradient_filter(float eps) const {
-  if (!(eps >= 0.0f && eps < 1.0f)) {
-    fail("gradient_filter_eps is " + std::to_string(eps) +
-         "; it is a probability below which gradients may be left out, from 0 (exact, the default) "
-         "to below 1, such as 2^-12");
-  }
-}
-
 void Door::handles(cl_command_queue queue, const std::vector<cl_event>& wait_for,
                    const MutableView& workspace) {
   for (std::size_t i = 0; i < wait_for.size(); ++i) {

@@ -102,11 +102,11 @@ class Door {
   /// be the very view of the input `in_place_of`.
   void overlaps(const char* in_place = nullptr, const char* in_place_of = nullptr) const;
 
-  /// Queue, events, lent workspace, block sizes and the gradient filter.
-  template <class BlockSizes>
-  void execution(ExecutionOptions<BlockSizes>& options) {
+  /// Queue, events, lent workspace and block sizes.
+  template <class Execution>
+  void execution(Execution& options) {
+    using BlockSizes = typename decltype(options.block_sizes)::value_type;
     handles(options.queue, options.wait_for, options.workspace);
-    gradient_filter(options.gradient_filter_eps);
     if (options.block_size) {
       positive_block("block_size", *options.block_size);
       if (options.block_sizes && options.block_sizes->v_block_size != *options.block_size) {
@@ -132,7 +132,6 @@ class Door {
   [[noreturn]] void wrong_shape(const char* name, const View& view, const Dims& expected,
                                 const Source& source) const;
   void positive_block(const std::string& name, std::int64_t value) const;
-  void gradient_filter(float eps) const;
   void handles(cl_command_queue queue, const std::vector<cl_event>& wait_for,
                const MutableView& workspace);
 

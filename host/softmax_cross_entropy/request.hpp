@@ -34,11 +34,6 @@ struct Request {
   std::string output_names() const;  ///< "loss, lse, grad_logits": the views given, for messages
 };
 
-/// Block sizes by name, for reports and tables.
-std::vector<NamedValue> to_named(const BlockSizes& blocks);
-/// Sets the members that `values` names; ignores other names.
-void from_named(const std::vector<NamedValue>& values, BlockSizes& blocks);
-
 /// Checks a call and returns it in its normal form. Throws Error before anything is touched.
 /// Form::owned: `outputs` and `gradients` are described by `options.wants`, without memory yet.
 Request make_request(const ContextState& state, Pass pass, const Inputs& inputs,

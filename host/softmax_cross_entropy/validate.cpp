@@ -56,11 +56,6 @@ Request make_request(const ContextState& state, Pass pass, const Inputs& in, con
         "logits it comes from, give it memory of its own");
   }
   door.execution(r.execution);
-  if (r.execution.gradient_filter_eps != 0.0f) {
-    door.fail("gradient_filter_eps is " + std::to_string(r.execution.gradient_filter_eps) +
-              "; it leaves work of linear_cross_entropy out, and here there is none to leave out: "
-              "give 0");
-  }
 
   if (form == Form::owned || (form == Form::question && !any(outputs) && !gradients.grad_logits)) {
     if (pass == Pass::forward || pass == Pass::value_and_grad) loss::describe_outputs(r.loss);

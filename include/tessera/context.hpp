@@ -22,14 +22,14 @@ namespace tessera {
 
 /// What an OpenCL driver says of a device.
 struct DeviceInfo {
-  std::string platform{};           ///< platform name
-  std::string name{};               ///< device name
-  std::string vendor{};             ///< device vendor
-  std::string driver{};             ///< driver version
-  std::string version{};            ///< device version, "OpenCL 3.0 ..."
-  std::string type{};               ///< "gpu", "accelerator", "cpu" or "custom"
-  int platform_index = 0;           ///< `p` of the selector "p:d"
-  int device_index = 0;             ///< `d` of the selector "p:d"
+  std::string platform{};  ///< platform name
+  std::string name{};      ///< device name
+  std::string vendor{};    ///< device vendor
+  std::string driver{};    ///< driver version
+  std::string version{};   ///< device version, "OpenCL 3.0 ..."
+  std::string type{};      ///< "gpu", "accelerator", "cpu" or "custom"
+  int platform_index = 0;  ///< `p` of the selector "p:d"
+  int device_index = 0;    ///< `d` of the selector "p:d"
   std::int64_t compute_units = 0;
   std::int64_t global_memory_bytes = 0;
   std::int64_t max_allocation_bytes = 0;

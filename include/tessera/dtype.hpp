@@ -89,8 +89,8 @@ struct f16 {
       // Adding 0.5 aligns the half's denormal step 2^-24 with the last bit of the sum's mantissa,
       // so the addition itself rounds to nearest even.
       const float shifted = std::bit_cast<float>(mag) + 0.5f;
-      bits = static_cast<std::uint16_t>(sign |
-                                        (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
+      bits =
+          static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
     } else {
       const std::uint32_t odd = (mag >> 13) & 1u;
       bits = static_cast<std::uint16_t>(sign | ((mag - 0x38000000u + 0xfffu + odd) >> 13));

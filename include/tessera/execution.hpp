@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -51,8 +52,39 @@ struct NamedValue {
   friend bool operator==(const NamedValue&, const NamedValue&) = default;
 };
 
-/// How a call runs; nothing here changes a result beyond rounding, but for `gradient_filter_eps`.
-/// `BlockSizes` is the operator's.
+/// One of an operator's block sizes.
+template <class BlockSizes>
+struct BlockSizeAxis {
+  const char* name;
+  std::int64_t BlockSizes::*value;
+};
+
+/// An operator's block sizes: `axes()` is an array of BlockSizeAxis.
+template <class BlockSizes>
+concept HasAxes = requires {
+  BlockSizes::axes();
+};
+
+/// The block sizes by name.
+template <HasAxes BlockSizes>
+std::vector<NamedValue> to_named(const BlockSizes& blocks) {
+  std::vector<NamedValue> values;
+  for (const auto& [name, value] : BlockSizes::axes()) values.push_back({name, blocks.*value});
+  return values;
+}
+
+/// Sets the block sizes that `values` names; ignores other names.
+template <HasAxes BlockSizes>
+void from_named(const std::vector<NamedValue>& values, BlockSizes& blocks) {
+  for (const auto& [name, value] : BlockSizes::axes()) {
+    for (const auto& given : values) {
+      if (given.name == name) blocks.*value = given.value;
+    }
+  }
+}
+
+/// How a call of any operator runs; nothing here changes a result beyond rounding. `BlockSizes` is
+/// the operator's. An operator with options of its own has a struct with these members first.
 template <class BlockSizes>
 struct ExecutionOptions {
   ImplementationList implementation{};
@@ -76,18 +108,6 @@ struct ExecutionOptions {
   cl_command_queue queue = nullptr;
   /// Events that must complete before the first command reads or writes anything.
   std::vector<cl_event> wait_for{};
-  /// linear_cross_entropy's gradients, in [0, 1); 0: exact. Else what is negligible is left out of
-  /// grad_x and grad_w, tile by tile: a tile of dz, the gradient of the products z [B, V], adds
-  /// nothing to them when each of its elements has |dz_bv| <= gradient_filter_eps * |scale * q_b|.
-  /// q_b is the row's coefficient, the factor of the probability p_bv in dz_bv: the token's weight,
-  /// dloss and the mean's denominator times (1 + 2 logsumexp_weight lse_b), plus dlse_b, so that
-  /// the threshold is one on probabilities and independent of B and of dloss (docs/maths.md). Tiles
-  /// with a NaN or an infinity in dz always count; grad_bias and all values stay exact. Each
-  /// element of grad_x moves by at most sum_v eps |scale q_b w_hv|, of grad_w by at most
-  /// sum_b eps |scale q_b x_bh|. Which tiles there are is the implementation's affair:
-  /// `opencl.*` skip their work, `eigen` and `reference` compute exactly. Passes without gradients
-  /// ignore it; softmax_cross_entropy, whose gradient is dz itself, refuses it.
-  float gradient_filter_eps = 0.0f;
 };
 
 /// What `{}` means where it might stand for several structs of options or of views: in

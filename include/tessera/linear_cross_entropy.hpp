@@ -11,6 +11,7 @@
 #include "tessera/cost_estimate.hpp"
 #include "tessera/execution.hpp"
 #include "tessera/loss.hpp"
+#include "tessera/operator.hpp"
 #include "tessera/view.hpp"
 
 /// Output projection, softmax cross-entropy and z-loss in one operator; the `[B, V]` logits never
@@ -25,6 +26,12 @@ struct BlockSizes {
   std::int64_t v_block_size = 2048;
 
   static BlockSizes get_default() { return {}; }
+  /// By name, in the order in which programs take them.
+  static constexpr auto axes() {
+    return std::array<BlockSizeAxis<BlockSizes>, 3>{{{"b_block_size", &BlockSizes::b_block_size},
+                                                     {"h_block_size", &BlockSizes::h_block_size},
+                                                     {"v_block_size", &BlockSizes::v_block_size}}};
+  }
   friend bool operator==(const BlockSizes&, const BlockSizes&) = default;
 };
 
@@ -98,7 +105,30 @@ using tessera::Partial;
 using tessera::PartialResult;
 using tessera::Wants;
 
-using ExecutionOptions = tessera::ExecutionOptions<BlockSizes>;
+/// How a call runs. The members of tessera::ExecutionOptions, whose comments hold, and this
+/// operator's own; nothing here changes a result beyond rounding, but for `gradient_filter_eps`.
+struct ExecutionOptions {
+  ImplementationList implementation{};
+  std::optional<BlockSizes> block_sizes{};
+  std::vector<NamedValue> knobs{};
+  std::optional<std::int64_t> block_size{};
+  std::optional<std::size_t> workspace_bytes{};
+  MutableView workspace{};
+  cl_command_queue queue = nullptr;
+  std::vector<cl_event> wait_for{};
+  /// In [0, 1); 0: gradients are exact. Else what is negligible is left out of
+  /// grad_x and grad_w, tile by tile: a tile of dz, the gradient of the products z [B, V], adds
+  /// nothing to them when each of its elements has |dz_bv| <= gradient_filter_eps * |scale * q_b|.
+  /// q_b is the row's coefficient, the factor of the probability p_bv in dz_bv: the token's weight,
+  /// dloss and the mean's denominator times (1 + 2 logsumexp_weight lse_b), plus dlse_b, so that
+  /// the threshold is one on probabilities and independent of B and of dloss (docs/maths.md). Tiles
+  /// with a NaN or an infinity in dz always count; grad_bias and all values stay exact. Each
+  /// element of grad_x moves by at most sum_v eps |scale q_b w_hv|, of grad_w by at most
+  /// sum_b eps |scale q_b x_bh|. Which tiles there are is the implementation's affair:
+  /// `opencl.*` skip their work, `eigen` and `reference` compute exactly. Passes without gradients
+  /// ignore it.
+  float gradient_filter_eps = 0.0f;
+};
 
 /// Owned results; those not asked for are empty.
 struct Result : LossResult {
@@ -169,4 +199,46 @@ TESSERA_API std::pair<BlockSizes, BlockSource> infer_block_sizes(
     Context& context, const std::string& implementation, Pass pass, std::int64_t b, std::int64_t h,
     std::int64_t v, DType x_type = DType::f32, DType w_type = DType::f32);
 
+/// The operator as a type (tessera/operator.hpp).
+struct Operator {
+  using Inputs = linear_cross_entropy::Inputs;
+  using Outputs = tessera::Outputs;
+  using Gradients = linear_cross_entropy::Gradients;
+  using Options = LossOptions;
+  using Result = linear_cross_entropy::Result;
+  using BlockSizes = linear_cross_entropy::BlockSizes;
+  using ExecutionOptions = linear_cross_entropy::ExecutionOptions;
+};
+
 }  // namespace tessera::linear_cross_entropy
+
+template <>
+struct tessera::OperatorTraits<tessera::linear_cross_entropy::Operator> {
+  using Operator = linear_cross_entropy::Operator;
+  using Inputs = Operator::Inputs;
+  using Gradients = Operator::Gradients;
+  using Result = Operator::Result;
+
+  static constexpr const char* name = "linear_cross_entropy";
+  static constexpr auto passes = loss_passes;
+  static constexpr auto inputs = with_loss_inputs<Inputs>({
+      {"x", &Inputs::x, "[..., H]", ElementTypes::floating, Reads::always},
+      {"w", &Inputs::w, "[H, V]", ElementTypes::floating, Reads::always},
+      {"bias", &Inputs::bias, "[V]", ElementTypes::floating, Reads::where_given},
+  });
+  static constexpr auto outputs = loss_outputs;
+  static constexpr std::array<GradientArgument<Operator>, 3> gradients = {{
+      {"grad_x", &Gradients::grad_x, &Inputs::x, &Result::grad_x, &Wants::grad_x, {}},
+      {"grad_w", &Gradients::grad_w, &Inputs::w, &Result::grad_w, &Wants::grad_w, {}},
+      {"grad_bias", &Gradients::grad_bias, &Inputs::bias, &Result::grad_bias, &Wants::grad_bias,
+       DType::f32},
+  }};
+  static bool accumulates(const Gradients& given, std::size_t at) {
+    using linear_cross_entropy::Accumulate;
+    constexpr Accumulate each[] = {Accumulate::grad_x, Accumulate::grad_w, Accumulate::grad_bias};
+    return given.accumulate.has(each[at]);
+  }
+  static std::vector<ImplementationInfo> implementations() {
+    return linear_cross_entropy::implementations();
+  }
+};

@@ -9,6 +9,8 @@
 #include "tessera/execution.hpp"
 #include "tessera/linear_cross_entropy.hpp"
 #include "tessera/loss.hpp"
+#include "tessera/operator.hpp"
+#include "tessera/operators.hpp"
 #include "tessera/softmax_cross_entropy.hpp"
 #include "tessera/version.hpp"
 #include "tessera/view.hpp"

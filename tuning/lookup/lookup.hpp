@@ -59,7 +59,7 @@ struct Decision {
 ///
 /// `caller` is returned as it is: the implementation refuses an illegal one with its rule.
 /// `sanitise` makes an entry that was measured elsewhere legal for this device. `heuristic` may
-/// decline. `from_named(values, BlockSizes&)` is the operator's, found by its namespace.
+/// decline.
 template <class BlockSizes>
 Decision<BlockSizes> decide(const std::optional<BlockSizes>& caller, const Key& key,
                             const std::function<BlockSizes(const BlockSizes&)>& sanitise,

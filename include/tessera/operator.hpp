@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tessera/cost_estimate.hpp"
+#include "tessera/execution.hpp"
+#include "tessera/loss.hpp"
+#include "tessera/view.hpp"
+
+/// What an operator says of itself, for code that works with any of them: bindings, tuners, the
+/// programs, the tests, and the library's own checks. An operator's header ends with its
+/// `OperatorTraits`; tessera/operators.hpp lists the operators. Who calls an operator by its name
+/// needs none of this.
+namespace tessera {
+
+/// Extents of an argument in symbols, as the operators' headers write them.
+///
+/// "[..., H]": leading axes, then H. "..." is the leading axes of the operator's first input, a
+/// capital letter an extent of the problem (T: columns of the whole vocabulary, V without shards),
+/// a digit itself. "() or [...]" is the shape of the loss: leading axes with Reduction::none, else
+/// no axes.
+class SymbolicShape {
+ public:
+  consteval SymbolicShape(const char* text) : text_(text), of_loss_(text[0] == '(') {
+    for (const char* at = text; *at != '\0'; ++at) {
+      if (*at == '.') leading_ = true;
+      if (of_loss_) continue;
+      if ((*at >= 'A' && *at <= 'Z') || (*at >= '1' && *at <= '9')) {
+        axes_[static_cast<std::size_t>(rank_++)] = *at;
+      }
+    }
+  }
+
+  constexpr const char* text() const noexcept { return text_; }
+  constexpr bool has_leading() const noexcept { return leading_; }
+  constexpr bool is_of_loss() const noexcept { return of_loss_; }
+  /// Axes behind the leading ones.
+  constexpr int rank() const noexcept { return rank_; }
+  constexpr char axis(int at) const noexcept { return axes_[static_cast<std::size_t>(at)]; }
+
+  /// The extents; `extent_of(letter)` gives those of the problem.
+  template <class ExtentOf>
+  Dims extents(const Dims& leading, Reduction reduction, const ExtentOf& extent_of) const {
+    if (of_loss_) return reduction == Reduction::none ? leading : Dims();
+    Dims result;
+    if (leading_) result = leading;
+    for (int i = 0; i < rank_; ++i) {
+      result.push_back(axis(i) <= '9' ? axis(i) - '0' : extent_of(axis(i)));
+    }
+    return result;
+  }
+
+ private:
+  const char* text_;
+  std::array<char, 4> axes_{};
+  int rank_ = 0;
+  bool leading_ = false;
+  bool of_loss_ = false;
+};
+
+/// Element types that an argument may have.
+enum class ElementTypes {
+  floating,  ///< f32, bf16, f16
+  integer,   ///< i32, i64
+  f32,
+  i32,
+  any
+};
+
+/// When an input is read.
+enum class Reads {
+  always,          ///< and has to be given
+  where_given,     ///< by every pass
+  with_gradients,  ///< where given, by backward and value_and_grad
+  in_backward      ///< by backward alone, which needs one of these
+};
+
+template <class Inputs>
+struct InputArgument {
+  const char* name;
+  View Inputs::*view;
+  SymbolicShape shape;
+  ElementTypes types;
+  Reads reads;
+};
+
+template <class Outputs, class Result>
+struct OutputArgument {
+  const char* name;
+  MutableView Outputs::*view;
+  SymbolicShape shape;
+  ElementTypes types;
+  HostTensor Result::*owned;  ///< where a call that owns its results leaves it
+  bool Wants::*wanted;        ///< whether such a call has it; nullptr: always
+};
+
+/// A gradient has the shape of the input that it is of, and cannot be asked for without it.
+template <class Operator>
+struct GradientArgument {
+  const char* name;
+  MutableView Operator::Gradients::*view;
+  View Operator::Inputs::*of;
+  HostTensor Operator::Result::*owned;
+  bool Wants::*wanted;  ///< as OutputArgument's
+  /// Its type where no view says another; nothing: the type of the input.
+  std::optional<DType> type;
+};
+
+/// Specialised for each operator's tag, a struct that names the operator's types:
+///
+///     struct Operator { using Inputs, Outputs, Gradients, Options, Result, BlockSizes,
+///                             ExecutionOptions; };
+///
+/// A specialisation has `name`; `passes`; the arrays `inputs` (the first gives the leading axes),
+/// `outputs` and `gradients`, of the structs above; `implementations()`; and
+/// `accumulates(gradients, i)`, whether the gradient at place i of the array is added to what is
+/// there. The operator's functions are found beside its `Inputs`: `forward(context, inputs, ...)`.
+template <class Operator>
+struct OperatorTraits;
+
+/// The inputs that every loss has, after an operator's `own`.
+template <class Inputs, std::size_t count>
+constexpr std::array<InputArgument<Inputs>, count + 7> with_loss_inputs(
+    const InputArgument<Inputs> (&own)[count]) {
+  const auto join = [&]<std::size_t... i>(std::index_sequence<i...>) {
+    using enum ElementTypes;
+    return std::array<InputArgument<Inputs>, count + 7>{
+        own[i]...,
+        InputArgument<Inputs>{"labels", &Inputs::labels, "[...]", integer, Reads::always},
+        InputArgument<Inputs>{"weight", &Inputs::weight, "[...]", floating, Reads::where_given},
+        InputArgument<Inputs>{"class_weight", &Inputs::class_weight, "[T]", floating,
+                              Reads::where_given},
+        InputArgument<Inputs>{"dloss", &Inputs::dloss, "() or [...]", floating,
+                              Reads::with_gradients},
+        InputArgument<Inputs>{"dlse", &Inputs::dlse, "[...]", floating, Reads::with_gradients},
+        InputArgument<Inputs>{"lse", &Inputs::lse, "[...]", f32, Reads::in_backward},
+        InputArgument<Inputs>{"statistics", &Inputs::statistics, "[..., 2]", f32,
+                              Reads::in_backward}};
+  };
+  return join(std::make_index_sequence<count>());
+}
+
+/// The outputs that every loss has.
+inline constexpr std::array<OutputArgument<Outputs, LossResult>, 7> loss_outputs = {{
+    {"loss", &Outputs::loss, "() or [...]", ElementTypes::f32, &LossResult::loss, nullptr},
+    {"lse", &Outputs::lse, "[...]", ElementTypes::f32, &LossResult::lse, &Wants::lse},
+    {"argmax", &Outputs::argmax, "[...]", ElementTypes::i32, &LossResult::argmax, &Wants::argmax},
+    {"label_logprob", &Outputs::label_logprob, "[...]", ElementTypes::f32,
+     &LossResult::label_logprob, &Wants::label_logprob},
+    {"entropy", &Outputs::entropy, "[...]", ElementTypes::f32, &LossResult::entropy,
+     &Wants::entropy},
+    {"z_loss", &Outputs::z_loss, "[...]", ElementTypes::f32, &LossResult::z_loss, &Wants::z_loss},
+    {"statistics", &Outputs::statistics, "[..., 2]", ElementTypes::f32, &LossResult::statistics,
+     &Wants::statistics},
+}};
+
+/// The passes of every loss.
+inline constexpr std::array loss_passes = {Pass::forward, Pass::backward, Pass::value_and_grad,
+                                           Pass::forward_partial};
+
+constexpr bool has_gradients(Pass pass) noexcept {
+  return pass == Pass::backward || pass == Pass::value_and_grad;
+}
+
+/// Whether `pass` reads an input that is read as `reads` says.
+constexpr bool reads_in(Pass pass, Reads reads) noexcept {
+  if (reads == Reads::with_gradients) return has_gradients(pass);
+  return reads != Reads::in_backward || pass == Pass::backward;
+}
+
+/// The operator's call with views for `pass`, which is not forward_partial.
+template <class Operator>
+Completion run(Context& context, Pass pass, const typename Operator::Inputs& inputs,
+               const typename Operator::Outputs& outputs,
+               const typename Operator::Gradients& gradients,
+               const typename Operator::Options& options,
+               const typename Operator::ExecutionOptions& execution) {
+  // By argument-dependent lookup, in the operator's namespace.
+  if (pass == Pass::forward) return forward(context, inputs, outputs, options, execution);
+  if (pass == Pass::backward) return backward(context, inputs, gradients, options, execution);
+  return value_and_grad(context, inputs, outputs, gradients, options, execution);
+}
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <tuple>
+#include <type_traits>
+
+#include "tessera/linear_cross_entropy.hpp"
+#include "tessera/operator.hpp"
+#include "tessera/softmax_cross_entropy.hpp"
+
+namespace tessera {
+
+/// Every operator, by its tag: one line each.
+using Operators = std::tuple<  //
+    linear_cross_entropy::Operator, softmax_cross_entropy::Operator>;
+
+/// Calls `visit(std::type_identity<Operator>())` for each operator, in order.
+template <class Visit>
+void for_each_operator(const Visit& visit) {
+  const auto each = [&]<class... Operator>(std::type_identity<std::tuple<Operator...>>) {
+    (visit(std::type_identity<Operator>()), ...);
+  };
+  each(std::type_identity<Operators>());
+}
+
+}  // namespace tessera
