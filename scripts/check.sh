@@ -47,7 +47,7 @@ section_host_only() {
 }
 
 section_package() {
-  use_ccache
+  configure_and_build release
   tests/package/run.sh
 }
 

@@ -234,8 +234,8 @@ TEST_P(Api, PlanAnswersInAdvance) {
 TEST_P(Api, TheCallersBlocksArriveWhateverTheWay) {
   lce::ExecutionOptions given = execution();
   given.block_size = 64;
-  const auto request = lce::make_request(context_.state(), Pass::forward, inputs(), {}, {}, {},
-                                         given, loss::Form::owned);
+  const auto request = loss::make_request<lce::Operator>(context_.state(), Pass::forward, inputs(),
+                                                         {}, {}, {}, given, loss::Form::owned);
   ASSERT_TRUE(request.execution.block_sizes);
   EXPECT_EQ(*request.execution.block_sizes, (lce::BlockSizes{.v_block_size = 64}));
   const auto [blocks, source] =
@@ -311,19 +311,6 @@ TEST(ApiQuestions, ExecutedFlopsFollowTheScheduleThatThePlanNames) {
   }
   EXPECT_TRUE(schedules.contains("v_outer"));
   EXPECT_GT(schedules.size(), 1u);
-}
-
-TEST(ApiQuestions, DescriptionsNameTheViewsOfARequest) {
-  for (const auto* text : {&lce::description(), &sce::description()}) {
-    EXPECT_EQ(text->passes.size(), 4u);
-    EXPECT_FALSE(text->inputs.empty());
-    EXPECT_FALSE(text->default_block_sizes.empty());
-  }
-  EXPECT_STREQ(lce::description().inputs[0].name, "x");
-  lce::BlockSizes blocks{1, 2, 3};
-  lce::BlockSizes copy;
-  from_named(to_named(blocks), copy);
-  EXPECT_EQ(blocks, copy);
 }
 
 TEST(ApiSoftmax, InPlaceIsTheSameGradient) {

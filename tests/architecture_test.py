@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Enforces the direction of includes between the rooms, what the two references link, the length of
+"""Enforces the direction of includes between modules, what the two references link, the length of
 files and functions, the links between documents, the tests that these name, and that every planted
 bug's text is there. usage: architecture_test.py SOURCE_DIR [--oracle OBJECT... --streaming OBJECT...]"""
 import argparse
@@ -13,19 +13,24 @@ import sys
 import function_lengths
 
 MAX_LINES = 400  # a file a reader can hold in mind (docs/design.md)
-OPERATORS = ("linear_cross_entropy", "softmax_cross_entropy")
+# A folder each in host and cl_kernels.
+OPERATORS = re.findall(r"^    (\w+)::Operator\b", (pathlib.Path(__file__).resolve().parent.parent /
+                       "include/tessera/operators.hpp").read_text(encoding="utf-8"), re.MULTILINE)
 
-# Which rooms each room may see besides itself; the arrows of docs/design.md, written out.
+# Which modules each module may see besides itself; the arrows of docs/design.md, written out.
 BELOW = {
     "include": set(),
     "host/dispatch": {"include"},
-    # The oracle is also the implementation `reference`, whose loss half the operators share.
-    # Likewise the per-token half of the streaming implementations.
-    "host/loss": {"include", "host/dispatch", "reference/oracle", "reference/streaming"},
+    "host/arguments": {"include", "host/dispatch"},
+    "host/operators": {"include", "host/dispatch", "host/arguments"},
     "tuning/lookup": {"include"},
-    "host/opencl": {"include", "host/dispatch", "host/loss"},
+    "host/opencl": {"include", "host/dispatch"},
     "host/context": {"include", "host/dispatch", "host/opencl"},
-    "host/engines": {"include", "host/dispatch", "host/loss", "host/opencl", "tuning/lookup"},
+    "host/engines": {"include", "host/dispatch", "host/arguments", "host/opencl", "tuning/lookup"},
+    # The oracle is also the implementation `reference`, whose loss half the operators share.
+    # Likewise the per-token half of the streaming implementations, and of those on OpenCL.
+    "host/loss": {"include", "host/dispatch", "host/arguments", "host/operators", "host/opencl",
+                  "host/engines", "reference/oracle", "reference/streaming"},
     # Needs neither OpenCL nor the dispatch side; the loops that must be fast are those of the
     # streaming reference.
     "host/tile": {"include", "reference/streaming"},
@@ -35,8 +40,9 @@ BELOW = {
     "programs": {"include", "peaks"},  # tessera-info --peaks
     "examples": {"include"},
 }
-_OPERATOR = {"include", "host/dispatch", "host/loss", "host/opencl", "host/engines",
-             "tuning/lookup", "host/tile", "reference/oracle", "reference/streaming"}
+_OPERATOR = {"include", "host/dispatch", "host/arguments", "host/operators", "host/loss",
+             "host/opencl", "host/engines", "tuning/lookup", "host/tile", "reference/oracle",
+             "reference/streaming"}
 for _name in OPERATORS:
     BELOW[f"host/{_name}"] = _OPERATOR
 _ALL = set(BELOW)
@@ -44,7 +50,7 @@ BELOW["bench"] = _ALL - {"examples"}  # shares the command line of programs
 BELOW["tuning"] = _ALL - {"programs", "examples"}
 BELOW["tests"] = _ALL | {"bench"}
 
-# Single headers that stand on their own, of rooms that are out of sight.
+# Single headers that stand on their own, of modules that are out of sight.
 ALSO = {"host/tile": {"host/dispatch/thread_pool.hpp"}}
 
 # The public headers that hold nothing but views, options and results: all the oracle may know.
@@ -52,33 +58,34 @@ OPTION_HEADERS = {"view.hpp", "dtype.hpp", "error.hpp", "loss.hpp", "execution.h
                   "version.hpp"}
 # All that the tile machine may know of tessera: it runs kernels and knows no operator.
 TILE_HEADERS = {"view.hpp", "dtype.hpp", "error.hpp", "version.hpp"}
-OPENCL_ROOMS = {"host/opencl", "host/engines", "tests", "bench", "peaks"}
+OPENCL_MODULES = {"host/opencl", "host/engines", "tests", "bench", "peaks"}
 
 
-def room_of(path):
-    """The room a file of the tree belongs to, or None."""
+def module_of(path):
+    """The module a file of the tree belongs to, or None."""
     best = None
-    for room in BELOW:
-        if path.startswith(room + "/") and (best is None or len(room) > len(best)):
-            best = room
+    for module in BELOW:
+        if path.startswith(module + "/") and (best is None or len(module) > len(best)):
+            best = module
     return best
 
 
 def may_use_opencl(path):
     """Files that are compiled only where OpenCL is."""
-    return room_of(path) in OPENCL_ROOMS or pathlib.PurePosixPath(path).name.startswith("opencl")
+    return module_of(path) in OPENCL_MODULES or any(
+        part.startswith("opencl") for part in pathlib.PurePosixPath(path).parts[2:])
 
 
 def check_include(path, name, quoted):
     """What is wrong with `path` including `name`, or None."""
-    room = room_of(path)
+    module = module_of(path)
     if name.startswith("CL/"):
         return None if may_use_opencl(path) else "includes OpenCL's headers"
-    if name.startswith("Eigen/") and room == "include" and not path.endswith("/eigen.hpp"):
+    if name.startswith("Eigen/") and module == "include" and not path.endswith("/eigen.hpp"):
         return "a public header other than eigen.hpp includes Eigen"
     if name.startswith("tessera/"):
         header = name.split("/", 1)[1]
-        if room == "reference/oracle" and header not in OPTION_HEADERS:
+        if module == "reference/oracle" and header not in OPTION_HEADERS:
             return f"the oracle may see views, options and results only, not {name}"
         if (path.startswith(("include/tessera/tile/", "host/tile/")) and
                 header not in TILE_HEADERS and not header.startswith("tile/")):
@@ -86,11 +93,11 @@ def check_include(path, name, quoted):
         return None
     if not quoted:
         return None
-    target = room_of(name)
-    if target is None or target == room:  # beside the file, or in its own room
+    target = module_of(name)
+    if target is None or target == module:  # beside the file, or in its own module
         return None
-    if target not in BELOW[room] and name not in ALSO.get(room, ()):
-        return f"{room} may not see {target}"
+    if target not in BELOW[module] and name not in ALSO.get(module, ()):
+        return f"{module} may not see {target}"
     if target in ("host/opencl", "host/engines") and not may_use_opencl(path):
         return f"is compiled without OpenCL too and may not see {target}"
     return None
@@ -117,11 +124,11 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 def check_tree(root):
     problems = []
     sources = []
-    folders = sorted({room.split("/")[0] for room in BELOW} | {"cl_kernels", "scripts"})
+    folders = sorted({module.split("/")[0] for module in BELOW} | {"cl_kernels", "scripts"})
     files = 0
     for folder in folders:
         for file in sorted((root / folder).rglob("*")):
-            if file.suffix not in (".cpp", ".hpp", ".cl", ".h", ".py"):
+            if file.suffix not in (".cpp", ".hpp", ".inc", ".cl", ".h", ".py"):
                 continue
             files += 1
             path = file.relative_to(root).as_posix()
@@ -137,7 +144,7 @@ def check_tree(root):
                 if file.suffix in (".cl", ".h") and folder == "cl_kernels":
                     problem = check_kernel_include(path, name, quoted)
                 else:
-                    problem = check_include(path, name, quoted) if room_of(path) else None
+                    problem = check_include(path, name, quoted) if module_of(path) else None
                 if problem:
                     problems.append(f"{path}: {problem}")
     if files < 20:
@@ -229,7 +236,7 @@ def undefined_symbols(objects):
     return {s for s in nm("--undefined-only") - nm("--defined-only") if "tessera::" in s}
 
 
-# Error is caught by type across the library; the rest of what lies below all rooms is its names.
+# Error is caught by type across the library; the rest of what lies below all modules is its names.
 FREE = re.compile(r"^(vtable for |typeinfo for )?tessera::(Error\b|to_string\(|View|Dims)")
 
 
@@ -255,15 +262,20 @@ def check_rules():
         ("host/opencl/call.hpp", "host/engines/engine.hpp", True),
         ("host/engines/simt/engine.cpp", "host/linear_cross_entropy/request.hpp", True),
         ("host/linear_cross_entropy/eigen.cpp", "host/opencl/call.hpp", True),
-        ("host/linear_cross_entropy/opencl.cpp", "host/softmax_cross_entropy/request.hpp", True),
-        ("reference/oracle/oracle.cpp", "host/loss/rows.hpp", True),
+        ("host/linear_cross_entropy/opencl/plan.cpp", "host/softmax_cross_entropy/request.hpp",
+         True),
+        ("host/loss/results.cpp", "host/opencl/call.hpp", True),
+        ("host/arguments/bytes.cpp", "host/loss/request.hpp", True),
+        ("host/operators/symbols.cpp", "host/loss/request.hpp", True),
+        ("host/engines/segments.cpp", "host/loss/request.hpp", True),
+        ("reference/oracle/oracle.cpp", "host/arguments/offsets.hpp", True),
         ("reference/oracle/oracle.cpp", "tessera/linear_cross_entropy.hpp", True),
         ("reference/streaming/forward.cpp", "reference/oracle/oracle.hpp", True),
         ("host/tile/grid.cpp", "host/dispatch/table.hpp", True),
         ("include/tessera/tile/machine.hpp", "tessera/linear_cross_entropy.hpp", True),
         ("host/tile/grid.cpp", "tessera/linear_cross_entropy_tile.hpp", True),
-        ("programs/tessera_score.cpp", "host/loss/rows.hpp", True),
-        ("examples/train_text/model.cpp", "host/loss/rows.hpp", True),
+        ("programs/tessera_score.cpp", "host/arguments/offsets.hpp", True),
+        ("examples/train_text/model.cpp", "host/arguments/offsets.hpp", True),
         ("bench/bench.cpp", "tests/support/golden.hpp", True),
         ("programs/info.cpp", "bench/measure.hpp", True),
         ("peaks/peaks.cpp", "bench/measure.hpp", True),
@@ -282,7 +294,7 @@ def check_rules():
                  if check_include(p, n, q)]
     if not check_kernel_include("cl_kernels/common/types.cl", "engines/simt/tile.cl"):
         problems.append("the rules let common kernels include an engine")
-    if not check_kernel_include("cl_kernels/loss/merge.cl", "host/loss/rows.hpp", False):
+    if not check_kernel_include("cl_kernels/loss/merge.cl", "host/arguments/offsets.hpp", False):
         problems.append("the rules let kernels include the host's headers")
     return problems
 

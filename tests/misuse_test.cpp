@@ -216,7 +216,7 @@ const std::vector<Case>& softmax_cases() {
       {"NoLogits", [](Call& c) { c.soft.logits = {}; }, {"logits is not given"}},
       {"RankOfLogits",
        [](Call& c) { c.soft.logits = View::host(c.a.z.data(), {}); },
-       {"logits have no axes"}},
+       {"logits has no axes"}},
       {"IntegerLogits",
        [](Call& c) {
          c.soft.logits = View::host(c.a.labels.data(), {2, 2});

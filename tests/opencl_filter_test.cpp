@@ -3,7 +3,7 @@
 // marks of the tiles lie.
 #include <gtest/gtest.h>
 
-#include "host/linear_cross_entropy/opencl_prepare.hpp"
+#include "host/linear_cross_entropy/opencl/prepare.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tests/support/matrix.hpp"
 
@@ -40,7 +40,7 @@ lce::Prepared prepared(const std::string& implementation, float eps) {
                        .bias = shape(DType::f32, {1001})};
   LossOptions options;
   options.wants.grad_x = options.wants.grad_w = options.wants.grad_bias = true;
-  const auto request = lce::make_request(context.state(), Pass::value_and_grad, in, {}, {}, options,
+  const auto request = loss::make_request<lce::Operator>(context.state(), Pass::value_and_grad, in, {}, {}, options,
                                          {.gradient_filter_eps = eps}, loss::Form::question);
   return lce::prepare(request, implementation.substr(std::string("opencl.").size()),
                       *opencl::runtime_of(context.state()));

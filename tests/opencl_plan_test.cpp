@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What opencl.cpu plans for devices of other vector widths and core counts, without running
 // anything.
-#include "host/linear_cross_entropy/opencl_plan.hpp"
-
 #include <gtest/gtest.h>
 
 #include "host/engines/cpu.hpp"
+#include "host/linear_cross_entropy/opencl/plan.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tests/support/runner.hpp"
 
@@ -44,7 +43,7 @@ class OpenclPlan : public ::testing::Test {
     lce::ExecutionOptions execution;
     if (q.b_block) execution.block_sizes = lce::BlockSizes{*q.b_block, 64, 64};
     const Dims w_strides = q.layout == WLayout::vh ? Dims{1, q.h} : Dims{q.v, 1};
-    return lce::make_request(
+    return loss::make_request<lce::Operator>(
         context_.state(), q.pass,
         {.x = shape(q.type, {q.b, q.h}),
          .labels = shape(DType::i32, {q.b}),

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <map>
 
+#include "host/arguments/offsets.hpp"
 #include "host/linear_cross_entropy/request.hpp"
-#include "host/loss/rows.hpp"
 #include "host/softmax_cross_entropy/request.hpp"
 #include "tests/support/golden.hpp"
 
@@ -111,7 +111,7 @@ TEST_P(ReferenceGoldens, value_and_grad_agrees_with_pytorch) {
     std::vector<float> logits = to_f32(p.logits);
     request.loss.pass = Pass::value_and_grad;
     // In place.
-    request.logits = View::host(logits.data(), {p.b, p.v});
+    request.inputs.logits = View::host(logits.data(), {p.b, p.v});
     request.gradients.grad_logits = MutableView::host(logits.data(), {p.b, p.v});
     const auto dispatch = run(sce::reference_implementation(), request);
     EXPECT_EQ(dispatch.schedule, "textbook");
@@ -124,13 +124,12 @@ TEST_P(ReferenceGoldens, value_and_grad_agrees_with_pytorch) {
   const std::vector<float> x = to_f32(p.x), w = to_f32(p.w), bias = to_f32(p.bias);
   std::vector<float> grad_x(x.size()), grad_w(w.size()), grad_bias(bias.size());
   request.loss.pass = Pass::value_and_grad;
-  request.h = p.h;
-  request.x = View::host(x.data(), {p.b, p.h});
-  request.w = View::host(w.data(), {p.h, p.v});
+  request.inputs.x = View::host(x.data(), {p.b, p.h});
+  request.inputs.w = View::host(w.data(), {p.h, p.v});
   request.gradients.grad_x = MutableView::host(grad_x.data(), {p.b, p.h});
   request.gradients.grad_w = MutableView::host(grad_w.data(), {p.h, p.v});
   if (!bias.empty()) {
-    request.bias = bias;
+    request.inputs.bias = bias;
     request.gradients.grad_bias = grad_bias;
   }
   const auto dispatch = run(lce::reference_implementation(), request);
@@ -209,9 +208,8 @@ TEST(Reference, takes_views_of_any_strides_and_types) {
   const auto expected_values = oracle::forward(p);
 
   lce::Request request;
-  request.h = h;
-  request.x = View::host(x.data(), {2, 3, h}, {4 * h, h, 1});
-  request.w = View::host(w.data(), {h, v}, {1, h});
+  request.inputs.x = View::host(x.data(), {2, 3, h}, {4 * h, h, 1});
+  request.inputs.w = View::host(w.data(), {h, v}, {1, h});
   request.loss.pass = Pass::value_and_grad;
   request.loss.leading = {2, 3};
   request.loss.b = 6;
@@ -255,7 +253,7 @@ TEST(Reference, partial_rows_are_relative_to_the_rounded_maximum) {
   const std::vector<std::int64_t> labels = {5};
   std::vector<Partial> rows(1);
   sce::Request request;
-  request.logits = View::host(logits.data(), {1, 4});
+  request.inputs.logits = View::host(logits.data(), {1, 4});
   request.loss.pass = Pass::forward_partial;
   request.loss.leading = {1};
   request.loss.b = 1;
@@ -294,7 +292,7 @@ TEST(Reference, a_label_out_of_range_is_an_error_once_the_outputs_are_written) {
   const std::vector<std::int32_t> labels = {1, 7};
   std::vector<float> loss(2, -1.0f);
   sce::Request request;
-  request.logits = View::host(logits.data(), {2, 2});
+  request.inputs.logits = View::host(logits.data(), {2, 2});
   request.loss.leading = {2};
   request.loss.b = 2;
   request.loss.v = request.loss.v_total = 2;
@@ -317,7 +315,7 @@ TEST(Reference, a_label_out_of_range_is_an_error_once_the_outputs_are_written) {
 
 TEST(Reference, refuses_what_does_not_fit) {
   lce::Request request;
-  request.h = 4;
+  request.inputs.x = View::host(nullptr, DType::f32, {1, 4});  // H of 4
   request.loss.b = 8193;
   request.loss.v = request.loss.v_total = 8192;
   const auto row = lce::reference_implementation();
@@ -326,11 +324,11 @@ TEST(Reference, refuses_what_does_not_fit) {
   EXPECT_NE(reason->find("2^26"), std::string::npos) << *reason;
   request.loss.b = 8192;
   EXPECT_FALSE(row.why_unsupported(*host_state(), request).has_value());
-  request.h = 131073;
+  request.inputs.x = View::host(nullptr, DType::f32, {1, 131073});  // H of 131073
   reason = row.why_unsupported(*host_state(), request);
   ASSERT_TRUE(reason.has_value());
   EXPECT_NE(reason->find("2^30"), std::string::npos) << *reason;
-  request.h = 4;
+  request.inputs.x = View::host(nullptr, DType::f32, {1, 4});  // H of 4
   request.loss.v = 4096;  // one shard of two
   EXPECT_TRUE(row.why_unsupported(*host_state(), request).has_value());
   request.loss.pass = Pass::backward;
@@ -340,7 +338,7 @@ TEST(Reference, refuses_what_does_not_fit) {
 
 TEST(Reference, a_workspace_that_is_too_small_is_an_error_with_the_minimum) {
   lce::Request request;
-  request.h = 4;
+  request.inputs.x = View::host(nullptr, DType::f32, {1, 4});  // H of 4
   request.loss.b = 10;
   request.loss.v = request.loss.v_total = 100;
   const auto row = lce::reference_implementation();

@@ -10,8 +10,8 @@
 #include <random>
 
 #include "host/dispatch/host_views.hpp"
-#include "host/loss/overlap.hpp"
-#include "host/loss/rows.hpp"
+#include "host/arguments/overlap.hpp"
+#include "host/arguments/offsets.hpp"
 
 namespace tessera {
 namespace {
@@ -163,7 +163,7 @@ TEST(Footprint, ReachesTheLastElement) {
 
 TEST(RowOffsetsTest, MergesAxesThatContinueEachOther) {
   float data[1];
-  using loss::RowOffsets;
+  using arguments::RowOffsets;
   EXPECT_EQ(RowOffsets(View::host(data, {4, 5, 6}), 2).rank(), 1);
   EXPECT_EQ(RowOffsets(View::host(data, {4, 5, 6}, {36, 6, 1}), 2).rank(), 2);  // x[:, :-1]
   EXPECT_EQ(RowOffsets(View::host(data, {4, 5}, {0, 0}), 2).rank(), 1);
@@ -184,7 +184,7 @@ TEST(RowOffsetsTest, AgreesWithCountingOnRandomStrides) {
       strides.push_back(static_cast<std::int64_t>(random() % 7));
     }
     if (round % 2) strides = contiguous_strides(extents);
-    const loss::RowOffsets offsets(View::host(data, extents, strides), rank);
+    const arguments::RowOffsets offsets(View::host(data, extents, strides), rank);
     for (std::int64_t row = 0; row < extents.product(); ++row) {
       std::int64_t expected = 0;
       std::int64_t rest = row;
@@ -241,10 +241,10 @@ TEST(Overlap, AgreesWithEnumerationOnRandomViews) {
     bool expected = false;
     for (std::size_t i = 0; i < ta.size(); ++i) expected = expected || (ta[i] && tb[i]);
     together += expected;
-    ASSERT_EQ(loss::overlap(a, b), expected) << "round " << round;
-    ASSERT_EQ(loss::overlap(b, a), expected) << "round " << round;
+    ASSERT_EQ(arguments::overlap(a, b), expected) << "round " << round;
+    ASSERT_EQ(arguments::overlap(b, a), expected) << "round " << round;
     // Never claims that elements are apart when they are not.
-    if (loss::elements_are_apart(a)) {
+    if (arguments::elements_are_apart(a)) {
       const auto count = std::count(ta.begin(), ta.end(), true);
       ASSERT_EQ(count, a.size() * static_cast<std::int64_t>(size_of(a.dtype())));
     }
@@ -257,19 +257,19 @@ TEST(Overlap, InterleavedRowsOfLargeArraysAreApart) {
   std::vector<float> memory(1 << 20);
   const View even = View::host(memory.data(), {512, 1000}, {2048, 1});
   const View odd = View::host(memory.data() + 1024, {511, 1000}, {2048, 1});
-  EXPECT_FALSE(loss::overlap(even, odd));
-  EXPECT_TRUE(loss::overlap(even, View::host(memory.data() + 999, {4, 2}, {2048, 1})));
-  EXPECT_FALSE(loss::overlap(even, View::host(memory.data() + 1000, {4, 2}, {2048, 1})));
+  EXPECT_FALSE(arguments::overlap(even, odd));
+  EXPECT_TRUE(arguments::overlap(even, View::host(memory.data() + 999, {4, 2}, {2048, 1})));
+  EXPECT_FALSE(arguments::overlap(even, View::host(memory.data() + 1000, {4, 2}, {2048, 1})));
 }
 
 TEST(Overlap, CommonLayoutsHaveTheirElementsApart) {
   float data[1];
-  EXPECT_TRUE(loss::elements_are_apart(View::host(data, {3, 4})));
-  EXPECT_TRUE(loss::elements_are_apart(View::host(data, {3, 4}, {1, 3})));
-  EXPECT_TRUE(loss::elements_are_apart(View::host(data, {2, 3, 4}, {100, 4, 1})));
-  EXPECT_TRUE(loss::elements_are_apart(View::host(data, {1, 4}, {0, 1})));
-  EXPECT_FALSE(loss::elements_are_apart(View::host(data, {3, 4}, {0, 1})));
-  EXPECT_FALSE(loss::elements_are_apart(View::host(data, {3, 4}, {3, 1})));
+  EXPECT_TRUE(arguments::elements_are_apart(View::host(data, {3, 4})));
+  EXPECT_TRUE(arguments::elements_are_apart(View::host(data, {3, 4}, {1, 3})));
+  EXPECT_TRUE(arguments::elements_are_apart(View::host(data, {2, 3, 4}, {100, 4, 1})));
+  EXPECT_TRUE(arguments::elements_are_apart(View::host(data, {1, 4}, {0, 1})));
+  EXPECT_FALSE(arguments::elements_are_apart(View::host(data, {3, 4}, {0, 1})));
+  EXPECT_FALSE(arguments::elements_are_apart(View::host(data, {3, 4}, {3, 1})));
 }
 
 }  // namespace

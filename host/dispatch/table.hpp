@@ -13,6 +13,7 @@
 #include "host/dispatch/completion.hpp"
 #include "host/dispatch/context_state.hpp"
 #include "host/dispatch/knobs.hpp"
+#include "tessera/cost_estimate.hpp"
 #include "tessera/execution.hpp"
 
 /// The ordered table of DESIGN section 4, generic over an operator's request.
@@ -46,9 +47,9 @@ struct Implementation {
   /// the caller's, or BlockSizes::get_default().
   std::function<std::pair<typename Request::Blocks, BlockSource>(ContextState&, const Request&)>
       infer{};
-  /// How often `run` forms each intermediate value that a schedule may recompute (a logit), without
-  /// compiling anything. Not set: once.
-  std::function<std::int64_t(ContextState&, const Request&)> formed{};
+  /// What `run` costs, without compiling anything. Not set: what the operator itself says of the
+  /// block sizes.
+  std::function<CostEstimate(ContextState&, const Request&)> cost{};
   /// Whether `run` and `plan` take ExecutionOptions::knobs into account. False: only what they
   /// report anyway may be given.
   bool sets_knobs = false;

@@ -6,12 +6,12 @@
 #include <algorithm>
 
 #include "host/engines/engine.hpp"
-#include "host/loss/rows.hpp"
+#include "host/arguments/offsets.hpp"
 
 namespace tessera::engines {
 
 opencl::Geometry geometry_of(const opencl::Binding& binding, int axes) {
-  const loss::RowOffsets offsets(
+  const arguments::RowOffsets offsets(
       View::host(nullptr, binding.dtype, binding.extents, binding.strides), axes);
   opencl::Geometry geometry{};
   for (int axis = 0; axis < Dims::max_rank; ++axis) {
@@ -35,7 +35,7 @@ std::vector<Segment> bind_segments(opencl::Call& call, const View& view, std::in
                                    const char* name, Access access) {
   // Leading axes merged where they are dense with respect to each other, outermost first, so that a
   // cut along the outermost is a range of rows.
-  const loss::RowOffsets offsets(view, view.rank() - 1);
+  const arguments::RowOffsets offsets(view, view.rank() - 1);
   Dims extents;
   Dims strides;
   for (int axis = 0; axis < offsets.rank(); ++axis) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "host/arguments/bytes.hpp"
 #include "host/linear_cross_entropy/request.hpp"
-#include "host/loss/memory.hpp"
 
 namespace tessera::linear_cross_entropy {
 
 namespace {
 
-using loss::distinct_bytes;
-using loss::saturating_product;
-using loss::saturating_sum;
+using arguments::distinct_bytes;
+using arguments::saturating_product;
+using arguments::saturating_sum;
 
 std::int64_t blocks_of(std::int64_t extent, std::int64_t block) {
   return extent == 0 ? 0 : (extent - 1) / std::max<std::int64_t>(block, 1) + 1;
@@ -29,7 +29,7 @@ CostEstimate cost(const Request& r, const BlockSizes& blocks, std::int64_t forme
   const std::int64_t v = r.loss.v;
   const bool cap = r.loss.options.logit_soft_cap != 0.0f;
   const std::int64_t logits = saturating_product(b, v);
-  const std::int64_t product = saturating_product(saturating_product(2, logits), r.h);
+  const std::int64_t product = saturating_product(saturating_product(2, logits), hidden(r));
 
   CostEstimate c;
   c.flops = saturating_product(product, 1 + (g.grad_x ? 1 : 0) + (g.grad_w ? 1 : 0));
@@ -42,20 +42,13 @@ CostEstimate cost(const Request& r, const BlockSizes& blocks, std::int64_t forme
   c.transcendentals = saturating_product(logits, exps + (cap ? formed : 0));
   if (r.loss.wants_values()) c.transcendentals = saturating_sum(c.transcendentals, b);
 
-  c.bytes_ideal = loss::ideal_bytes(input_views(r), output_views(r));
-  const auto read_too = [&](Accumulate gradient, const View& view) {
-    if (!g.accumulate.has(gradient)) return;
-    c.bytes_ideal = saturating_sum(c.bytes_ideal, distinct_bytes(view));
-  };
-  read_too(Accumulate::grad_x, g.grad_x);
-  read_too(Accumulate::grad_w, g.grad_w);
-  read_too(Accumulate::grad_bias, g.grad_bias);
+  c.bytes_ideal = loss::ideal_bytes(r);
 
   // b_block_size rows share one pass over w; each slice of v_block_size columns reads x once.
   const std::int64_t row_blocks = blocks_of(b, blocks.b_block_size);
   const std::int64_t slices = blocks_of(v, blocks.v_block_size);
-  const std::int64_t x = distinct_bytes(r.x);
-  const std::int64_t w = distinct_bytes(r.w);
+  const std::int64_t x = distinct_bytes(r.inputs.x);
+  const std::int64_t w = distinct_bytes(r.inputs.w);
   std::int64_t moved = c.bytes_ideal;
   const auto add = [&](std::int64_t bytes) { moved = saturating_sum(moved, bytes); };
   const auto product_pass = [&](bool first) {
@@ -71,12 +64,13 @@ CostEstimate cost(const Request& r, const BlockSizes& blocks, std::int64_t forme
   }
   if (g.grad_x) {  // w again, and f32 sums carried from slice to slice
     add(saturating_product(w, row_blocks));
-    add(saturating_product(again(saturating_product(saturating_product(4, b), r.h), slices), 2));
+    add(saturating_product(again(saturating_product(saturating_product(4, b), hidden(r)), slices),
+                           2));
   }
   if (g.grad_w) {  // x again, and f32 sums carried from one block of rows to the next
     add(saturating_product(x, slices));
-    add(saturating_product(again(saturating_product(saturating_product(4, v), r.h), row_blocks),
-                           2));
+    add(saturating_product(
+        again(saturating_product(saturating_product(4, v), hidden(r)), row_blocks), 2));
   }
   c.bytes_moved = moved;
   return c;

@@ -3,8 +3,8 @@
 #include <limits>
 #include <utility>
 
+#include "host/arguments/offsets.hpp"
 #include "host/loss/results.hpp"
-#include "host/loss/rows.hpp"
 #include "host/loss/validate.hpp"
 
 /// Shards of the vocabulary, merged on the host in double.
@@ -126,20 +126,20 @@ Dispatch merged_dispatch(std::span<const PartialResult> shards) {
 /// its normal form, with the results it wants described.
 loss::LossRequest check_combine(const PartialResult& merged, const CombineInputs& inputs,
                                 const LossOptions& options) {
-  loss::Door door(nullptr, "combine", loss::Form::owned);
+  arguments::Checks checks(nullptr, "combine", arguments::Form::owned);
   const std::int64_t given = options.vocab_size_total;
   const std::int64_t known = merged.vocab_size_total;
   if (given < 0 || (given == 0 && known == 0)) {
-    door.fail("vocab_size_total is " + std::to_string(given) +
-              " and the shards do not say it; combine needs the width of the whole vocabulary");
+    checks.fail("vocab_size_total is " + std::to_string(given) +
+                " and the shards do not say it; combine needs the width of the whole vocabulary");
   }
   if (given > 0 && known > 0 && given != known) {
-    door.fail("vocab_size_total is " + std::to_string(given) + " but the shards are of " +
-              std::to_string(known) + " columns; give 0 or what forward_partial was given");
+    checks.fail("vocab_size_total is " + std::to_string(given) + " but the shards are of " +
+                std::to_string(known) + " columns; give 0 or what forward_partial was given");
   }
   if (known > 0 && merged.columns != known) {
-    door.fail("the shards cover " + std::to_string(merged.columns) + " of " +
-              std::to_string(known) + " columns; give every shard of the vocabulary once");
+    checks.fail("the shards cover " + std::to_string(merged.columns) + " of " +
+                std::to_string(known) + " columns; give every shard of the vocabulary once");
   }
   const std::int64_t total = known > 0 ? known : given;
   LossOptions whole = options;
@@ -147,9 +147,9 @@ loss::LossRequest check_combine(const PartialResult& merged, const CombineInputs
   whole.vocab_size_total = 0;
   const loss::LossInputs in{
       .labels = inputs.labels, .weight = inputs.weight, .class_weight = inputs.class_weight};
-  auto request = loss::check_loss(door, Pass::forward, in, {}, whole, merged.extents, total,
-                                  "the rows of the shards " + loss::to_string(merged.extents));
-  loss::check_labels(door, request, {});
+  auto request = loss::check_loss(checks, Pass::forward, in, {}, whole, merged.extents, total,
+                                  "the rows of the shards " + arguments::to_string(merged.extents));
+  loss::check_labels(checks, request, {});
   loss::describe_outputs(request);
   return request;
 }
@@ -179,26 +179,27 @@ Partial merge(const Partial& a, const Partial& b) {
 }
 
 PartialResult merge(std::span<const PartialResult> shards) {
-  const loss::Door door(nullptr, "merge", loss::Form::owned);
-  if (shards.empty()) door.fail("no shard is given; give at least one");
+  const arguments::Checks checks(nullptr, "merge", arguments::Form::owned);
+  if (shards.empty()) checks.fail("no shard is given; give at least one");
   std::int64_t total = 0;  // of those that know it
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const auto& shard = shards[i];
     const std::string name = "shards[" + std::to_string(i) + "]";
-    const std::int64_t rows = door.product(shard.extents, (name + "'s extents").c_str());
+    const std::int64_t rows = checks.product(shard.extents, (name + "'s extents").c_str());
     if (rows != static_cast<std::int64_t>(shard.rows.size())) {
-      door.fail(name + " has " + std::to_string(shard.rows.size()) + " rows but extents " +
-                loss::to_string(shard.extents));
+      checks.fail(name + " has " + std::to_string(shard.rows.size()) + " rows but extents " +
+                  arguments::to_string(shard.extents));
     }
     if (shard.extents != shards[0].extents) {
-      door.fail(name + " has extents " + loss::to_string(shard.extents) + " but shards[0] has " +
-                loss::to_string(shards[0].extents) + "; shards of one call have the same rows");
+      checks.fail(name + " has extents " + arguments::to_string(shard.extents) +
+                  " but shards[0] has " + arguments::to_string(shards[0].extents) +
+                  "; shards of one call have the same rows");
     }
     total = total > 0 ? total : shard.vocab_size_total;
     if (shard.vocab_size_total > 0 && shard.vocab_size_total != total) {
-      door.fail(name + " is of a vocabulary of " + std::to_string(shard.vocab_size_total) +
-                " columns, shards before it of " + std::to_string(total) +
-                "; shards of one call have the same vocab_size_total");
+      checks.fail(name + " is of a vocabulary of " + std::to_string(shard.vocab_size_total) +
+                  " columns, shards before it of " + std::to_string(total) +
+                  "; shards of one call have the same vocab_size_total");
     }
   }
   PartialResult result = shards[0];
@@ -221,14 +222,14 @@ LossResult combine(std::span<const PartialResult> shards, const CombineInputs& i
   loss::allocate_outputs(request, result);
 
   const auto rank = merged.extents.rank();
-  const loss::RowOffsets label_at(request.labels, rank);
-  const loss::RowOffsets weight_at =
-      request.weight ? loss::RowOffsets(request.weight, rank) : loss::RowOffsets();
+  const arguments::RowOffsets label_at(request.labels, rank);
+  const arguments::RowOffsets weight_at =
+      request.weight ? arguments::RowOffsets(request.weight, rank) : arguments::RowOffsets();
   double total = 0.0;
   double denominator = 0.0;
   for (std::int64_t row = 0; row < request.b; ++row) {
     const auto label =
-        loss::load_int(request.labels.host_data(), request.labels.dtype(), label_at(row));
+        arguments::load_int(request.labels.host_data(), request.labels.dtype(), label_at(row));
     const bool counted = label != options.ignore_index;
     const auto& partial = merged.rows[static_cast<std::size_t>(row)];
     Row values;
@@ -236,12 +237,13 @@ LossResult combine(std::span<const PartialResult> shards, const CombineInputs& i
       double weight = 1.0;
       double label_weight = 1.0;
       if (request.weight) {
-        weight = loss::load_f32(request.weight.host_data(), request.weight.dtype(), weight_at(row));
+        weight =
+            arguments::load_f32(request.weight.host_data(), request.weight.dtype(), weight_at(row));
       }
       if (request.class_weight) {
         label_weight =
-            loss::load_f32(request.class_weight.host_data(), request.class_weight.dtype(),
-                           label * request.class_weight.strides()[0]);
+            arguments::load_f32(request.class_weight.host_data(), request.class_weight.dtype(),
+                                label * request.class_weight.strides()[0]);
       }
       values = finish(partial, options, request.v, weight, label_weight);
       total += values.loss;

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cmath>
 
-#include "host/loss/rows.hpp"
+#include "host/arguments/offsets.hpp"
 
 namespace tessera::loss {
 namespace {
@@ -40,10 +40,10 @@ void write_vector(const MutableView& target, const std::vector<double>& values,
                   dispatch::HostViews& views) {
   if (!target) return;
   const MutableView view = views.write(target);
-  const RowOffsets offsets(view, view.rank());
+  const arguments::RowOffsets offsets(view, view.rank());
   for (std::size_t i = 0; i < values.size(); ++i) {
-    store_f32(view.host_data(), view.dtype(), offsets(static_cast<std::int64_t>(i)),
-              static_cast<float>(values[i]));
+    arguments::store_f32(view.host_data(), view.dtype(), offsets(static_cast<std::int64_t>(i)),
+                         static_cast<float>(values[i]));
   }
 }
 
@@ -87,7 +87,7 @@ void check_fixed_workspace(const char* who, std::optional<std::size_t> workspace
 std::vector<double> read_matrix(const View& view, std::int64_t rows, std::int64_t columns,
                                 const oracle::Problem* problem) {
   std::vector<double> values(static_cast<std::size_t>(rows * columns), 0.0);
-  const RowOffsets offsets(view, view.rank() - 1);
+  const arguments::RowOffsets offsets(view, view.rank() - 1);
   const std::int64_t stride = view.strides().back();
   for (std::int64_t row = 0; row < rows; ++row) {
     if (problem && problem->labels[static_cast<std::size_t>(row)] == problem->options.ignore_index)
@@ -95,7 +95,7 @@ std::vector<double> read_matrix(const View& view, std::int64_t rows, std::int64_
     const std::int64_t begin = offsets(row);
     for (std::int64_t j = 0; j < columns; ++j) {
       values[static_cast<std::size_t>(row * columns + j)] =
-          load_f32(view.host_data(), view.dtype(), begin + j * stride);
+          arguments::load_f32(view.host_data(), view.dtype(), begin + j * stride);
     }
   }
   return values;
@@ -104,9 +104,10 @@ std::vector<double> read_matrix(const View& view, std::int64_t rows, std::int64_
 std::vector<double> read_vector(const View& view, std::int64_t count) {
   if (!view) return {};
   std::vector<double> values(static_cast<std::size_t>(count));
-  const RowOffsets offsets(view, view.rank());
+  const arguments::RowOffsets offsets(view, view.rank());
   for (std::int64_t i = 0; i < count; ++i) {
-    values[static_cast<std::size_t>(i)] = load_f32(view.host_data(), view.dtype(), offsets(i));
+    values[static_cast<std::size_t>(i)] =
+        arguments::load_f32(view.host_data(), view.dtype(), offsets(i));
   }
   return values;
 }
@@ -118,11 +119,11 @@ oracle::Problem reference_problem(const LossRequest& request, dispatch::HostView
   problem.options = request.options;
   problem.options.vocab_size_total = request.v_total;
   const View labels = views.read(request.labels);
-  const RowOffsets offsets(labels, labels.rank());
+  const arguments::RowOffsets offsets(labels, labels.rank());
   problem.labels.resize(static_cast<std::size_t>(request.b));
   for (std::int64_t row = 0; row < request.b; ++row) {
     problem.labels[static_cast<std::size_t>(row)] =
-        load_int(labels.host_data(), labels.dtype(), offsets(row));
+        arguments::load_int(labels.host_data(), labels.dtype(), offsets(row));
   }
   problem.weight = read_vector(views.read(request.weight), request.b);
   problem.class_weight = read_vector(views.read(request.class_weight), request.v_total);
@@ -157,7 +158,7 @@ void write_values(const LossRequest& request, const oracle::Values& values,
   const std::size_t rows = values.max.size();
   if (outputs.argmax) {
     const MutableView view = views.write(outputs.argmax);
-    const RowOffsets offsets(view, view.rank());
+    const arguments::RowOffsets offsets(view, view.rank());
     auto* data = static_cast<std::int32_t*>(view.host_data());
     for (std::size_t i = 0; i < rows; ++i) {
       data[offsets(static_cast<std::int64_t>(i))] = static_cast<std::int32_t>(values.argmax[i]);
@@ -165,7 +166,7 @@ void write_values(const LossRequest& request, const oracle::Values& values,
   }
   if (outputs.statistics) {
     const MutableView view = views.write(outputs.statistics);
-    const RowOffsets offsets(view, view.rank() - 1);
+    const arguments::RowOffsets offsets(view, view.rank() - 1);
     auto* data = static_cast<float*>(view.host_data());
     for (std::size_t i = 0; i < rows; ++i) {
       const RoundedStatistics rounded(values, i);
@@ -176,7 +177,7 @@ void write_values(const LossRequest& request, const oracle::Values& values,
   }
   if (request.partial) {
     const MutableView view = views.write(request.partial);
-    const RowOffsets offsets(view, view.rank() - 1);
+    const arguments::RowOffsets offsets(view, view.rank() - 1);
     auto* data = static_cast<float*>(view.host_data());
     for (std::size_t i = 0; i < rows; ++i) {
       const RoundedStatistics rounded(values, i);
@@ -198,17 +199,18 @@ void write_values(const LossRequest& request, const oracle::Values& values,
   }
 }
 
-void write_matrix(const MutableView& view, const std::vector<double>& values, std::int64_t rows,
-                  std::int64_t columns, bool accumulate) {
-  const RowOffsets offsets(view, view.rank() - 1);
+void write_matrix(const MutableView& view, const std::vector<double>& values, bool accumulate) {
+  const std::int64_t columns = view.extents().back();
+  const std::int64_t rows = view.extents().first(view.rank() - 1).product();
+  const arguments::RowOffsets offsets(view, view.rank() - 1);
   const std::int64_t stride = view.strides().back();
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t begin = offsets(row);
     for (std::int64_t j = 0; j < columns; ++j) {
       const std::int64_t at = begin + j * stride;
       auto value = static_cast<float>(values[static_cast<std::size_t>(row * columns + j)]);
-      if (accumulate) value += load_f32(view.host_data(), view.dtype(), at);
-      store_f32(view.host_data(), view.dtype(), at, value);
+      if (accumulate) value += arguments::load_f32(view.host_data(), view.dtype(), at);
+      arguments::store_f32(view.host_data(), view.dtype(), at, value);
     }
   }
 }

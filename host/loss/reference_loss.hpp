@@ -42,9 +42,8 @@ std::vector<double> read_vector(const View& view, std::int64_t count);
 /// Writes the outputs that are given, the partial rows included, each rounded once.
 void write_values(const LossRequest& request, const oracle::Values& values,
                   dispatch::HostViews& views);
-/// Writes [rows, columns] to a host view [axes..., columns], or adds it in f32.
-void write_matrix(const MutableView& view, const std::vector<double>& values, std::int64_t rows,
-                  std::int64_t columns, bool accumulate);
+/// Writes the elements of a host view in row-major order, or adds them in f32.
+void write_matrix(const MutableView& view, const std::vector<double>& values, bool accumulate);
 
 /// A finished call; waiting for it throws when a device label was out of range.
 std::unique_ptr<Completion::State> reference_completion(const oracle::Problem& problem);

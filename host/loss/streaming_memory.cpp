@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "host/loss/rows.hpp"
+#include "host/arguments/offsets.hpp"
+#include "host/arguments/workspace.hpp"
 #include "host/loss/streaming_rows.hpp"
 
 namespace tessera::loss {
@@ -10,23 +11,6 @@ namespace tessera::loss {
 streaming::Type streaming_type(DType type) {
   if (type == DType::bf16) return streaming::Type::bf16;
   return type == DType::f16 ? streaming::Type::f16 : streaming::Type::f32;
-}
-
-LossRequest on_host(const LossRequest& request, dispatch::HostViews& views,
-                    std::vector<const View*> more_reads,
-                    std::vector<const MutableView*> more_writes) {
-  LossRequest result = request;
-  auto& out = result.outputs;
-  View* const reads[] = {&result.labels, &result.weight, &result.class_weight, &result.dloss,
-                         &result.dlse,   &result.lse,    &result.statistics};
-  MutableView* const writes[] = {&out.loss,    &out.lse,    &out.argmax,     &out.label_logprob,
-                                 &out.entropy, &out.z_loss, &out.statistics, &result.partial};
-  more_reads.insert(more_reads.end(), std::begin(reads), std::end(reads));
-  more_writes.insert(more_writes.end(), std::begin(writes), std::end(writes));
-  views.reserve(more_reads, more_writes);
-  for (View* view : reads) *view = views.read(*view);
-  for (MutableView* view : writes) *view = views.write(*view);
-  return result;
 }
 
 streaming::Environment environment(ContextState& state) {
@@ -59,7 +43,8 @@ const float* dense_f32(const View& view, std::int64_t first, std::int64_t count,
   if (is_dense_f32(view)) return static_cast<const float*>(view.host_data()) + first;
   auto* values = arena.take<float>(count);
   for (std::int64_t i = 0; i < count; ++i) {
-    values[i] = load_f32(view.host_data(), view.dtype(), (first + i) * view.strides()[0]);
+    values[i] =
+        arguments::load_f32(view.host_data(), view.dtype(), (first + i) * view.strides()[0]);
   }
   return values;
 }
@@ -86,8 +71,7 @@ WorkspaceLimit workspace_limit(const std::optional<std::size_t>& requested, cons
             : largest;
     return {lent ? std::min(bound, dispatch::footprint_bytes(lent)) : bound, true};
   }
-  // The host's default: 64 MiB, or 256 rows of f32 logits where they are wider.
-  return {std::max<std::int64_t>(std::int64_t{64} << 20, 256 * 4 * v), false};
+  return {arguments::default_workspace_bytes(v), false};
 }
 
 void throw_workspace_too_small(const WorkspaceLimit& limit, const std::string& shape,

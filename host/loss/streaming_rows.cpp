@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "host/loss/rows.hpp"
+#include "host/arguments/offsets.hpp"
 
 namespace tessera::loss {
 namespace {
@@ -25,15 +25,15 @@ class PerRow {
   explicit PerRow(const View& view) : view_(view), offsets_(view, view.rank()) {}
   explicit operator bool() const { return static_cast<bool>(view_); }
   float get(std::int64_t row) const {
-    return load_f32(view_.host_data(), view_.dtype(), offsets_(row));
+    return arguments::load_f32(view_.host_data(), view_.dtype(), offsets_(row));
   }
   std::int64_t get_int(std::int64_t row) const {
-    return load_int(view_.host_data(), view_.dtype(), offsets_(row));
+    return arguments::load_int(view_.host_data(), view_.dtype(), offsets_(row));
   }
 
  private:
   const View& view_;
-  RowOffsets offsets_;
+  arguments::RowOffsets offsets_;
 };
 
 /// The same to write to; nothing happens where the view is not given.
@@ -44,7 +44,8 @@ class Writer {
       : view_(view), offsets_(view, std::min(axes, view.rank())) {}
   void put(std::int64_t row, double value) const {
     if (!view_) return;
-    store_f32(view_.host_data(), view_.dtype(), offsets_(row), static_cast<float>(value));
+    arguments::store_f32(view_.host_data(), view_.dtype(), offsets_(row),
+                         static_cast<float>(value));
   }
   void put_int(std::int64_t row, std::int64_t value) const {
     if (!view_) return;
@@ -53,13 +54,13 @@ class Writer {
   void put_pair(std::int64_t row, float first, float second) const {
     if (!view_) return;
     const std::int64_t at = offsets_(row);
-    store_f32(view_.host_data(), view_.dtype(), at, first);
-    store_f32(view_.host_data(), view_.dtype(), at + view_.strides().back(), second);
+    arguments::store_f32(view_.host_data(), view_.dtype(), at, first);
+    arguments::store_f32(view_.host_data(), view_.dtype(), at + view_.strides().back(), second);
   }
 
  private:
   const MutableView& view_;
-  RowOffsets offsets_;
+  arguments::RowOffsets offsets_;
 };
 
 }  // namespace
@@ -108,12 +109,13 @@ StreamingRows::StreamingRows(const LossRequest& request, streaming::Arena& arena
 
 float StreamingRows::weight(std::int64_t row) const {
   const View& view = request_.weight;
-  return view ? load_f32(view.host_data(), view.dtype(), weight_offsets_(row)) : 1.0f;
+  return view ? arguments::load_f32(view.host_data(), view.dtype(), weight_offsets_(row)) : 1.0f;
 }
 
 float StreamingRows::class_weight_of(std::int64_t label) const {
   const View& view = request_.class_weight;
-  return view ? load_f32(view.host_data(), view.dtype(), label * view.strides()[0]) : 1.0f;
+  return view ? arguments::load_f32(view.host_data(), view.dtype(), label * view.strides()[0])
+              : 1.0f;
 }
 
 void StreamingRows::scan_labels() {
@@ -121,11 +123,11 @@ void StreamingRows::scan_labels() {
   const auto bad = [&](std::int64_t label) { return label < 0 || label >= request_.v_total; };
   const auto keep = [&](std::int64_t row, std::int64_t label) {
     const std::int64_t local = label - request_.options.vocab_offset;
-    rows_[kept_] = row;
-    global_labels_[kept_] = label;
-    labels_[kept_] = bad(label) || local < 0 || local >= request_.v ? -1 : local;
-    sums_[kept_] = {};
-    ++kept_;
+    rows_[counted_] = row;
+    global_labels_[counted_] = label;
+    labels_[counted_] = bad(label) || local < 0 || local >= request_.v ? -1 : local;
+    sums_[counted_] = {};
+    ++counted_;
   };
   std::int64_t bad_rows = 0;
   for (std::int64_t row = 0; row < request_.b; ++row) {
@@ -138,7 +140,7 @@ void StreamingRows::scan_labels() {
     keep(row, label);
     denominator_ += static_cast<double>(weight(row)) * static_cast<double>(class_weight_of(label));
   }
-  labelled_ = kept_;
+  labelled_ = counted_;
   if (bad_rows == 0) return;
   for (std::int64_t row = first_bad_; row < request_.b; ++row) {
     const std::int64_t label = labels.get_int(row);
@@ -149,12 +151,12 @@ void StreamingRows::scan_labels() {
 void StreamingRows::load_statistics() {
   if (request_.statistics) {
     const View& view = request_.statistics;
-    const RowOffsets offsets(view, view.rank() - 1);
+    const arguments::RowOffsets offsets(view, view.rank() - 1);
     for (std::int64_t i = 0; i < labelled_; ++i) {
       const std::int64_t at = offsets(rows_[i]);
-      sums_[i].max = load_f32(view.host_data(), view.dtype(), at);
-      sums_[i].sum =
-          static_cast<double>(load_f32(view.host_data(), view.dtype(), at + view.strides().back()));
+      sums_[i].max = arguments::load_f32(view.host_data(), view.dtype(), at);
+      sums_[i].sum = static_cast<double>(
+          arguments::load_f32(view.host_data(), view.dtype(), at + view.strides().back()));
     }
     return;
   }
@@ -202,16 +204,32 @@ std::int64_t StreamingRows::offsets_bytes(const LossRequest& request) {
   return counter.used();
 }
 
+void StreamingRows::describe(streaming::LossProblem& problem) const {
+  problem.rows = counted_;
+  problem.gradient_rows = labelled_;
+  problem.v = request_.v;
+  problem.class_weight = class_weight_;
+  problem.labels = labels_;
+  problem.scale = request_.options.logit_scale;
+  problem.cap = request_.options.logit_soft_cap;
+  problem.class_terms = class_terms();
+  problem.entropy = entropy();
+  problem.argmax = argmax();
+  problem.sums = sums_;
+  problem.cotangents = cotangents_;
+  problem.logsumexp_weight = static_cast<double>(request_.options.logsumexp_weight);
+}
+
 std::int64_t* StreamingRows::offsets(const View& view, streaming::Arena& arena) const {
   auto* result = arena.take<std::int64_t>(request_.b);
-  const RowOffsets offsets(view, request_.leading.rank());
-  for (std::int64_t i = 0; i < kept_; ++i) result[i] = offsets(rows_[i]);
+  const arguments::RowOffsets offsets(view, request_.leading.rank());
+  for (std::int64_t i = 0; i < counted_; ++i) result[i] = offsets(rows_[i]);
   return result;
 }
 
 void StreamingRows::fill_other_rows(const MutableView& view, bool accumulate,
                                     const streaming::Environment& environment) const {
-  const RowOffsets offsets(view, request_.leading.rank());
+  const arguments::RowOffsets offsets(view, request_.leading.rank());
   const PerRow labels(request_.labels);
   const std::int64_t n = view.extents().back();
   const std::int64_t stride = view.strides().back();
@@ -227,7 +245,7 @@ void StreamingRows::fill_other_rows(const MutableView& view, bool accumulate,
           if (ignored && accumulate) continue;
           const float value = ignored ? 0.0f : std::numeric_limits<float>::quiet_NaN();
           for (std::int64_t j = 0; j < n; ++j) {
-            store_f32(view.host_data(), view.dtype(), offsets(row) + j * stride, value);
+            arguments::store_f32(view.host_data(), view.dtype(), offsets(row) + j * stride, value);
           }
         }
       });
@@ -276,14 +294,14 @@ void StreamingRows::write_partial(std::int64_t row, const float (&words)[8]) con
 }
 
 void StreamingRows::write_partials() const {
-  if (kept_ < request_.b) {
+  if (counted_ < request_.b) {
     // An ignored row has the statistics of no columns at all.
     const float none = std::bit_cast<float>(std::int32_t{-1});
     for (std::int64_t row = 0; row < request_.b; ++row) {
       write_partial(row, {-infinity, 0.0f, -infinity, 0.0f, 0.0f, -infinity, none, 0.0f});
     }
   }
-  for (std::int64_t i = 0; i < kept_; ++i) {
+  for (std::int64_t i = 0; i < counted_; ++i) {
     const auto& s = sums_[i];
     const auto argmax = static_cast<std::int32_t>(s.argmax + request_.options.vocab_offset);
     write_partial(rows_[i], {s.max, static_cast<float>(s.sum), s.label_logit,
@@ -296,7 +314,7 @@ void StreamingRows::write_values() const {
   if (request_.pass == Pass::forward_partial) return write_partials();
   const Writers out(request_.outputs);
   const bool per_row = request_.options.reduction == Reduction::none;
-  if (kept_ < request_.b) {
+  if (counted_ < request_.b) {
     // Every row first, as if it were ignored; those that are not follow.
     for (std::int64_t row = 0; row < request_.b; ++row) {
       for (const auto* writer : {&out.lse, &out.label_logprob, &out.entropy, &out.z_loss}) {
@@ -308,7 +326,7 @@ void StreamingRows::write_values() const {
     }
   }
   double total = 0.0;
-  for (std::int64_t i = 0; i < kept_; ++i) {
+  for (std::int64_t i = 0; i < counted_; ++i) {
     write_row(i, out);
     const double loss = row_loss(i);
     if (per_row) out.loss.put(rows_[i], loss);

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "host/arguments/offsets.hpp"
 #include "host/dispatch/completion.hpp"
 #include "host/dispatch/host_views.hpp"
 #include "host/dispatch/table.hpp"
 #include "host/loss/request.hpp"
-#include "host/loss/rows.hpp"
 #include "reference/streaming/rows.hpp"
 
 /// What the `eigen` implementations of the loss operators share: the per-token half of a request,
@@ -20,12 +20,6 @@
 namespace tessera::loss {
 
 streaming::Type streaming_type(DType type);
-
-/// The same request over host views. `more_reads` and `more_writes` are the operator's own views,
-/// mapped together with the loss's, as they may share memory.
-LossRequest on_host(const LossRequest& request, dispatch::HostViews& views,
-                    std::vector<const View*> more_reads,
-                    std::vector<const MutableView*> more_writes);
 
 /// Tasks of a call on the context's threads.
 streaming::Environment environment(ContextState& state);
@@ -45,11 +39,11 @@ class StreamingRows {
   /// Reads labels, weights and cotangents of `request` (host views).
   StreamingRows(const LossRequest& request, streaming::Arena& arena);
 
-  std::int64_t kept() const noexcept { return kept_; }
+  std::int64_t counted() const noexcept { return counted_; }
   std::int64_t labelled() const noexcept { return labelled_; }
-  const std::int64_t* rows() const noexcept { return rows_; }      ///< [kept] flat rows
-  const std::int64_t* labels() const noexcept { return labels_; }  ///< [kept] column here or -1
-  streaming::RowSums* sums() const noexcept { return sums_; }      ///< [kept]
+  const std::int64_t* rows() const noexcept { return rows_; }      ///< [counted] flat rows
+  const std::int64_t* labels() const noexcept { return labels_; }  ///< [counted] column here or -1
+  streaming::RowSums* sums() const noexcept { return sums_; }      ///< [counted]
   const streaming::Cotangent* cotangents() const noexcept { return cotangents_; }
   const float* class_weight() const noexcept { return class_weight_; }  ///< [v] or nullptr
 
@@ -61,7 +55,10 @@ class StreamingRows {
   bool entropy() const noexcept { return entropy(request_); }
   bool argmax() const noexcept { return argmax(request_); }
 
-  /// Element offsets of the kept rows of a view with the request's leading axes.
+  /// The rows' half of a streaming problem.
+  void describe(streaming::LossProblem& problem) const;
+
+  /// Element offsets of the counted rows of a view with the request's leading axes.
   std::int64_t* offsets(const View& view, streaming::Arena& arena) const;
   static std::int64_t offsets_bytes(const LossRequest& request);
 
@@ -87,8 +84,8 @@ class StreamingRows {
   void write_partial(std::int64_t row, const float (&words)[8]) const;
 
   const LossRequest& request_;
-  RowOffsets weight_offsets_;
-  std::int64_t kept_ = 0;
+  arguments::RowOffsets weight_offsets_;
+  std::int64_t counted_ = 0;
   std::int64_t labelled_ = 0;
   std::int64_t first_bad_ = -1;
   double denominator_ = 0.0;  ///< of the mean

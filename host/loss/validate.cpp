@@ -1,283 +1,225 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/loss/validate.hpp"
 
-#include <fmt/format.h>
+#include <cmath>
 
-#include <limits>
-
-#include "host/loss/overlap.hpp"
+#include "host/arguments/offsets.hpp"
 
 namespace tessera::loss {
 
 namespace {
 
-constexpr auto largest = std::numeric_limits<std::int64_t>::max();
-
-/// Blocks travel to kernels as 32-bit integers.
-constexpr std::int64_t largest_block = std::numeric_limits<std::int32_t>::max();
-
-bool accepts(Types types, DType type) {
-  switch (types) {
-    case Types::floating:
-      return is_floating(type);
-    case Types::integer:
-      return type == DType::i32 || type == DType::i64;
-    case Types::f32:
-      return type == DType::f32;
-    case Types::i32:
-      return type == DType::i32;
-    case Types::any:
-      return true;
-  }
-  return false;
+Dims with_axis(Dims dims, std::int64_t extent) {
+  dims.push_back(extent);
+  return dims;
 }
 
-const char* describe(Types types) {
-  switch (types) {
-    case Types::floating:
-      return "f32, bf16 or f16";
-    case Types::integer:
-      return "i32 or i64";
-    case Types::f32:
-      return "f32";
-    case Types::i32:
-      return "i32";
-    case Types::any:
-      return "any type";
+/// Members that have a meaning in some passes only: silence would hide a mistake.
+void check_passes(const arguments::Checks& checks, Pass pass, const LossInputs& in,
+                  const LossOptions& options) {
+  const bool gradients = pass == Pass::backward || pass == Pass::value_and_grad;
+  if (!gradients) {
+    checks.refuse("dloss", in.dloss, "only backward and value_and_grad read a cotangent");
+    checks.refuse("dlse", in.dlse, "only backward and value_and_grad read a cotangent");
   }
-  return "?";
+  if (pass == Pass::backward) {
+    if (!in.statistics && !in.lse) {
+      checks.fail("neither statistics nor lse is given; backward needs what forward saved");
+    }
+  } else {
+    checks.refuse("lse", in.lse, "it is read by backward alone; the output is Outputs::lse");
+    checks.refuse("statistics", in.statistics,
+                  "they are read by backward alone; the output is Outputs::statistics");
+  }
+  if (options.vocab_size_total != 0 && pass == Pass::forward) {
+    checks.fail(
+        "vocab_size_total is " + std::to_string(options.vocab_size_total) +
+        ", so that this call is one shard, whose loss nobody knows yet; call forward_partial "
+        "on every shard and combine");
+  }
+  if (options.vocab_size_total != 0 && pass == Pass::value_and_grad) {
+    checks.fail(
+        "vocab_size_total is " + std::to_string(options.vocab_size_total) +
+        ", so that this call is one shard; value_and_grad cannot know the other shards: call "
+        "forward_partial on each, combine, then backward with the merged statistics");
+  }
 }
 
-std::string pointer_text(const View& view) {
-  return view.is_device() ? fmt::format("byte offset {}", view.byte_offset())
-                          : fmt::format("address {}", view.host_data());
+void check_shard(const arguments::Checks& checks, const LossOptions& o, std::int64_t v) {
+  const auto number = [](std::int64_t n) { return std::to_string(n); };
+  if (o.vocab_size_total < 0) {
+    checks.fail("vocab_size_total is " + number(o.vocab_size_total) +
+                "; the least is 0 (no shard)");
+  }
+  if (o.vocab_offset < 0) {
+    checks.fail("vocab_offset is " + number(o.vocab_offset) + "; the least is 0");
+  }
+  if (o.vocab_offset > 0 && o.vocab_size_total == 0) {
+    checks.fail("vocab_offset is " + number(o.vocab_offset) +
+                " without vocab_size_total; give the width of the whole vocabulary");
+  }
+  if (o.vocab_size_total > 0 &&
+      (v > o.vocab_size_total || o.vocab_offset > o.vocab_size_total - v)) {
+    checks.fail("vocab_offset " + number(o.vocab_offset) + " and " + number(v) +
+                " columns reach beyond vocab_size_total " + number(o.vocab_size_total));
+  }
+}
+
+void finite(const arguments::Checks& checks, const char* name, float value) {
+  if (!std::isfinite(value)) {
+    checks.fail(std::string(name) + " is " + std::to_string(value) + "; give a finite number");
+  }
+}
+
+void check_outputs(arguments::Checks& checks, Pass pass, Outputs& out, const LossRequest& r,
+                   const arguments::Source& source) {
+  const std::pair<const char*, MutableView*> rows[] = {{"lse", &out.lse},
+                                                       {"argmax", &out.argmax},
+                                                       {"label_logprob", &out.label_logprob},
+                                                       {"entropy", &out.entropy},
+                                                       {"z_loss", &out.z_loss}};
+  const bool values = pass == Pass::forward || pass == Pass::value_and_grad;
+  if (!values) {
+    const char* why = "this pass writes no loss outputs";
+    checks.refuse("loss", out.loss, why);
+    for (const auto& [name, view] : rows) checks.refuse(name, *view, why);
+    checks.refuse("statistics", out.statistics, why);
+    return;
+  }
+  checks.output("loss", out.loss, ElementTypes::f32);
+  for (const auto& [name, view] : rows) {
+    checks.output(name, *view, view == &out.argmax ? ElementTypes::i32 : ElementTypes::f32);
+  }
+  // Backward refuses saved statistics in another type, and they would lose what they are for.
+  checks.output("statistics", out.statistics, ElementTypes::f32);
+
+  if (r.options.reduction == Reduction::none) {
+    checks.shape("loss", out.loss, r.leading, source.with(" (reduction none)"));
+  } else {
+    checks.shape("loss", out.loss, {},
+                 r.options.reduction == Reduction::mean ? "a single number (reduction mean)"
+                                                        : "a single number (reduction sum)");
+  }
+  for (const auto& [name, view] : rows) checks.shape(name, *view, r.leading, source);
+  checks.shape("statistics", out.statistics, with_axis(r.leading, 2),
+               source.with(", then (max, sum)"));
 }
 
 }  // namespace
 
-Source Source::with(const char* more) const {
-  Source result = *this;
-  result.more_ = more;
-  return result;
-}
-
-std::string Source::text() const {
-  std::string text = owned_ + what_;
-  if (extents_ != nullptr) text += to_string(*extents_);
-  return text + more_;
-}
-
-std::string to_string(const Dims& dims) {
-  std::string text = "[";
-  for (int axis = 0; axis < dims.rank(); ++axis) {
-    text += (axis > 0 ? ", " : "") + std::to_string(dims[axis]);
+void check_options(const arguments::Checks& checks, const LossOptions& o) {
+  finite(checks, "logsumexp_weight", o.logsumexp_weight);
+  finite(checks, "logit_scale", o.logit_scale);
+  finite(checks, "logit_soft_cap", o.logit_soft_cap);
+  if (o.logit_soft_cap < 0.0f) {
+    checks.fail("logit_soft_cap is " + std::to_string(o.logit_soft_cap) +
+                "; the least is 0, which turns it off");
   }
-  return text + "]";
-}
-
-void ViewList::add(const char* name, const View& view, std::int64_t reach) {
-  auto& entry = entries_.at(count_++);
-  entry.name = name;
-  entry.view = view;
-  entry.begin = view.is_device() ? static_cast<std::uint64_t>(view.byte_offset())
-                                 : reinterpret_cast<std::uintptr_t>(view.host_data());
-  entry.end = entry.begin + static_cast<std::uint64_t>(reach);
-}
-
-void Door::fail(const std::string& message, ErrorCode code) const {
-  throw Error(code, operation_ + ": " + message);
-}
-
-void Door::input(const char* name, const View& view, Types types) {
-  if (!view) return;
-  inputs_.add(name, view, check_view(name, view, types));
-}
-
-void Door::output(const char* name, const MutableView& view, Types types) {
-  if (!view) return;
-  const std::int64_t reach = check_view(name, view, types);
-  if (!elements_are_apart(view)) {
-    fail(std::string(name) + " with extents " + to_string(view.extents()) + " and strides " +
-         to_string(view.strides()) +
-         " has elements that share memory; an output needs strides that keep them apart");
+  // Written so that a NaN fails.
+  if (!(o.label_smoothing >= 0.0f && o.label_smoothing <= 1.0f)) {
+    checks.fail("label_smoothing is " + std::to_string(o.label_smoothing) +
+                "; its range is 0 to 1");
   }
-  outputs_.add(name, view, reach);
-}
-
-void Door::require(const char* name, const View& view, const char* why) const {
-  if (!view) fail(std::string(name) + " is not given; " + why);
-}
-
-void Door::refuse(const char* name, const View& view, const char* why) const {
-  if (view) fail(std::string(name) + " is given; " + why);
-}
-
-std::int64_t Door::check_view(const char* name, const View& view, Types types) const {
-  // Messages are put together only where they are thrown: a tiny call is mostly these checks.
-  const auto argument = [&] { return std::string(name); };
-  if (!accepts(types, view.dtype())) {
-    fail(argument() + " has type " + tessera::to_string(view.dtype()) +
-         "; supported: " + describe(types));
-  }
-  for (int axis = 0; axis < view.rank(); ++axis) {
-    if (view.extents()[axis] < 0) {
-      fail(argument() + " has extents " + to_string(view.extents()) + "; axis " +
-           std::to_string(axis) + " is negative, the least is 0");
-    }
-    if (view.strides()[axis] < 0) {
-      fail(argument() + " has strides " + to_string(view.strides()) + "; axis " +
-           std::to_string(axis) +
-           " is negative, the least is 0; copy the array or reverse the other operands");
-    }
-  }
-  if (product(view.extents(), name, "'s extents") == 0) return 0;
-  // The reach in bytes must be a number, so that offsets everywhere below are.
-  const auto bytes = static_cast<std::int64_t>(size_of(view.dtype()));
-  std::int64_t reach = 1;
-  bool fits = true;
-  for (int axis = 0; axis < view.rank(); ++axis) {
-    std::int64_t step = 0;
-    fits = fits && !__builtin_mul_overflow(view.extents()[axis] - 1, view.strides()[axis], &step) &&
-           !__builtin_add_overflow(reach, step, &reach);
-  }
-  fits = fits && !__builtin_mul_overflow(reach, bytes, &reach);
-  if (!fits || (view.is_device() && view.byte_offset() > largest - reach)) {
-    fail(argument() + " with extents " + to_string(view.extents()) + " and strides " +
-         to_string(view.strides()) + " reaches beyond 2^63 bytes; check the strides");
-  }
-  check_memory(name, view);
-  return reach;
-}
-
-void Door::check_memory(const char* name, const View& view) const {
-  const auto argument = [&] { return std::string(name); };
-  const auto alignment = size_of(view.dtype());
-  if (view.is_device()) {
-    if (view.byte_offset() < 0) {
-      fail(argument() + " has byte offset " + std::to_string(view.byte_offset()) +
-           "; the least is 0");
-    }
-    if (static_cast<std::size_t>(view.byte_offset()) % alignment != 0) {
-      fail(argument() + " has " + pointer_text(view) + ", which is not a multiple of " +
-           std::to_string(alignment) + ", the size of " + tessera::to_string(view.dtype()));
-    }
-    if (state_ == nullptr) {
-      fail(argument() + " is device memory; this call runs on the host, copy it there first");
-    }
-    if (!state_->device) {
-      fail(argument() +
-               " is device memory, but this context has no device; make the Context from "
-               "the cl_context that owns the memory",
-           ErrorCode::foreign_context);
-    }
-    state_->device->check_memory(view, name);
-    return;
-  }
-  if (view.host_data() == nullptr) {
-    if (form_ == Form::question) return;
-    fail(argument() + " has " + std::to_string(view.size()) +
-         " elements but a null pointer; give host memory or a cl_mem");
-  }
-  if (reinterpret_cast<std::uintptr_t>(view.host_data()) % alignment != 0) {
-    fail(argument() + " has " + pointer_text(view) + ", which is not aligned to " +
-         std::to_string(alignment) + " bytes, the size of " + tessera::to_string(view.dtype()));
+  if (o.reduction != Reduction::mean && o.reduction != Reduction::sum &&
+      o.reduction != Reduction::none) {
+    checks.fail("reduction is " + std::to_string(static_cast<int>(o.reduction)) +
+                "; give mean, sum or none");
   }
 }
 
-void Door::wrong_shape(const char* name, const View& view, const Dims& expected,
-                       const Source& source) const {
-  fail(std::string(name) + " has shape " + to_string(view.extents()) + ", expected " +
-       to_string(expected) + ": " + source.text());
+LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& inputs,
+                       const Outputs& outputs, const LossOptions& options, const Dims& leading,
+                       std::int64_t v, const arguments::Source& source) {
+  check_options(checks, options);
+  check_shard(checks, options, v);
+  check_passes(checks, pass, inputs, options);
+
+  LossRequest r;
+  r.pass = pass;
+  r.leading = leading;
+  r.b = checks.product(leading, "the leading axes");
+  r.v = v;
+  r.is_shard = options.vocab_size_total > 0;
+  r.v_total = r.is_shard ? options.vocab_size_total : v;
+  r.options = options;
+  if (r.v == 0 && r.b > 0) {
+    checks.fail("the vocabulary has 0 columns but there are " + std::to_string(r.b) +
+                " rows; a softmax needs at least one column");
+  }
+  checks.product(r.b, r.v, "rows * columns");
+
+  checks.require("labels", inputs.labels, "every call needs them");
+  LossInputs in = inputs;
+  checks.input("labels", in.labels, ElementTypes::integer);
+  checks.input("weight", in.weight, ElementTypes::floating);
+  checks.input("class_weight", in.class_weight, ElementTypes::floating);
+  checks.input("dloss", in.dloss, ElementTypes::floating);
+  checks.input("dlse", in.dlse, ElementTypes::floating);
+  checks.input("lse", in.lse, ElementTypes::f32);
+  checks.input("statistics", in.statistics, ElementTypes::f32);
+
+  checks.shape("labels", in.labels, leading, source);
+  checks.shape("weight", in.weight, leading, source);
+  checks.shape("class_weight", in.class_weight, {r.v_total},
+               r.is_shard ? "one per word of the whole vocabulary (vocab_size_total)"
+                          : "one per word of the vocabulary");
+  if (options.reduction == Reduction::none) {
+    checks.shape("dloss", in.dloss, leading, source.with(" (reduction none)"));
+  } else {
+    checks.shape("dloss", in.dloss, {},
+                 options.reduction == Reduction::mean
+                     ? "the loss is a single number (reduction mean)"
+                     : "the loss is a single number (reduction sum)");
+  }
+  checks.shape("dlse", in.dlse, leading, source);
+  checks.shape("lse", in.lse, leading, source);
+  checks.shape("statistics", in.statistics, with_axis(leading, 2),
+               source.with(", then (max, sum)"));
+
+  r.labels = in.labels;
+  r.weight = in.weight;
+  r.class_weight = in.class_weight;
+  r.dloss = in.dloss;
+  r.dlse = in.dlse;
+  r.statistics = in.statistics;
+  if (!in.statistics) r.lse = in.lse;
+  r.outputs = outputs;
+  check_outputs(checks, pass, r.outputs, r, source);
+  return r;
 }
 
-std::int64_t Door::product(std::int64_t a, std::int64_t b, const char* what) const {
-  std::int64_t result = 0;
-  if (__builtin_mul_overflow(a, b, &result)) {
-    fail(std::string(what) + " is " + std::to_string(a) + " * " + std::to_string(b) +
-         ", which exceeds 2^63 - 1; split the call");
+bool any(const Outputs& outputs) noexcept {
+  for (const auto& output : loss_outputs) {
+    if (outputs.*output.view) return true;
   }
-  return result;
+  return false;
 }
 
-std::int64_t Door::product(const Dims& extents, const char* name, const char* what) const {
-  // An empty axis makes an empty array, however large the others are.
-  for (auto extent : extents) {
-    if (extent == 0) return 0;
+std::string describe_row(std::int64_t row, const Dims& leading) {
+  std::string text = std::to_string(row);
+  if (leading.rank() < 2) return text;
+  Dims index = leading;
+  for (int axis = leading.rank() - 1; axis >= 0; --axis) {
+    index[axis] = row % leading[axis];
+    row /= leading[axis];
   }
-  std::int64_t result = 1;
-  for (auto extent : extents) {
-    if (__builtin_mul_overflow(result, extent, &result)) {
-      fail("the product of " + std::string(name) + what + " " + to_string(extents) +
-           " exceeds 2^63 - 1; split the call");
-    }
-  }
-  return result;
+  return text + " (index " + arguments::to_string(index) + ")";
 }
 
-void Door::overlaps(const char* in_place, const char* in_place_of) const {
-  const auto known = [](const View& view) { return view.is_device() || view.host_data(); };
-  // Most arrays are apart as a whole; only where they are not does it matter how they interleave.
-  const auto touch = [&](const ViewList::Entry& a, const ViewList::Entry& b) {
-    return a.begin < b.end && b.begin < a.end && known(b.view) && overlap(a.view, b.view);
-  };
-  const auto same = [](const View& a, const View& b) {
-    return a.is_device() == b.is_device() && a.host_data() == b.host_data() &&
-           a.device_memory() == b.device_memory() && a.byte_offset() == b.byte_offset() &&
-           a.dtype() == b.dtype() && a.extents() == b.extents() && a.strides() == b.strides();
-  };
-  for (const auto& out : outputs_) {
-    if (!known(out.view)) continue;
-    for (const auto* other = &out + 1; other != outputs_.end(); ++other) {
-      if (touch(out, *other)) {
-        fail(std::string(out.name) + " and " + other->name +
-             " overlap in memory; outputs must be apart from each other");
-      }
-    }
-    for (const auto& in : inputs_) {
-      if (!touch(out, in)) continue;
-      const bool pair = in_place != nullptr && std::string(in_place) == out.name &&
-                        std::string(in_place_of) == in.name;
-      if (pair && same(out.view, in.view)) continue;
-      fail(std::string(out.name) + " overlaps the input " + in.name + " in memory; " +
-           (pair ? "in place it must be the very same view, else they must be apart"
-                 : "outputs must be apart from inputs"));
-    }
-  }
-}
-
-void Door::positive_block(const std::string& name, std::int64_t value) const {
-  if (value < 1 || value > largest_block) {
-    fail(name + " is " + std::to_string(value) + "; block sizes are 1 to " +
-         std::to_string(largest_block));
-  }
-}
-
-void Door::handles(cl_command_queue queue, const std::vector<cl_event>& wait_for,
-                   const MutableView& workspace) {
-  for (std::size_t i = 0; i < wait_for.size(); ++i) {
-    if (wait_for[i] == nullptr) {
-      fail("wait_for[" + std::to_string(i) + "] is null; give events that exist");
-    }
-  }
-  const bool has_device = state_ != nullptr && state_->device;
-  if (!has_device && (queue != nullptr || !wait_for.empty())) {
-    fail(std::string(queue != nullptr ? "queue" : "wait_for") +
-             " is given, but this context has no device; leave it empty or make the Context from "
-             "its cl_context",
-         ErrorCode::foreign_context);
-  }
-  if (queue != nullptr) state_->device->check_queue(queue);
-  if (!wait_for.empty()) state_->device->check_events(wait_for);
-  if (!workspace) return;
-  output("workspace", workspace, Types::any);
-  // Scratch is carved from it by bytes, so that it must not have holes.
-  std::int64_t last = 0;
-  for (int axis = 0; axis < workspace.rank(); ++axis) {
-    last += (workspace.extents()[axis] - 1) * workspace.strides()[axis];
-  }
-  if (workspace.size() > 0 && last + 1 != workspace.size()) {
-    fail("workspace with extents " + to_string(workspace.extents()) + " and strides " +
-         to_string(workspace.strides()) + " has gaps; lend one contiguous block");
+void check_labels(const arguments::Checks& checks, const LossRequest& request,
+                  const std::vector<cl_event>& wait_for) {
+  const View& labels = request.labels;
+  if (labels.is_device() || labels.host_data() == nullptr || request.b == 0) return;
+  if (!wait_for.empty()) checks.state()->device->wait_for(wait_for);
+  const arguments::RowOffsets offsets(labels, labels.rank());
+  for (std::int64_t row = 0; row < request.b; ++row) {
+    const auto label = arguments::load_int(labels.host_data(), labels.dtype(), offsets(row));
+    if (label == request.options.ignore_index || (label >= 0 && label < request.v_total)) continue;
+    checks.fail("labels: row " + describe_row(row, request.leading) + " is " +
+                    std::to_string(label) + "; the vocabulary is 0 to " +
+                    std::to_string(request.v_total - 1) + ", ignore_index is " +
+                    std::to_string(request.options.ignore_index),
+                ErrorCode::label_out_of_range);
   }
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/loss/memory.hpp"
+#include "host/arguments/bytes.hpp"
 #include "host/softmax_cross_entropy/request.hpp"
 
 namespace tessera::softmax_cross_entropy {
 
-// The blocks decide who reads a logit, not how often it is read.
-CostEstimate cost(const Request& r, const BlockSizes&) {
-  using loss::saturating_product;
-  using loss::saturating_sum;
+CostEstimate cost(const Request& r) {
+  using arguments::saturating_product;
+  using arguments::saturating_sum;
   const std::int64_t logits = saturating_product(r.loss.b, r.loss.v);
   const bool both = r.loss.pass == Pass::value_and_grad;
   const std::int64_t cap = r.loss.options.logit_soft_cap != 0.0f ? 1 : 0;
@@ -22,12 +21,9 @@ CostEstimate cost(const Request& r, const BlockSizes&) {
   c.transcendentals = saturating_product(logits, (both ? 2 : 1) * (1 + cap));
   if (r.loss.wants_values()) c.transcendentals = saturating_sum(c.transcendentals, r.loss.b);
 
-  c.bytes_ideal = loss::ideal_bytes(input_views(r), output_views(r));
-  if (r.gradients.accumulate) {
-    c.bytes_ideal = saturating_sum(c.bytes_ideal, loss::distinct_bytes(r.gradients.grad_logits));
-  }
-  c.bytes_moved =
-      both ? saturating_sum(c.bytes_ideal, loss::distinct_bytes(r.logits)) : c.bytes_ideal;
+  c.bytes_ideal = loss::ideal_bytes(r);
+  c.bytes_moved = both ? saturating_sum(c.bytes_ideal, arguments::distinct_bytes(r.inputs.logits))
+                       : c.bytes_ideal;
   return c;
 }
 

@@ -3,10 +3,13 @@
 
 #include <algorithm>
 
+#include "host/arguments/workspace.hpp"
 #include "host/dispatch/knobs.hpp"
 #include "host/engines/engine.hpp"
-#include "host/engines/loss_rows.hpp"
 #include "host/engines/segments.hpp"
+#include "host/loss/opencl_operator.hpp"
+#include "host/loss/opencl_rows.hpp"
+#include "host/opencl/specialise.hpp"
 #include "host/softmax_cross_entropy/opencl_run.hpp"
 #include "softmax_cross_entropy/arguments.h"
 #include "tuning/lookup/lookup.hpp"
@@ -26,9 +29,9 @@ std::int64_t kept_count(const opencl::DeviceFacts& facts) {
 
 std::int64_t scratch_of(const Request& r, const engines::Engine& engine, std::int64_t chunk,
                         std::int64_t slices) {
-  std::int64_t words = engines::loss_rows_words(r.loss, engine.tile_n());
-  if (r.loss.wants_values()) words += engines::region_words(8 * slices * chunk);
-  if (r.loss.wants_gradients()) words += engines::region_words(5 * chunk);
+  std::int64_t words = loss::loss_rows_words(r.loss, engine.tile_n());
+  if (r.loss.wants_values()) words += opencl::region_words(8 * slices * chunk);
+  if (r.loss.wants_gradients()) words += opencl::region_words(5 * chunk);
   return words;
 }
 
@@ -53,7 +56,7 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
                         info.type,
                         to_string(r.loss.pass),
                         "opencl." + engine.name(),
-                        to_string(r.logits.dtype()),
+                        to_string(r.inputs.logits.dtype()),
                         {r.loss.b, r.loss.v}};
   const std::int64_t unit = engine.row_pass().step();
   const auto decision = tuning::decide<BlockSizes>(
@@ -84,10 +87,12 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
   s.blocks.v_block_size =
       std::min(s.blocks.v_block_size, round_up(std::max<std::int64_t>(r.loss.v, 1), unit));
   s.slices = ceil_div(std::max<std::int64_t>(r.loss.v, 1), s.blocks.v_block_size);
-  s.fused = s.slices == 1 && engine.row_pass().items == 1 && r.loss.pass == Pass::value_and_grad;
+  s.fused = s.slices == 1 && engine.row_pass().items == 1 && r.loss.wants_values() &&
+            r.gradients.grad_logits;
+  s.name = s.fused ? "row_by_row" : "streamed";
   s.chunk_rows = s.blocks.b_block_size;
-  std::int64_t bytes = std::int64_t{64} << 20;
-  if (facts.is_gpu) bytes = facts.global_memory_bytes / 16;
+  std::int64_t bytes =
+      arguments::default_workspace_bytes(r.loss.v, facts.is_gpu ? facts.global_memory_bytes : 0);
   if (r.execution.workspace_bytes) bytes = static_cast<std::int64_t>(*r.execution.workspace_bytes);
   const auto allowed = [&](std::int64_t chunk) {
     return scratch_of(r, engine, chunk, s.slices) * 4 <= bytes &&
@@ -119,127 +124,91 @@ Programs programs_of(const Request& r, const engines::Engine& engine,
       "-DLANES={} -DGROUP={} {} -DV_CONTIGUOUS={} -DSCALED={} -DSOFT_CAP={} "
       "-DHAS_CLASS_WEIGHT={}",
       engine.row_pass().lanes, engine.row_pass().items,
-      engines::type_option("LOGITS_TYPE", r.logits.dtype()), contiguous(r.logits),
+      opencl::type_option("LOGITS_TYPE", r.inputs.logits.dtype()), contiguous(r.inputs.logits),
       o.logit_scale != 1.0f ? 1 : 0, o.logit_soft_cap != 0.0f ? 1 : 0, r.loss.class_weight ? 1 : 0);
   if (r.loss.class_weight) {
-    shared.append(" ").append(engines::type_option("CLASS_TYPE", r.loss.class_weight.dtype()));
+    shared.append(" ").append(opencl::type_option("CLASS_TYPE", r.loss.class_weight.dtype()));
   }
   Programs p;
-  p.forward = {"softmax_cross_entropy/forward.cl", shared + engines::statistics_options(r.loss)};
+  p.forward = {"softmax_cross_entropy/forward.cl", shared + loss::statistics_options(r.loss)};
   if (r.gradients.grad_logits) {
     const auto options =
         fmt::format("{} {} -DOUT_CONTIGUOUS={} -DCLASS_GRADIENT={}", shared,
-                    engines::type_option("OUT_TYPE", r.gradients.grad_logits.dtype()),
+                    opencl::type_option("OUT_TYPE", r.gradients.grad_logits.dtype()),
                     contiguous(r.gradients.grad_logits), o.label_smoothing != 0.0f ? 1 : 0);
     p.gradient = {"softmax_cross_entropy/gradient.cl", options};
     p.fused = {"softmax_cross_entropy/value_and_grad.cl",
-               fmt::format("{}{} -DKEPT_COUNT={}", options, engines::statistics_options(r.loss),
+               fmt::format("{}{} -DKEPT_COUNT={}", options, loss::statistics_options(r.loss),
                            kept_count(facts))};
   }
   return p;
 }
 
-/// Compiles all that a call launches, before any output is touched: a driver that refuses one
-/// kernel of them leaves the call to another implementation.
-void build_kernels(const Request& r, const Schedule& s, const Programs& programs,
-                   opencl::ProgramCache& cache) {
-  for (const auto& [program, entry] : engines::loss_kernels_of(r.loss, s.chunk_rows)) {
-    cache.kernel(program, entry);
-  }
-  if (s.fused) {
-    cache.kernel(programs.fused, "value_and_grad");
-  } else {
-    if (r.loss.wants_values()) cache.kernel(programs.forward, "forward");
-    if (r.gradients.grad_logits) cache.kernel(programs.gradient, "gradient");
-  }
-  if (!r.gradients.grad_logits) return;
-  cache.kernel(s.fused ? programs.fused : programs.gradient, "gradient_excluded");
+engines::Operands operands_of(const Request& request) {
+  return {.a = request.inputs.logits.dtype(), .rows = true};
 }
 
-/// An engine for the device behind a context, with why it cannot serve.
-std::optional<std::string> why_unsupported(ContextState& state, const Request& request,
-                                           const std::string& family) {
-  auto* runtime = opencl::runtime_of(state);
-  if (runtime == nullptr) return "the context has no OpenCL device";
-  const engines::Operands rows{.a = request.logits.dtype(), .rows = true};
-  if (auto reason = engines::engine_entry(family).why_unsupported(runtime->facts(), rows)) {
-    return reason;
-  }
+std::optional<std::string> refuses(const Request& request) {
   return engines::beyond_32_bits({{"B", request.loss.b}, {"V", request.loss.v}});
 }
 
-void describe(Dispatch& dispatch, const engines::Engine& engine, const Schedule& schedule,
-              const DeviceInfo& info) {
-  dispatch.implementation = "opencl." + engine.name();
-  dispatch.schedule = schedule.fused ? "row_by_row" : "streamed";
-  dispatch.device = info.name;
-  dispatch.driver = info.driver;
-  dispatch.block_sizes = to_named(schedule.blocks);
-  dispatch.block_source = schedule.source;
-  dispatch.knobs = engines::row_knobs(engine);
-  dispatch.knobs.push_back({"slices", schedule.slices});
-  dispatch.knobs.push_back({"chunk_rows", schedule.chunk_rows});
-  dispatch.workspace_bytes = schedule.scratch_words * 4;
+using Prepared = loss::Prepared<Schedule, Programs>;
+
+std::vector<NamedValue> knobs_of(const Request&, const Prepared& prepared) {
+  auto knobs = engines::row_knobs(*prepared.engine);
+  knobs.push_back({"slices", prepared.schedule.slices});
+  knobs.push_back({"chunk_rows", prepared.schedule.chunk_rows});
+  return knobs;
 }
 
-std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
-                                       const Request& request, dispatch::Attempt& attempt,
-                                       const std::string& family) {
-  auto& runtime = *opencl::runtime_of(*state);
-  const auto engine = engine_for(request, family, runtime.facts());
-  const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
-  describe(attempt.dispatch, *engine, schedule, runtime.info());
-  dispatch::check_knobs(request.execution.knobs, attempt.dispatch.knobs, "opencl." + family);
-  engines::check_lent_workspace(request.execution.workspace, schedule.scratch_words);
-  const auto programs = programs_of(request, *engine, runtime.facts());
-  build_kernels(request, schedule, programs, runtime.programs());
-  opencl::Call call(
-      state, runtime,
-      {request.execution.queue, request.execution.wait_for, request.execution.workspace}, attempt);
-  enqueue(call, request, *engine, schedule, programs);
-  return call.finish();
+Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime) {
+  Prepared made;
+  made.engine = engine_for(request, engine_name, runtime.facts());
+  made.schedule = make_schedule(request, *made.engine, runtime.facts(), runtime.info());
+  dispatch::check_knobs(request.execution.knobs, knobs_of(request, made), "opencl." + engine_name);
+  made.programs = programs_of(request, *made.engine, runtime.facts());
+  return made;
 }
 
-Plan plan(ContextState& state, const Request& request, const std::string& family) {
-  auto& runtime = *opencl::runtime_of(state);
-  const auto engine = engine_for(request, family, runtime.facts());
-  const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
-  Plan result;
-  describe(result.dispatch, *engine, schedule, runtime.info());
-  result.workspace_bytes = schedule.scratch_words * 4;
-  result.minimum_workspace_bytes = scratch_of(request, *engine, 1, schedule.slices) * 4;
-  build_kernels(request, schedule, programs_of(request, *engine, runtime.facts()),
-                runtime.programs());
-  return result;
+std::vector<loss::Kernel> kernels_of(const Request& r, const Prepared& prepared) {
+  const auto& [forward, gradient, fused] = prepared.programs;
+  const bool in_one = prepared.schedule.fused;
+  std::vector<loss::Kernel> kernels;
+  if (in_one) {
+    kernels.emplace_back(fused, "value_and_grad");
+  } else {
+    if (r.loss.wants_values()) kernels.emplace_back(forward, "forward");
+    if (r.gradients.grad_logits) kernels.emplace_back(gradient, "gradient");
+  }
+  if (r.gradients.grad_logits) {
+    kernels.emplace_back(in_one ? fused : gradient, "gradient_excluded");
+  }
+  return kernels;
+}
+
+std::int64_t minimum_workspace_bytes(const Request& request, const Prepared& prepared,
+                                     const opencl::Runtime&) {
+  return scratch_of(request, *prepared.engine, 1, prepared.schedule.slices) * 4;
 }
 
 }  // namespace
-
-std::vector<dispatch::Implementation<Request>> opencl_implementations() {
-  std::vector<dispatch::Implementation<Request>> rows;
-  for (const auto& entry : engines::all_engines()) {
-    const std::string& family = entry.name;
-    dispatch::Implementation<Request> row;
-    row.name = "opencl." + family;
-    row.description = entry.description;
-    row.sets_knobs = true;
-    row.why_unsupported = [family](ContextState& state, const Request& request) {
-      return why_unsupported(state, request, family);
-    };
-    row.run = [family](const std::shared_ptr<ContextState>& state, const Request& request,
-                       dispatch::Attempt& attempt) { return run(state, request, attempt, family); };
-    row.plan = [family](ContextState& state, const Request& request) {
-      return plan(state, request, family);
-    };
-    row.infer = [family](ContextState& state, const Request& request) {
-      auto& runtime = *opencl::runtime_of(state);
-      const auto engine = engine_for(request, family, runtime.facts());
-      const auto schedule = make_schedule(request, *engine, runtime.facts(), runtime.info());
-      return std::pair{schedule.blocks, schedule.source};
-    };
-    rows.push_back(std::move(row));
-  }
-  return rows;
-}
-
 }  // namespace tessera::softmax_cross_entropy
+
+auto tessera::loss::HostTraits<tessera::softmax_cross_entropy::Operator>::opencl()
+    -> dispatch::Table<Request> {
+  using namespace softmax_cross_entropy;
+  return opencl_rows<Operator, softmax_cross_entropy::Prepared>(
+      {.operands = operands_of,
+       .refuses = refuses,
+       .prepare = prepare,
+       .knobs = knobs_of,
+       .kernels = kernels_of,
+       .minimum_workspace_bytes = minimum_workspace_bytes,
+       .enqueue =
+           [](opencl::Call& call, const Request& request,
+              const softmax_cross_entropy::Prepared& prepared) {
+             enqueue(call, request, *prepared.engine, prepared.schedule, prepared.programs);
+           },
+       .add_to_key = [](const Request&, std::vector<std::int64_t>&) {},
+       .cost = nullptr});
+}

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "host/engines/loss_rows.hpp"
 #include "host/engines/segments.hpp"
+#include "host/loss/opencl_rows.hpp"
 #include "softmax_cross_entropy/arguments.h"
 
 namespace tessera::softmax_cross_entropy {
@@ -49,7 +49,8 @@ class Run {
  private:
   void bind() {
     const auto& out = r_.gradients.grad_logits;
-    logits_ = engines::bind_segments(call_, r_.logits, r_.loss.b, "logits", engines::Access::read);
+    logits_ =
+        engines::bind_segments(call_, r_.inputs.logits, r_.loss.b, "logits", engines::Access::read);
     if (out) {
       out_ = engines::bind_segments(
           call_, out, r_.loss.b, "grad_logits",
@@ -161,7 +162,7 @@ class Run {
   const Schedule& s_;
   const Programs& programs_;
   std::size_t group_;
-  engines::LossRows rows_;
+  loss::LossRows rows_;
   std::vector<engines::Segment> logits_, out_;
   Scratch stats_{}, coefficients_{};
 };

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string>
 
 #include "host/engines/engine.hpp"
 #include "host/opencl/call.hpp"
@@ -11,6 +13,7 @@ namespace tessera::softmax_cross_entropy {
 
 /// How one call is cut into launches.
 struct Schedule {
+  std::string name{};  ///< "row_by_row" (fused) or "streamed"
   BlockSizes blocks{};
   BlockSource source = BlockSource::fallback;
   std::int64_t chunk_rows = 0;
@@ -22,6 +25,7 @@ struct Schedule {
 /// What a request compiles: one specialisation per kernel file.
 struct Programs {
   opencl::Specialisation forward, gradient, fused;
+  std::array<opencl::Specialisation*, 3> all() { return {&forward, &gradient, &fused}; }
 };
 
 /// Enqueues a call, everything in order: statistics and values of each chunk of rows, then its

@@ -228,10 +228,10 @@ struct tessera::OperatorTraits<tessera::linear_cross_entropy::Operator> {
   });
   static constexpr auto outputs = loss_outputs;
   static constexpr std::array<GradientArgument<Operator>, 3> gradients = {{
-      {"grad_x", &Gradients::grad_x, &Inputs::x, &Result::grad_x, &Wants::grad_x, {}},
-      {"grad_w", &Gradients::grad_w, &Inputs::w, &Result::grad_w, &Wants::grad_w, {}},
+      {"grad_x", &Gradients::grad_x, &Inputs::x, &Result::grad_x, &Wants::grad_x, {}, false},
+      {"grad_w", &Gradients::grad_w, &Inputs::w, &Result::grad_w, &Wants::grad_w, {}, false},
       {"grad_bias", &Gradients::grad_bias, &Inputs::bias, &Result::grad_bias, &Wants::grad_bias,
-       DType::f32},
+       DType::f32, false},
   }};
   static bool accumulates(const Gradients& given, std::size_t at) {
     using linear_cross_entropy::Accumulate;

@@ -109,6 +109,7 @@ struct GradientArgument {
   bool Wants::*wanted;  ///< as OutputArgument's
   /// Its type where no view says another; nothing: the type of the input.
   std::optional<DType> type;
+  bool in_place;  ///< its view may be the very view of the input
 };
 
 /// Specialised for each operator's tag, a struct that names the operator's types:
@@ -123,13 +124,15 @@ struct GradientArgument {
 template <class Operator>
 struct OperatorTraits;
 
+inline constexpr std::size_t loss_input_count = 7;
+
 /// The inputs that every loss has, after an operator's `own`.
 template <class Inputs, std::size_t count>
-constexpr std::array<InputArgument<Inputs>, count + 7> with_loss_inputs(
+constexpr std::array<InputArgument<Inputs>, count + loss_input_count> with_loss_inputs(
     const InputArgument<Inputs> (&own)[count]) {
   const auto join = [&]<std::size_t... i>(std::index_sequence<i...>) {
     using enum ElementTypes;
-    return std::array<InputArgument<Inputs>, count + 7>{
+    return std::array<InputArgument<Inputs>, count + loss_input_count>{
         own[i]...,
         InputArgument<Inputs>{"labels", &Inputs::labels, "[...]", integer, Reads::always},
         InputArgument<Inputs>{"weight", &Inputs::weight, "[...]", floating, Reads::where_given},

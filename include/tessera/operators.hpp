@@ -11,8 +11,12 @@
 namespace tessera {
 
 /// Every operator, by its tag: one line each.
-using Operators = std::tuple<  //
-    linear_cross_entropy::Operator, softmax_cross_entropy::Operator>;
+// clang-format off
+using Operators = std::tuple<
+    linear_cross_entropy::Operator,
+    softmax_cross_entropy::Operator
+>;
+// clang-format on
 
 /// Calls `visit(std::type_identity<Operator>())` for each operator, in order.
 template <class Visit>

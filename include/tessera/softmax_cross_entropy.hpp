@@ -159,7 +159,13 @@ struct tessera::OperatorTraits<tessera::softmax_cross_entropy::Operator> {
   });
   static constexpr auto outputs = loss_outputs;
   static constexpr std::array<GradientArgument<Operator>, 1> gradients = {{
-      {"grad_logits", &Gradients::grad_logits, &Inputs::logits, &Result::grad_logits, nullptr, {}},
+      {"grad_logits",
+       &Gradients::grad_logits,
+       &Inputs::logits,
+       &Result::grad_logits,
+       nullptr,
+       {},
+       true},
   }};
   static bool accumulates(const Gradients& given, std::size_t) { return given.accumulate; }
   static std::vector<ImplementationInfo> implementations() {

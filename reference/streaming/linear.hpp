@@ -64,8 +64,8 @@ std::int64_t minimum_workspace(const LinearShape& shape, const LinearBlocks& blo
 
 /// Rows are those that are not ignored, in any order; the first `gradient_rows` take part in
 /// gradients (the rest have no usable label).
-struct LinearProblem {
-  std::int64_t rows = 0, gradient_rows = 0, h = 0, v = 0;
+struct LinearProblem : LossProblem {
+  std::int64_t h = 0;
   const void* x = nullptr;
   Type x_type = Type::f32;
   const std::int64_t* x_offsets = nullptr;  ///< [rows], elements
@@ -73,16 +73,7 @@ struct LinearProblem {
   const void* w = nullptr;
   Type w_type = Type::f32;
   std::int64_t w_stride_h = 0, w_stride_v = 1;
-  const float* bias = nullptr;           ///< [v]
-  const float* class_weight = nullptr;   ///< [v]; nullptr: 1
-  const std::int64_t* labels = nullptr;  ///< [rows], columns of this call, or outside of [0, v)
-  float scale = 1.0f, cap = 0.0f;
-  bool class_terms = false, entropy = false, argmax = false;
-
-  /// [rows]: written by values, with argmax as a column of this call; read (max, sum) otherwise.
-  RowSums* sums = nullptr;
-  const Cotangent* cotangents = nullptr;  ///< [gradient_rows]
-  double logsumexp_weight = 0.0;
+  const float* bias = nullptr;  ///< [v]
 
   bool add_x = false, add_w = false, add_bias = false;  ///< to what the gradient holds
   void* grad_x = nullptr;

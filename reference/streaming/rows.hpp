@@ -68,6 +68,19 @@ struct Cotangent {
   double hit = 1.0;     ///< (1 - eps) * c_y
   double smooth = 0.0;  ///< eps / V
 };
+/// The rows of a loss operator's problem, and what is computed of each.
+struct LossProblem {
+  std::int64_t rows = 0, gradient_rows = 0, v = 0;
+  const float* class_weight = nullptr;   ///< [v]; nullptr: 1
+  const std::int64_t* labels = nullptr;  ///< [rows], columns of this call, or outside of [0, v)
+  float scale = 1.0f, cap = 0.0f;
+  bool class_terms = false, entropy = false, argmax = false;
+  /// [rows]: written by values, with argmax as a column of this call; read (max, sum) otherwise.
+  RowSums* sums = nullptr;
+  const Cotangent* cotangents = nullptr;  ///< [gradient_rows]
+  double logsumexp_weight = 0.0;
+};
+
 RowGradient row_gradient(const Cotangent& cotangent, double max, double sum,
                          double logsumexp_weight);
 

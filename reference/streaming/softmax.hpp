@@ -11,21 +11,12 @@ namespace tessera::streaming {
 
 /// Rows are those that are not ignored, in any order; the first `gradient_rows` take part in
 /// gradients (the rest have no usable label).
-struct SoftmaxProblem {
-  std::int64_t rows = 0, gradient_rows = 0, v = 0;
+struct SoftmaxProblem : LossProblem {
   const void* logits = nullptr;
   Type type = Type::f32;
   const std::int64_t* offsets = nullptr;  ///< [rows], elements
   std::int64_t stride = 1;                ///< along v
-  const float* class_weight = nullptr;    ///< [v]; nullptr: 1
-  const std::int64_t* labels = nullptr;   ///< [rows], columns of this call, or outside of [0, v)
-  float scale = 1.0f, cap = 0.0f;
-  bool class_terms = false, entropy = false, argmax = false;
-
   bool values = false;                    ///< statistics are computed; else those given are used
-  RowSums* sums = nullptr;                ///< [rows]
-  const Cotangent* cotangents = nullptr;  ///< [gradient_rows]
-  double logsumexp_weight = 0.0;
 
   /// May be `logits` with the same offsets, stride and type. nullptr: not wanted.
   void* grad_logits = nullptr;

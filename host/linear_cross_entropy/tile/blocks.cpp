@@ -3,15 +3,15 @@
 #include <iterator>
 #include <limits>
 
+#include "host/arguments/bytes.hpp"
 #include "host/linear_cross_entropy/tile/kernel.hpp"
-#include "host/loss/memory.hpp"
 #include "tuning/lookup/published.hpp"
 
 namespace tessera::linear_cross_entropy::tpu_tile {
 namespace {
 
-using loss::saturating_product;
-using loss::saturating_sum;
+using arguments::saturating_product;
+using arguments::saturating_sum;
 using tile::Allocation;
 using tile::ElementType;
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "host/arguments/offsets.hpp"
 #include "host/linear_cross_entropy/tile/setup.hpp"
 #include "host/loss/reference_loss.hpp"
-#include "host/loss/rows.hpp"
 #include "host/loss/streaming_rows.hpp"
 
 /// The implementation `tpu_tile`: what the table asks of it.
@@ -17,7 +17,7 @@ constexpr const char* default_chip = "v5p";
 
 /// True when `leading` rows of `columns` elements lie one behind the other.
 bool rows_are_dense(const View& view, std::int64_t columns) {
-  const loss::RowOffsets offsets(view, view.rank() - 1);
+  const arguments::RowOffsets offsets(view, view.rank() - 1);
   if (columns > 1 && view.strides().back() != 1) return false;
   return offsets.rank() == 0 || (offsets.rank() == 1 && offsets.stride(0) == columns) ||
          (offsets.rank() == 1 && offsets.extent(0) == 1);
@@ -95,7 +95,7 @@ Setup legal_setup(const ContextState& state, const Request& request) {
 std::int64_t table_bytes(const Request& request) {
   return loss::StreamingRows::bytes(request.loss) +
          3 * loss::StreamingRows::offsets_bytes(request.loss) +
-         loss::dense_f32_bytes(request.bias, request.loss.v) + loss::workspace_slack;
+         loss::dense_f32_bytes(request.inputs.bias, request.loss.v) + loss::workspace_slack;
 }
 
 Setup make_setup(const ContextState& state, const Request& request,
@@ -106,16 +106,16 @@ Setup make_setup(const ContextState& state, const Request& request,
   const bool gradients = request.loss.wants_gradients();
   Kernel& k = s.kernel;
   k.b = request.loss.b;
-  k.h = request.h;
+  k.h = hidden(request);
   k.v = request.loss.v;
-  k.w_is_vh = nearer_to_vh(request.w);
+  k.w_is_vh = nearer_to_vh(request.inputs.w);
   k.grad_w_is_vh = g.grad_w ? nearer_to_vh(g.grad_w) : k.w_is_vh;
   k.scale = request.loss.options.logit_scale;
   k.cap = request.loss.options.logit_soft_cap;
   Operands& o = s.operands;
-  o.x_type = tile::element_type(request.x.dtype());
-  o.w_type = tile::element_type(request.w.dtype());
-  o.bias = static_cast<bool>(request.bias);
+  o.x_type = tile::element_type(request.inputs.x.dtype());
+  o.w_type = tile::element_type(request.inputs.w.dtype());
+  o.bias = static_cast<bool>(request.inputs.bias);
   o.class_weight = static_cast<bool>(request.loss.class_weight);
   o.class_terms = loss::StreamingRows::class_terms(request.loss);
   o.entropy = loss::StreamingRows::entropy(request.loss);
@@ -151,8 +151,8 @@ Setup make_setup(const ContextState& state, const Request& request,
     refuse();
     return s;
   }
-  s.copies_x = !rows_are_dense(request.x, k.h);
-  s.copies_w = !is_dense(request.w, k.w_is_vh);
+  s.copies_x = !rows_are_dense(request.inputs.x, k.h);
+  s.copies_w = !is_dense(request.inputs.w, k.w_is_vh);
   if (gradients && k.h > 0) {
     s.direct_grad_x = o.grad_x && !g.accumulate.has(Accumulate::grad_x) &&
                       g.grad_x.dtype() == DType::f32 && rows_are_dense(g.grad_x, k.h) &&
@@ -192,8 +192,9 @@ dispatch::Implementation<Request> tile_implementation() {
             return std::pair{setup.kernel.blocks, setup.source};
           },
           // value_and_grad forms every logit once in each of its two kernels.
-          [](ContextState&, const Request& request) -> std::int64_t {
-            return request.loss.pass == Pass::value_and_grad ? 2 : 1;
+          [](ContextState& state, const Request& request) {
+            return cost(request, legal_setup(state, request).kernel.blocks,
+                        request.loss.pass == Pass::value_and_grad ? 2 : 1);
           }};
 }
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "host/linear_cross_entropy/tile/setup.hpp"
-#include "host/loss/streaming_rows.hpp"
+#include "host/loss/streaming.hpp"
 #include "reference/streaming/kernels.hpp"
 
 /// From the caller's views to the machine's arrays, and back.
@@ -67,16 +67,16 @@ class TileCall {
         attempt_(attempt),
         environment_(loss::environment(state)),
         machine_({.chip = *setup.chip, .threads = state.threads.size(), .model_time = false}),
-        x_(views.read(request.x)),
-        w_(views.read(request.w)),
-        bias_(loss::dense_f32(views.read(request.bias), 0, mapped.v, arena)) {}
+        x_(views.read(request.inputs.x)),
+        w_(views.read(request.inputs.w)),
+        bias_(loss::dense_f32(views.read(request.inputs.bias), 0, mapped.v, arena)) {}
 
   void values() {
-    if (rows_.kept() == 0) return;
-    Kernel k = kernel_of(rows_.kept());
+    if (rows_.counted() == 0) return;
+    Kernel k = kernel_of(rows_.counted());
     const auto vector = [&](const char* name) { return machine_.empty_ref<float>(name, {k.b}); };
-    const auto labels = labels_of(rows_.kept(), k.b);
-    ForwardArrays a{matrix_x("x", rows_.kept(), k),
+    const auto labels = labels_of(rows_.counted(), k.b);
+    ForwardArrays a{matrix_x("x", rows_.counted(), k),
                     matrix_w(k),
                     integers("labels", labels),
                     row_vector("bias", bias_),
@@ -190,7 +190,7 @@ class TileCall {
 
   /// The caller's x where all its rows are there, else a copy of those that take part.
   Matrix matrix_x(const char* name, std::int64_t count, const Kernel& k) {
-    const std::int64_t h = request_.h;
+    const std::int64_t h = hidden(request_);
     if (count == request_.loss.b && !setup_.copies_x && h > 0) {
       return matrix(name, x_.reshaped({count, h}, {h, 1}));
     }
@@ -210,15 +210,15 @@ class TileCall {
     const std::int64_t v = mapped_.v;
     const bool vh = k.w_is_vh;
     const Dims shape = vh ? Dims{v, k.h} : Dims{k.h, v};
-    if (!setup_.copies_w && request_.h > 0) {
+    if (!setup_.copies_w && hidden(request_) > 0) {
       return matrix("w", w_.reshaped(shape, contiguous_strides(shape)));
     }
     if (!copied_w_) {
       Copied& copy = copied_w_.emplace(w_.dtype(), shape[0], shape[1]);
       const auto outer = w_.strides()[vh ? 1 : 0];
       const auto inner = w_.strides()[vh ? 0 : 1];
-      const std::int64_t count = vh ? request_.h : v;
-      environment_.parallel_for(vh ? v : request_.h, [&](std::int64_t row, int) {
+      const std::int64_t count = vh ? hidden(request_) : v;
+      environment_.parallel_for(vh ? v : hidden(request_), [&](std::int64_t row, int) {
         copy.read_row(row, w_.host_data(), row * outer, inner, count);
       });
       attempt_.dispatch.staged_bytes += copy.bytes();
@@ -235,7 +235,7 @@ class TileCall {
     const auto sum = machine_.values(a.sum);
     const auto label_logit = machine_.values(a.label_logit);
     const double class_sum = streaming::sum_of(rows_.class_weight(), mapped_.v);
-    for (std::size_t i = 0; i < static_cast<std::size_t>(rows_.kept()); ++i) {
+    for (std::size_t i = 0; i < static_cast<std::size_t>(rows_.counted()); ++i) {
       auto& s = rows_.sums()[i];
       // A NaN or +Inf among the logits makes a NaN of everything but the label's.
       const bool ordinary = max[i] < infinite;
@@ -281,7 +281,7 @@ class TileCall {
 
   void write_x(const MutableView& target, std::span<const float> values, std::int64_t shares,
                std::int64_t padded) {
-    const std::int64_t h = request_.h;
+    const std::int64_t h = hidden(request_);
     if (h == 0) return;
     const std::int64_t* offsets = rows_.offsets(target, arena_);
     environment_.parallel_for(rows_.labelled(), [&](std::int64_t i, int) {
@@ -296,7 +296,7 @@ class TileCall {
 
   /// `values` as the kernel leaves them; null: zeros.
   void write_w(const MutableView& target, const float* values) {
-    if (!target || request_.h == 0) return;
+    if (!target || hidden(request_) == 0) return;
     const Kernel& k = setup_.kernel;
     const bool vh = k.grad_w_is_vh;
     const std::int64_t count = vh ? k.h : k.v;
@@ -340,9 +340,8 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
                                        dispatch::Attempt& attempt) {
   if (state->device) state->device->wait_for(request.execution.wait_for);
   dispatch::HostViews views(*state, request.execution.queue);
-  const auto& wanted = request.gradients;
-  const auto mapped = loss::on_host(request.loss, views, {&request.x, &request.w, &request.bias},
-                                    {&wanted.grad_x, &wanted.grad_w, &wanted.grad_bias});
+  const auto host = loss::on_host(request, views);
+  const auto& mapped = host.loss;
   const loss::StreamingWorkspace workspace(*state, views, request.execution.workspace,
                                            table_bytes(request));
   streaming::Arena arena(workspace.data());

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tessera::arguments {
+
+/// The bound on a call's scratch memory where the caller gives none, in bytes: the larger of 64 MiB
+/// and 256 rows of `columns` f32 values on CPUs and the host, 1/16 of a GPU's memory
+/// (`gpu_memory_bytes`; 0: no GPU).
+constexpr std::int64_t default_workspace_bytes(std::int64_t columns,
+                                               std::int64_t gpu_memory_bytes = 0) {
+  if (gpu_memory_bytes > 0) return gpu_memory_bytes / 16;
+  return std::max<std::int64_t>(std::int64_t{64} << 20, 256 * 4 * columns);
+}
+
+}  // namespace tessera::arguments

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/opencl/specialise.hpp"
+
+#include <algorithm>
+
+namespace tessera::opencl {
+
+namespace {
+
+std::int64_t at_least_one(std::int64_t count, std::int64_t multiple) {
+  return (std::max<std::int64_t>(count, 1) + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+std::int64_t region_words(std::int64_t words) { return at_least_one(words, 16); }
+
+std::string type_option(const char* name, DType type) {
+  return std::string("-D") + name + '=' + static_cast<char>('0' + static_cast<int>(type));
+}
+
+Range per_element(std::int64_t count, std::int64_t second) {
+  constexpr std::int64_t group = 64;
+  return {{static_cast<std::size_t>(at_least_one(count, group)),
+           static_cast<std::size_t>(std::max<std::int64_t>(second, 1)), 1},
+          {static_cast<std::size_t>(group), 1, 1}};
+}
+
+}  // namespace tessera::opencl

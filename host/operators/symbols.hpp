@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "host/arguments/checks.hpp"
+#include "tessera/operator.hpp"
+
+namespace tessera::operators {
+
+/// What the letters of an operator's shapes stand for in one call: the extents of the arguments
+/// that have them first. Later arguments must agree.
+class Symbols {
+ public:
+  /// Binds the letters of `shape` that are new to the extents of `view`, and checks the others; a
+  /// view that is not given is passed over. The view must live as long as this object. Throws Error
+  /// invalid_argument, which names both arguments.
+  void take(const arguments::Checks& checks, const char* name, const View& view,
+            const SymbolicShape& shape);
+
+  /// The leading axes, "...", of the first argument that has any.
+  const Dims& leading() const noexcept { return leading_; }
+  /// "the leading axes of x [2, 3, 64]", for messages.
+  arguments::Source leading_source() const;
+  std::int64_t extent(char letter) const;
+
+ private:
+  struct Bound {
+    char letter;
+    std::int64_t extent;
+    const char* name;  ///< of the argument
+    const View* view;
+    bool last;  ///< axis of it, else the first
+  };
+  const Bound* find(char letter) const;
+  Dims expected(const SymbolicShape& shape) const;
+  void check_rank(const arguments::Checks& checks, const char* name, const View& view,
+                  const SymbolicShape& shape) const;
+  [[noreturn]] void disagree(const arguments::Checks& checks, const char* name, const View& view,
+                             const SymbolicShape& shape, int axis, const Bound& bound) const;
+
+  std::array<Bound, 8> bound_{};
+  std::size_t count_ = 0;
+  Dims leading_{};
+  const char* leading_name_ = nullptr;
+  const View* leading_view_ = nullptr;
+};
+
+}  // namespace tessera::operators
