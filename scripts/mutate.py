@@ -6,7 +6,7 @@ usage: scripts/mutate.py BUILD_FOLDER [part of a mutation's name...]
 
 A mutation replaces one exact text, which must be in its file once. A kernel's file is overridden at
 run time (TESSERA_TEST_KERNEL_DIR, see tests/support/main.cpp), so nothing is rebuilt; a host file is
-compiled alone and linked in front of the archive of the rooms. Fields of a mutation:
+compiled alone and linked in front of the archive of the modules. Fields of a mutation:
 
   name, file, old, new   what is planted
   test, filter           the executable, and which of its tests (GoogleTest's syntax)

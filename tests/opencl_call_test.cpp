@@ -197,7 +197,7 @@ TEST_P(OpenclCall, TheEventOrdersWhatFollows) {
   done.wait();
 }
 
-/// Labels in device memory cannot be checked at the door. What a bad one touches is NaN, the rest
+/// Labels in device memory cannot be checked beforehand. What a bad one touches is NaN, the rest
 /// is as if it were not there, and waiting names the first.
 TEST_P(OpenclCall, DeviceLabelsOutOfRange) {
   Context& context = shared_context();

@@ -17,7 +17,7 @@ class Bench:
     """A good call, and ways to spoil it."""
 
     def __init__(self, place, problem):
-        # Refusals at the door are the same for every implementation; this one is always there.
+        # Refusals of arguments are the same for every implementation; this one is always there.
         self.place, self.good = place, problem.arguments + ["--implementation", "reference"]
         self.kept = place.path("kept")
         code, _, err = run("tessera-score", *self.good, "--out", self.kept)

@@ -8,8 +8,7 @@
 #define INFO_BAD_ROW_LOW 2  // two ints: the first such row
 #define INFO_BAD_ROW_HIGH 3
 #define INFO_DENOMINATOR 4       // float: sum of weight * c_y over counted rows
-#define INFO_DENOMINATOR_LOW 5   // float: what the float above misses
-#define INFO_CLASS_TOTAL 6       // float: sum of class weights over the whole vocabulary
+#define INFO_CLASS_TOTAL 5       // float: sum of class weights over the whole vocabulary
 
 // What a row's label says.
 #define LABEL_ELSEWHERE (-1)     // in the vocabulary, not in this shard
@@ -34,6 +33,5 @@
 #define ROW_P 2
 #define ROW_Y 3
 #define ROW_C 4
-#define ROW_FIELDS 5
 
 #endif

@@ -117,7 +117,6 @@ static inline void compact_rows(global const ELEMENT(CLASS_TYPE) * class_weight,
   info[INFO_BAD_ROW_LOW] = (int)(bad_row & 0xffffffffL);
   info[INFO_BAD_ROW_HIGH] = (int)(bad_row >> 32);
   info[INFO_DENOMINATOR] = as_int(denominator);
-  info[INFO_DENOMINATOR_LOW] = as_int(low - (denominator - high));
   float total = (float)call->v_total;
   if (class_weight && needs_class_total) {
     high = 0.0f;

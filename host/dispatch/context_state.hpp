@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// The device half of a Context. This room knows no OpenCL: host/opencl derives from it.
+/// The device half of a Context. This module knows no OpenCL: host/opencl derives from it.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
@@ -24,7 +24,7 @@ class DeviceRuntime {
   virtual void trim() = 0;
   virtual std::int64_t pooled_bytes() const noexcept = 0;
 
-  // Checks at the door; `argument` names the view, queue or event in the message.
+  // Checks of a call's arguments; `argument` names the view, queue or event in the message.
   /// Error foreign_context when the memory belongs to another context, invalid_argument when the
   /// view reaches beyond it.
   virtual void check_memory(const View& view, const char* argument) const = 0;

@@ -49,7 +49,6 @@ class LossRows {
   /// Class weights as kernels take them: bound, from this shard's first column.
   const opencl::Binding& class_weight() const noexcept { return class_weight_local_; }
   std::int64_t class_stride() const noexcept { return class_stride_; }
-  DType class_type() const noexcept { return class_weight_.dtype; }
 
   /// -D options for kernels that make statistics.
   std::string statistics_options() const { return loss::statistics_options(request_); }
