@@ -103,9 +103,9 @@ class OperatorOf : public BenchOperator {
   }
 
  protected:
-  /// The extent that a letter of the traits' shapes stands for; H, V and T unless overridden.
+  /// The extent that a letter of the traits' shapes stands for: columns, or else H.
   virtual std::int64_t extent_of(const Shape& shape, char letter) const {
-    return letter == 'H' ? shape.h : shape.v;
+    return letter == 'V' || letter == 'T' ? shape.v : shape.h;
   }
 
  private:

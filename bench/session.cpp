@@ -87,10 +87,16 @@ std::vector<Session::Planned> Session::plan() {
     row.implementation = name;
     if (name == eigen_gemm) return add({row, EigenGemm::why_not(row)});
     const BenchOperator& op = *row.problem.op;
+    const auto infos = op.implementations();
+    if (name != "opencl" && std::none_of(infos.begin(), infos.end(),
+                                         [&](const auto& info) { return info.name == name; })) {
+      // Another of the operators asked for has it.
+      return add({row, fmt::format("{} has no implementation of this name", op.name())});
+    }
     if (name != "opencl") return add({row, op.why_not(context_, row, options_).value_or("")});
     // A family's name means its first member that runs, as in the library's own order.
     std::string reasons;
-    for (const auto& info : op.implementations()) {
+    for (const auto& info : infos) {
       if (!info.name.starts_with("opencl")) continue;
       row.implementation = info.name;
       const auto reason = op.why_not(context_, row, options_);
