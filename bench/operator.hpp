@@ -27,7 +27,7 @@ class BenchOperator {
   virtual bool has_hidden() const = 0;
   /// Whether its ExecutionOptions have gradient_filter_eps.
   virtual bool filters_gradients() const = 0;
-  /// The floating inputs that a call has to have; the bench gives no others.
+  /// The floating inputs that a call has to have, and those that its description adds.
   virtual std::vector<ArrayOf> operands(const ProblemKey& key) const = 0;
   /// Of the operands.
   virtual std::vector<ArrayOf> gradients(const ProblemKey& key) const = 0;

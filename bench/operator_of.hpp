@@ -21,10 +21,10 @@ class OperatorOf : public BenchOperator {
   }
   bool has_weights() const override {
     return std::any_of(Traits::inputs.begin(), Traits::inputs.end(),
-                       [](const auto& input) { return is_operand(input) && is_weight(input); });
+                       [&](const auto& input) { return is_operand(input) && is_weight(input); });
   }
   bool has_hidden() const override {
-    return std::any_of(Traits::inputs.begin(), Traits::inputs.end(), [](const auto& input) {
+    return std::any_of(Traits::inputs.begin(), Traits::inputs.end(), [&](const auto& input) {
       return is_operand(input) &&
              std::string_view(input.shape.text()).find('H') != std::string_view::npos;
     });
@@ -107,6 +107,8 @@ class OperatorOf : public BenchOperator {
   virtual std::int64_t extent_of(const Shape& shape, char letter) const {
     return letter == 'V' || letter == 'T' ? shape.v : shape.h;
   }
+  /// Whether calls of the bench are given this input, which they need not have.
+  virtual bool gives(std::string_view /*input*/) const { return false; }
 
  private:
   using Input = InputArgument<typename Op::Inputs>;
@@ -117,8 +119,9 @@ class OperatorOf : public BenchOperator {
     typename Op::Gradients gradients{};
   };
 
-  static bool is_operand(const Input& input) {
-    return input.reads == Reads::always && input.types == ElementTypes::floating;
+  bool is_operand(const Input& input) const {
+    return input.types == ElementTypes::floating &&
+           (input.reads == Reads::always || gives(input.name));
   }
   static bool is_weight(const Input& input) { return !input.shape.has_leading(); }
   /// Of what backward can read instead of forming it again, the merged statistics are the most

@@ -37,7 +37,10 @@ ScoreArrays::ScoreArrays(const ScoreOptions& o) : w_is_vh_(o.w_is_vh.value_or(fa
   }
   if (o.mode() == ScoreMode::combine) return;
   for (const auto& input : o.op().inputs) {
-    if (input.is_operand()) check(input, o.files.at(input.name));
+    const bool of_features = input.shape.has_leading() && input.shape.rank() > 0;
+    if (o.given(input.name) && (of_features || input.is_weight())) {
+      check(input, o.files.at(input.name));
+    }
   }
 }
 
