@@ -5,30 +5,18 @@
 #include <memory>
 #include <vector>
 
-#include "bench/row.hpp"
+#include "bench/data.hpp"
 
 namespace tessera::bench {
 
-/// What every row of a problem reads, made once on the host. Random, never zeros: x is normal with
-/// a few strong channels, as hidden states of language models have them; the logits have a spread
-/// of about two; labels follow Zipf's law, as words do.
-struct Data {
-  ProblemKey key{};
-  HostTensor x{};       ///< [B, H]; empty for the softmax
-  HostTensor w{};       ///< [H, V] in the key's layout; empty for the softmax
-  HostTensor logits{};  ///< [B, V]; the softmax only
-  std::vector<std::int32_t> labels{};
-  std::vector<std::int64_t> counted{};  ///< the rows whose label is not ignored
-  /// lse of each row by the streaming implementation, in f32; what `judge` compares the loss with,
-  /// after checking some of its rows.
-  std::vector<double> lse{};
+/// What a call reads and writes, by the names of its arguments.
+struct Views {
+  ByName<View> inputs{};
+  ByName<MutableView> outputs{};  ///< gradients too
 };
-Data make_data(const ProblemKey& key, int threads);
 
-/// Strides of w and of its gradient.
-Dims w_strides(const ProblemKey& key);
-/// Element `index` of an array of f32, bf16 or f16, widened.
-double element(const void* data, DType type, std::int64_t index);
+/// The views of a row without memory: enough for a question.
+Views question_of(const Row& row);
 
 /// The arrays of one call: one of several sets that take turns, so that no cache holds them.
 class Arrays {
@@ -40,27 +28,29 @@ class Arrays {
   Arrays(const Arrays&) = delete;
   Arrays& operator=(const Arrays&) = delete;
 
-  View x{}, w{}, logits{}, labels{};
-  MutableView loss{};        ///< ()
-  MutableView statistics{};  ///< [B, 2]: forward writes it, backward reads it
-  MutableView grad_x{}, grad_w{}, grad_logits{};
+  const Views& views() const { return views_; }
 
-  /// In place: the logits as they were before a call wrote its gradient over them.
-  void restore_logits(const Data& data);
-  /// Fills every output with NaN.
+  /// In place: the inputs as they were before a call wrote its gradients over them.
+  void restore_inputs(const Data& data);
+  /// Fills the outputs with NaN, but for what backward reads of a forward.
   void poison();
   /// An output as the last call left it.
   HostTensor fetch(const MutableView& view) const;
 
-  /// Bytes of the arrays of one set.
+  /// Bytes of the operands and gradients of one set.
   static std::int64_t bytes(const Row& row);
 
  private:
-  View place(const void* data, DType type, const Dims& extents, const Dims& strides, bool borrow);
-  MutableView make(DType type, const Dims& extents, const Dims& strides = {});
+  /// A copy of `data`.
+  MutableView place(const void* data, const ArrayOf& array);
+  MutableView make(const ArrayOf& array);
+  void write(const MutableView& view, const void* data);
 
   Context& context_;
   bool on_device_ = false;
+  std::vector<ArrayOf> gradients_{};  ///< that the row forms
+  bool in_place_ = false;
+  Views views_{};
   std::vector<std::unique_ptr<HostTensor>> host_{};
   std::vector<cl_mem> device_{};
 };

@@ -6,6 +6,7 @@
 
 #include <Eigen/Core>
 
+#include "bench/operator.hpp"
 #include "bench/pieces.hpp"
 
 namespace tessera::bench {
@@ -36,19 +37,19 @@ std::int64_t EigenGemm::extra_bytes() const {
   return impl_->logits.size() * static_cast<std::int64_t>(sizeof(float));
 }
 
-const char* EigenGemm::why_not(const Row& row) {
-  if (!row.linear()) return "softmax_cross_entropy has no matrix product";
+std::string EigenGemm::why_not(const Row& row) {
+  if (auto reason = row.problem.op->why_no_products(); !reason.empty()) return reason;
   if (row.problem.x != DType::f32 || row.problem.w != DType::f32)
     return "Eigen multiplies f32 only";
   return "";
 }
 
-void EigenGemm::run(const Arrays& arrays) {
+void EigenGemm::run(const Views& views) {
   const auto [b, h, v] = impl_->row.problem.shape;
   const bool vh = impl_->row.problem.w_is_vh;
   Matrix& logits = impl_->logits;
-  const Input x(of(arrays.x), b, h);
-  const Input w(of(arrays.w), vh ? v : h, vh ? h : v);
+  const Input x(of(views.inputs["x"]), b, h);
+  const Input w(of(views.inputs["w"]), vh ? v : h, vh ? h : v);
   in_pieces(v, impl_->threads, [&](std::int64_t first, std::int64_t count) {
     if (vh) {
       logits.middleCols(first, count).noalias() = x * w.middleRows(first, count).transpose();
@@ -56,8 +57,8 @@ void EigenGemm::run(const Arrays& arrays) {
       logits.middleCols(first, count).noalias() = x * w.middleCols(first, count);
     }
   });
-  if (arrays.grad_x) {
-    Output grad_x(of(arrays.grad_x), b, h);
+  if (const auto& view = views.outputs["grad_x"]) {
+    Output grad_x(of(view), b, h);
     in_pieces(h, impl_->threads, [&](std::int64_t first, std::int64_t count) {
       if (vh) {
         grad_x.middleCols(first, count).noalias() = logits * w.middleCols(first, count);
@@ -66,8 +67,8 @@ void EigenGemm::run(const Arrays& arrays) {
       }
     });
   }
-  if (arrays.grad_w) {
-    Output grad_w(of(arrays.grad_w), vh ? v : h, vh ? h : v);
+  if (const auto& view = views.outputs["grad_w"]) {
+    Output grad_w(of(view), vh ? v : h, vh ? h : v);
     in_pieces(v, impl_->threads, [&](std::int64_t first, std::int64_t count) {
       if (vh) {
         grad_w.middleRows(first, count).noalias() = logits.middleCols(first, count).transpose() * x;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "bench/arrays.hpp"
 
@@ -14,12 +15,12 @@ class EigenGemm {
  public:
   EigenGemm(const Row& row, int threads);
   ~EigenGemm();
-  void run(const Arrays& arrays);
+  void run(const Views& views);
   const float* logits() const;
   /// Bytes beyond the operator's own arrays: the logits.
   std::int64_t extra_bytes() const;
   /// Why there is no such row, or empty.
-  static const char* why_not(const Row& row);
+  static std::string why_not(const Row& row);
 
  private:
   struct Impl;

@@ -2,6 +2,7 @@
 #include "bench/options.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,32 +11,12 @@
 #include <map>
 #include <sstream>
 
+#include "bench/operator.hpp"
 #include "programs/cli.hpp"
 
 namespace tessera::bench {
 
 using programs::fail_call;
-
-const char* to_string(Operator op) noexcept {
-  return op == Operator::linear_cross_entropy ? "linear_cross_entropy" : "softmax_cross_entropy";
-}
-
-std::string Row::name() const {
-  const auto& p = problem;
-  std::string text = fmt::format("{}/{}/{}/{}", to_string(p.op), tessera::to_string(pass),
-                                 implementation, tessera::to_string(p.x));
-  const std::string ignored = p.ignored > 0.0 ? fmt::format("/ignored{:g}", 100.0 * p.ignored) : "";
-  if (!linear()) {
-    return text +
-           fmt::format("/B{}/V{}{}{}", p.shape.b, p.shape.v, in_place ? "/in_place" : "", ignored);
-  }
-  if (p.w != p.x) text += fmt::format(":{}", tessera::to_string(p.w));
-  text += fmt::format("/{}/B{}/H{}/V{}", p.w_is_vh ? "vh" : "hv", p.shape.b, p.shape.h, p.shape.v);
-  if (gradients() && !(grad_x && grad_w)) text += grad_x ? "/dx" : "/dw";
-  if (p.trained) text += "/trained";
-  if (gradient_filter_eps > 0.0f) text += fmt::format("/filter{:g}", gradient_filter_eps);
-  return text + ignored;
-}
 
 namespace {
 
@@ -135,10 +116,15 @@ namespace {
 
 /// Which rows there are.
 void add_problem_options(CLI::App& app, Options& o) {
-  add_choices<Operator>(app, "--operators", o.operators,
-                        {{"linear_cross_entropy", Operator::linear_cross_entropy},
-                         {"softmax_cross_entropy", Operator::softmax_cross_entropy}},
-                        "(linear_cross_entropy)");
+  std::map<std::string, const BenchOperator*> operators;
+  std::string in_place;
+  for (const auto* op : bench_operators()) {
+    operators.emplace(op->name(), op);
+    if (op->runs_in_place()) in_place += (in_place.empty() ? "" : ", ") + std::string(op->name());
+  }
+  o.operators = {bench_operators().front()};
+  add_choices<const BenchOperator*>(app, "--operators", o.operators, operators,
+                                    fmt::format("({})", o.operators.front()->name()));
   add_choices<Pass>(app, "--passes", o.passes,
                     {{"forward", Pass::forward},
                      {"backward", Pass::backward},
@@ -191,8 +177,7 @@ void add_problem_options(CLI::App& app, Options& o) {
                  "ExecutionOptions::gradient_filter_eps, from 0 to below 1; the row then tells how "
                  "far its gradients are from those without (0)")
       ->type_name("EPS");
-  app.add_flag("--in-place", o.in_place,
-               "softmax_cross_entropy writes its gradient over the logits");
+  app.add_flag("--in-place", o.in_place, in_place + " writes its gradient over its input");
 }
 
 /// How a row runs, and for how long.
@@ -204,7 +189,8 @@ void add_execution_options(CLI::App& app, Options& o) {
            if (sizes.size() != 3) {
              throw CLI::ValidationError("--block-sizes", "takes three numbers, B,H,V");
            }
-           o.block_sizes = {sizes[0], sizes[1], sizes[2]};
+           o.block_sizes = {
+               {"b_block_size", sizes[0]}, {"h_block_size", sizes[1]}, {"v_block_size", sizes[2]}};
          },
          "block sizes instead of the implementation's own")
       ->type_name("B,H,V");
@@ -264,14 +250,16 @@ void check_options(const Options& o) {
   if (o.threads && (*o.threads < 1 || *o.threads > 4096)) {
     fail_call(fmt::format("--threads {} is outside 1 to 4096", *o.threads));
   }
-  for (const auto& name : o.implementations) {
-    if (name == eigen_gemm || name == "opencl") continue;
-    const auto rows = linear_cross_entropy::implementations();
-    if (std::none_of(rows.begin(), rows.end(), [&](const auto& row) { return row.name == name; })) {
-      std::string known = "opencl, eigen.gemm";
-      for (const auto& row : rows) known += ", " + row.name;
-      fail_call(fmt::format("--implementations: '{}' is not one of {}", name, known));
+  std::vector<std::string> known = {"opencl", eigen_gemm};
+  for (const auto* op : o.operators) {
+    for (const auto& row : op->implementations()) {
+      if (std::find(known.begin(), known.end(), row.name) == known.end()) known.push_back(row.name);
     }
+  }
+  for (const auto& name : o.implementations) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    fail_call(
+        fmt::format("--implementations: '{}' is not one of {}", name, fmt::join(known, ", ")));
   }
 }
 

@@ -4,14 +4,14 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/tessera.hpp"
 
 namespace tessera::bench {
 
-enum class Operator { linear_cross_entropy, softmax_cross_entropy };
-const char* to_string(Operator op) noexcept;
+class BenchOperator;
 
 struct Shape {
   std::int64_t b = 0, h = 0, v = 0;
@@ -20,28 +20,44 @@ struct Shape {
 
 /// What the rows of one problem share: the arrays they read.
 struct ProblemKey {
-  Operator op = Operator::linear_cross_entropy;
-  DType x = DType::f32;  ///< of x, or of the logits
-  DType w = DType::f32;
+  const BenchOperator* op = nullptr;
+  DType x = DType::f32;  ///< of arrays with an element or more per token: x, the logits
+  DType w = DType::f32;  ///< of weights
   bool w_is_vh = true;
   Shape shape{};
   double ignored = 0.0;  ///< share of the rows whose label says that they do not count
-  bool trained = false;  ///< linear: x and w such that words are predicted as a model does
+  bool trained = false;  ///< words are predicted as a model does
   friend bool operator==(const ProblemKey&, const ProblemKey&) = default;
 };
 
-/// One line of the report.
+/// An array of a call that the bench makes.
+struct ArrayOf {
+  const char* name;
+  DType type = DType::f32;
+  Dims extents{}, strides{};
+  bool per_token = true;     ///< has an element or more per token; false: weights
+  const char* of = nullptr;  ///< of a gradient, the input
+
+  std::int64_t bytes() const {
+    return extents.product() * static_cast<std::int64_t>(size_of(type));
+  }
+};
+
+/// One line of the report. What its operator has no use for is as it is by default.
 struct Row {
   ProblemKey problem{};
   Pass pass = Pass::forward;
   std::string implementation{};  ///< with its family
   bool grad_x = true, grad_w = true;
-  bool in_place = false;  ///< the softmax: grad_logits is written over the logits
+  bool in_place = false;  ///< the gradient is written over its input
   float gradient_filter_eps = 0.0f;
 
-  bool linear() const { return problem.op == Operator::linear_cross_entropy; }
   bool gradients() const { return pass != Pass::forward; }
   bool values() const { return pass != Pass::backward; }
+  /// Whether it forms this gradient.
+  bool forms(const ArrayOf& gradient) const {
+    return gradients() && (gradient.per_token ? grad_x : grad_w);
+  }
   /// The contract's name: linear_cross_entropy/forward/opencl.cpu/f32/vh/B512/H2048/V32768.
   std::string name() const;
 };
@@ -51,7 +67,7 @@ constexpr const char* eigen_gemm = "eigen.gemm";
 
 /// The command line.
 struct Options {
-  std::vector<Operator> operators{Operator::linear_cross_entropy};
+  std::vector<const BenchOperator*> operators{};
   std::vector<Pass> passes{Pass::forward, Pass::backward, Pass::value_and_grad};
   std::vector<std::string> implementations{"opencl", "eigen"};
   std::vector<std::pair<DType, DType>> dtypes{{DType::f32, DType::f32}};
@@ -63,7 +79,7 @@ struct Options {
   bool in_place = false;
   bool trained = false;
   float gradient_filter_eps = 0.0f;
-  std::optional<linear_cross_entropy::BlockSizes> block_sizes{};
+  std::vector<NamedValue> block_sizes{};  ///< an operator takes those that it has
   std::vector<NamedValue> knobs{};
   std::optional<std::int64_t> workspace_bytes{};
   std::string device{};

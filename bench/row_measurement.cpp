@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "bench/calls.hpp"
+#include "bench/operator.hpp"
 
 namespace tessera::bench {
 namespace {
@@ -40,9 +40,9 @@ Bound bound_of(Peaks& peaks, const Row& row, const CostEstimate& cost, peaks::Ki
   consider(static_cast<double>(cost.flops), multiply, "multiplying");
   if (row.in_place) {
     // One update of every logit, and where its own statistics come first one look before it.
-    const auto logits = static_cast<double>(Arrays::bytes(row));
-    const double update = 2.0 * logits / peaks.best(peaks::Kind::read_modify_write);
-    const double look = row.values() ? logits / peaks.best(peaks::Kind::read) : 0.0;
+    const auto bytes = static_cast<double>(Arrays::bytes(row));
+    const double update = 2.0 * bytes / peaks.best(peaks::Kind::read_modify_write);
+    const double look = row.values() ? bytes / peaks.best(peaks::Kind::read) : 0.0;
     if (update + look > bound.seconds) bound = {update + look, "memory"};
   } else {
     consider(static_cast<double>(cost.bytes_ideal), memory, "memory");
@@ -51,14 +51,21 @@ Bound bound_of(Peaks& peaks, const Row& row, const CostEstimate& cost, peaks::Ki
   return bound;
 }
 
-Outcome fetch(const Row& row, const Arrays& a) {
-  Outcome o;
-  if (row.values()) o.loss = a.fetch(a.loss);
-  if (row.pass == Pass::forward) o.statistics = a.fetch(a.statistics);
-  if (a.grad_x) o.grad_x = a.fetch(a.grad_x);
-  if (a.grad_w) o.grad_w = a.fetch(a.grad_w);
-  if (a.grad_logits) o.grad_logits = a.fetch(a.grad_logits);
-  return o;
+/// What the row's calls write.
+Outcome fetch(const Row& row, const Arrays& arrays) {
+  Outcome outcome;
+  const auto add = [&](const char* name) {
+    outcome.set(name, arrays.fetch(arrays.views().outputs[name]));
+  };
+  const auto& op = *row.problem.op;
+  if (row.values()) add("loss");
+  if (row.pass == Pass::forward) {
+    for (const auto& array : op.saved(row.problem)) add(array.name);
+  }
+  for (const auto& gradient : op.gradients(row.problem)) {
+    if (row.forms(gradient)) add(gradient.name);
+  }
+  return outcome;
 }
 
 bool same_bits(const HostTensor& a, const HostTensor& b) {
@@ -67,9 +74,8 @@ bool same_bits(const HostTensor& a, const HostTensor& b) {
 }
 
 bool same_bits(const Outcome& a, const Outcome& b) {
-  return same_bits(a.loss, b.loss) && same_bits(a.statistics, b.statistics) &&
-         same_bits(a.grad_x, b.grad_x) && same_bits(a.grad_w, b.grad_w) &&
-         same_bits(a.grad_logits, b.grad_logits);
+  return std::all_of(a.begin(), a.end(),
+                     [&](const auto& each) { return same_bits(each.second, b[each.first]); });
 }
 
 /// The median of the time of one call over that of the exact one right before it: what a shared
@@ -112,16 +118,18 @@ RowMeasurement::RowMeasurement(Context context, const Options& options, const Da
 
 void RowMeasurement::call_once(std::int64_t turn) {
   if (is_gemm()) {
-    products_->run(arrays_of(turn));
+    products_->run(arrays_of(turn).views());
   } else {
-    dispatch_ = call(context_, row_, options_, arrays_of(turn));
+    dispatch_ = row_.problem.op->call(context_, row_, options_, arrays_of(turn).views());
   }
 }
 
 void RowMeasurement::first_call() {
   double start = now();
   if (row_.pass == Pass::backward && !is_gemm()) {
-    for (const auto& a : arrays_) call_forward(context_, row_, options_, *a);
+    Row forward = row_;
+    forward.pass = Pass::forward;
+    for (const auto& a : arrays_) row_.problem.op->call(context_, forward, options_, a->views());
   }
   if (row_.pass == Pass::backward) start = now();
   call_once(0);
@@ -130,15 +138,15 @@ void RowMeasurement::first_call() {
 }
 
 void RowMeasurement::take_samples(double min_seconds) {
-  // In place, every call needs its logits back.
+  // In place, every call needs its inputs back.
   std::function<void(std::int64_t)> prepare;
   if (row_.in_place) {
-    prepare = [this](std::int64_t turn) { arrays_of(turn).restore_logits(data_); };
+    prepare = [this](std::int64_t turn) { arrays_of(turn).restore_inputs(data_); };
   }
-  const auto bracket = row_.linear()      ? multiply_
-                       : row_.in_place    ? peaks::Kind::read_modify_write
-                       : row_.gradients() ? peaks::Kind::copy
-                                          : peaks::Kind::read;
+  const auto bracket = row_.problem.op->multiplies() ? multiply_
+                       : row_.in_place               ? peaks::Kind::read_modify_write
+                       : row_.gradients()            ? peaks::Kind::copy
+                                                     : peaks::Kind::read;
   const Patience patience{options_.samples, min_seconds, options_.max_seconds};
   timing_ = measure(
       peaks_, bracket, patience,
@@ -155,7 +163,8 @@ void RowMeasurement::check() {
   } else {
     // The first set is judged, the others must be bitwise the same.
     const Outcome outcome = fetch(row_, *arrays_.front());
-    deviation_ = judge(data_, outcome, row_.gradient_filter_eps);
+    deviation_ =
+        row_.problem.op->judge(data_, outcome, static_cast<double>(row_.gradient_filter_eps));
     for (std::int64_t i = 1; i < std::min(static_cast<std::int64_t>(sets()), turns_); ++i) {
       if (!same_bits(outcome, fetch(row_, arrays_of(i)))) {
         throw Error(ErrorCode::execution_failed,
@@ -172,11 +181,16 @@ void RowMeasurement::check() {
 void RowMeasurement::measure_filter(const Outcome& outcome) {
   Row exact = row_;
   exact.gradient_filter_eps = 0.0f;
-  call(context_, exact, options_, *arrays_.front());
-  filter_error_ = compare_gradients(outcome, fetch(row_, *arrays_.front()));
+  const auto& op = *row_.problem.op;
+  op.call(context_, exact, options_, arrays_.front()->views());
+  const Outcome exact_outcome = fetch(row_, *arrays_.front());
+  for (const auto& gradient : op.gradients(row_.problem)) {
+    filter_errors_.set(gradient.name,
+                       compare_gradients(outcome[gradient.name], exact_outcome[gradient.name]));
+  }
   filter_time_ = time_of_exact(
       options_.samples, [&](std::int64_t turn) { call_once(turn); },
-      [&](std::int64_t turn) { call(context_, exact, options_, arrays_of(turn)); });
+      [&](std::int64_t turn) { op.call(context_, exact, options_, arrays_of(turn).views()); });
 }
 
 void RowMeasurement::report(benchmark::State& state) {
@@ -197,13 +211,15 @@ void RowMeasurement::report(benchmark::State& state) {
 void RowMeasurement::add_cost_counters(benchmark::State& state) {
   Row costed = row_;
   if (is_gemm()) costed.implementation = "eigen";
-  CostEstimate cost = cost_of(context_, costed, options_);
+  CostEstimate cost = row_.problem.op->cost_of(context_, costed, options_);
   std::int64_t extra = dispatch_.workspace_bytes + dispatch_.staged_bytes;
   if (is_gemm()) {
     // The logits are written once and read by each gradient's product.
     extra = products_->extra_bytes();
-    const int readers = (row_.grad_x ? 1 : 0) + (row_.grad_w ? 1 : 0);
-    cost.bytes_moved = cost.bytes_ideal + extra * (1 + (row_.gradients() ? readers : 0));
+    const auto gradients = row_.problem.op->gradients(row_.problem);
+    const auto readers = std::count_if(gradients.begin(), gradients.end(),
+                                       [&](const auto& gradient) { return row_.forms(gradient); });
+    cost.bytes_moved = cost.bytes_ideal + extra * (1 + readers);
     cost.executed_flops = cost.flops;
     cost.transcendentals = 0;
   }
@@ -216,9 +232,10 @@ void RowMeasurement::add_cost_counters(benchmark::State& state) {
   c["flops_per_second"] = per_second;
   c["peak_flops_per_second"] = peak;
   c["fraction_of_peak"] = per_second / peak;
-  // Against the peaks that bracket each sample; for the softmax those are of memory.
+  // Against the peaks that bracket each sample.
   c["fraction_of_bracket"] =
-      (row_.linear() ? flops : static_cast<double>(cost.bytes_ideal)) / timing_.median_work;
+      (row_.problem.op->multiplies() ? flops : static_cast<double>(cost.bytes_ideal)) /
+      timing_.median_work;
   c["fraction_of_bound"] = bound.seconds / timing_.median;
   c["executed_flops"] = static_cast<double>(cost.executed_flops);
   c["transcendentals"] = static_cast<double>(cost.transcendentals);
@@ -239,11 +256,11 @@ void RowMeasurement::add_check_counters(benchmark::State& state) const {
   auto& c = state.counters;
   c["max_abs_deviation"] = deviation_.max_abs;
   c["deviation_in_tolerances"] = deviation_.worst;
-  if (!filter_error_) return;
-  c["grad_x_filter_max"] = filter_error_->grad_x_max;
-  c["grad_x_filter_norm"] = filter_error_->grad_x_norm;
-  c["grad_w_filter_max"] = filter_error_->grad_w_max;
-  c["grad_w_filter_norm"] = filter_error_->grad_w_norm;
+  if (filter_errors_.begin() == filter_errors_.end()) return;
+  for (const auto& [name, error] : filter_errors_) {
+    c[name + "_filter_max"] = error.max;
+    c[name + "_filter_norm"] = error.norm;
+  }
   c["filter_time"] = filter_time_;
 }
 

@@ -54,8 +54,8 @@ class RowMeasurement {
   std::int64_t turns_ = 0;  ///< calls made for samples
   Timing timing_{};
   Deviation deviation_{};
-  std::optional<FilterError> filter_error_{};
-  double filter_time_ = 1.0;  ///< over that of the same call without the filter
+  ByName<FilterError> filter_errors_{};  ///< of gradients, where they are filtered
+  double filter_time_ = 1.0;             ///< over that of the same call without the filter
 };
 
 }  // namespace tessera::bench

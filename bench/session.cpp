@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <fstream>
 
-#include "bench/calls.hpp"
 #include "bench/folders.hpp"
+#include "bench/operator.hpp"
 #include "bench/row_measurement.hpp"
 #include "programs/report.hpp"
 
@@ -56,6 +56,24 @@ const Data& Session::data_of(const ProblemKey& key) {
   return *data_;
 }
 
+Row Session::row_of(ProblemKey problem, Pass pass) const {
+  const BenchOperator& op = *problem.op;
+  problem.ignored = options_.ignored;
+  problem.trained = options_.trained && op.has_trained_data();
+  // What an operator does not have is the same in all of its rows, and not in their names.
+  if (!op.has_weights()) problem.w = problem.x, problem.w_is_vh = true;
+  if (!op.has_hidden()) problem.shape.h = 0;
+  Row row;
+  row.problem = problem;
+  row.pass = pass;
+  if (op.gradients(problem).size() > 1) row.grad_x = options_.grad_x, row.grad_w = options_.grad_w;
+  if (op.filters_gradients() && row.gradients()) {
+    row.gradient_filter_eps = options_.gradient_filter_eps;
+  }
+  row.in_place = options_.in_place && op.runs_in_place() && row.gradients();
+  return row;
+}
+
 std::vector<Session::Planned> Session::plan() {
   std::vector<Planned> rows;
   std::vector<std::string> names;
@@ -68,37 +86,33 @@ std::vector<Session::Planned> Session::plan() {
   const auto add_implementation = [&](Row row, const std::string& name) {
     row.implementation = name;
     if (name == eigen_gemm) return add({row, EigenGemm::why_not(row)});
-    if (name != "opencl") return add({row, why_not(context_, row, options_).value_or("")});
+    const BenchOperator& op = *row.problem.op;
+    const auto infos = op.implementations();
+    if (name != "opencl" && std::none_of(infos.begin(), infos.end(),
+                                         [&](const auto& info) { return info.name == name; })) {
+      // Another of the operators asked for has it.
+      return add({row, fmt::format("{} has no implementation of this name", op.name())});
+    }
+    if (name != "opencl") return add({row, op.why_not(context_, row, options_).value_or("")});
     // A family's name means its first member that runs, as in the library's own order.
     std::string reasons;
-    for (const auto& info : implementations_of(row.problem.op)) {
+    for (const auto& info : infos) {
       if (!info.name.starts_with("opencl")) continue;
       row.implementation = info.name;
-      const auto reason = why_not(context_, row, options_);
+      const auto reason = op.why_not(context_, row, options_);
       if (!reason) return add({row, ""});
       reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", info.name, *reason);
     }
     row.implementation = name;
     add({row, reasons.empty() ? "no such implementation" : reasons});
   };
-  for (const auto op : options_.operators) {
+  for (const auto* op : options_.operators) {
     for (const auto& shape : options_.shapes) {
-      for (const auto& [x, w] : options_.dtypes) {
+      for (const auto& types : options_.dtypes) {
         for (const bool vh : options_.layouts) {
           for (const auto pass : options_.passes) {
             for (const auto& name : options_.implementations) {
-              Row row;
-              row.problem = {op, x, w, vh, shape, options_.ignored, options_.trained};
-              if (!row.linear())
-                row.problem.w = x, row.problem.w_is_vh = true, row.problem.trained = false;
-              if (!row.linear()) row.problem.shape.h = 0;
-              row.pass = pass;
-              row.grad_x = options_.grad_x, row.grad_w = options_.grad_w;
-              if (row.linear() && row.gradients()) {
-                row.gradient_filter_eps = options_.gradient_filter_eps;
-              }
-              row.in_place = options_.in_place && !row.linear() && row.gradients();
-              add_implementation(row, name);
+              add_implementation(row_of({op, types.first, types.second, vh, shape}, pass), name);
             }
           }
         }

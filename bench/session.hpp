@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "bench/arrays.hpp"
+#include "bench/data.hpp"
 #include "bench/measure.hpp"
 
 namespace tessera::bench {
@@ -37,6 +37,8 @@ class Session {
 
  private:
   Context make_context() const;
+  /// As the options ask for it, as far as the operator has that.
+  Row row_of(ProblemKey problem, Pass pass) const;
   Peaks& peaks_of(const std::string& implementation);
   const Data& data_of(const ProblemKey& key);
 

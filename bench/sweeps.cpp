@@ -7,6 +7,8 @@
 #include <mutex>
 #include <thread>
 
+#include "bench/data.hpp"
+
 namespace tessera::bench {
 namespace {
 
@@ -15,19 +17,19 @@ constexpr std::int64_t block = 32;
 
 /// Calls body(first, count, panel) for blocks of columns on all threads; `panel` is the block of w,
 /// widened, [H, block] row-major. Bodies run at once for different blocks.
-void for_each_block(const Data& data,
+void for_each_block(const HostTensor& w,
                     const std::function<void(std::int64_t, std::int64_t, const double*)>& body) {
-  const auto [b, h, v] = data.key.shape;
-  const Dims strides = w_strides(data.key);
+  const std::int64_t h = w.extents()[0], v = w.extents()[1];
+  const Dims& strides = w.strides();
   const auto threads = std::max(1u, std::thread::hardware_concurrency());
-  const auto work = [&, h = h, v = v](unsigned thread) {
+  const auto work = [&](unsigned thread) {
     std::vector<double> panel(static_cast<std::size_t>(h * block));
     for (std::int64_t first = thread * block; first < v; first += block * threads) {
       const std::int64_t count = std::min(block, v - first);
       for (std::int64_t i = 0; i < h; ++i) {
         for (std::int64_t j = 0; j < count; ++j) {
           panel[static_cast<std::size_t>(i * block + j)] =
-              element(data.w.data(), data.key.w, i * strides[0] + (first + j) * strides[1]);
+              element(w, i * strides[0] + (first + j) * strides[1]);
         }
       }
       body(first, count, panel.data());
@@ -40,30 +42,31 @@ void for_each_block(const Data& data,
 
 }  // namespace
 
-std::vector<double> logits_of(const Data& data, const std::vector<std::int64_t>& rows) {
-  const std::int64_t h = data.key.shape.h, v = data.key.shape.v;
+std::vector<double> products(const HostTensor& x, const HostTensor& w,
+                             const std::vector<std::int64_t>& rows) {
+  const std::int64_t h = w.extents()[0], v = w.extents()[1];
   std::vector<double> result(rows.size() * static_cast<std::size_t>(v), 0.0);
-  for_each_block(data, [&](std::int64_t first, std::int64_t count, const double* panel) {
+  for_each_block(w, [&](std::int64_t first, std::int64_t count, const double* panel) {
     for (std::size_t r = 0; r < rows.size(); ++r) {
       double* out = result.data() + r * static_cast<std::size_t>(v) + first;
       for (std::int64_t i = 0; i < h; ++i) {
-        const double x = element(data.x.data(), data.key.x, rows[r] * h + i);
-        for (std::int64_t j = 0; j < count; ++j) out[j] += x * panel[i * block + j];
+        const double x_i = element(x, rows[r] * h + i);
+        for (std::int64_t j = 0; j < count; ++j) out[j] += x_i * panel[i * block + j];
       }
     }
   });
   return result;
 }
 
-std::vector<double> products_with_w(const Data& data, const std::vector<double>& dz,
+std::vector<double> products_with_w(const HostTensor& w, const std::vector<double>& dz,
                                     std::int64_t rows) {
-  const std::int64_t h = data.key.shape.h, v = data.key.shape.v;
+  const std::int64_t h = w.extents()[0], v = w.extents()[1];
   // Each block of columns adds to all of the result: sums apart, by a few groups of columns, so
   // that threads do not share them.
   constexpr std::int64_t groups = 64;
   std::vector<std::vector<double>> sums(groups);
   std::vector<std::mutex> locks(groups);
-  for_each_block(data, [&](std::int64_t first, std::int64_t count, const double* panel) {
+  for_each_block(w, [&](std::int64_t first, std::int64_t count, const double* panel) {
     const auto group = static_cast<std::size_t>(first / block % groups);
     const std::lock_guard lock(locks[group]);
     auto& sum = sums[group];
@@ -84,27 +87,22 @@ std::vector<double> products_with_w(const Data& data, const std::vector<double>&
   return result;
 }
 
-double logit(const Data& data, std::int64_t row, std::int64_t column) {
-  const auto [b, h, v] = data.key.shape;
-  if (data.key.op == Operator::softmax_cross_entropy) {
-    return element(data.logits.data(), data.key.x, row * v + column);
-  }
-  const Dims strides = w_strides(data.key);
+double product(const HostTensor& x, const HostTensor& w, std::int64_t row, std::int64_t column) {
+  const std::int64_t h = w.extents()[0];
   double sum = 0.0;
   for (std::int64_t i = 0; i < h; ++i) {
-    sum += element(data.x.data(), data.key.x, row * h + i) *
-           element(data.w.data(), data.key.w, i * strides[0] + column * strides[1]);
+    sum += element(x, row * h + i) * element(w, i * w.strides()[0] + column * w.strides()[1]);
   }
   return sum;
 }
 
-std::vector<double> row_norms(const Data& data) {
-  const std::int64_t b = data.key.shape.b, h = data.key.shape.h;
+std::vector<double> row_norms(const HostTensor& x) {
+  const std::int64_t b = x.extents()[0], h = x.extents()[1];
   std::vector<double> norms(static_cast<std::size_t>(b), 0.0);
   for (std::int64_t r = 0; r < b; ++r) {
     double sum = 0.0;
     for (std::int64_t i = 0; i < h; ++i) {
-      const double value = element(data.x.data(), data.key.x, r * h + i);
+      const double value = element(x, r * h + i);
       sum += value * value;
     }
     norms[static_cast<std::size_t>(r)] = std::sqrt(sum);
@@ -112,10 +110,10 @@ std::vector<double> row_norms(const Data& data) {
   return norms;
 }
 
-std::vector<double> column_norms(const Data& data) {
-  const std::int64_t h = data.key.shape.h;
-  std::vector<double> norms(static_cast<std::size_t>(data.key.shape.v), 0.0);
-  for_each_block(data, [&](std::int64_t first, std::int64_t count, const double* panel) {
+std::vector<double> column_norms(const HostTensor& w) {
+  const std::int64_t h = w.extents()[0];
+  std::vector<double> norms(static_cast<std::size_t>(w.extents()[1]), 0.0);
+  for_each_block(w, [&](std::int64_t first, std::int64_t count, const double* panel) {
     double* out = norms.data() + first;
     for (std::int64_t i = 0; i < h; ++i) {
       for (std::int64_t j = 0; j < count; ++j)

@@ -4,19 +4,21 @@
 #include <cstdint>
 #include <vector>
 
-#include "bench/arrays.hpp"
+#include "tessera/view.hpp"
 
-/// Products of a few rows in double, plainly: what the judge needs besides the oracle.
+/// Products of a few rows in double, plainly: what judging needs besides the oracle. x is [B, H],
+/// row-major; w is [H, V] by its strides.
 namespace tessera::bench {
 
 /// x_r . w_v for each given row, [rows, V].
-std::vector<double> logits_of(const Data& data, const std::vector<std::int64_t>& rows);
+std::vector<double> products(const HostTensor& x, const HostTensor& w,
+                             const std::vector<std::int64_t>& rows);
+/// x_row . w_column.
+double product(const HostTensor& x, const HostTensor& w, std::int64_t row, std::int64_t column);
 /// dz w^T, [rows, H], for dz [rows, V].
-std::vector<double> products_with_w(const Data& data, const std::vector<double>& dz,
+std::vector<double> products_with_w(const HostTensor& w, const std::vector<double>& dz,
                                     std::int64_t rows);
-/// One logit: of the softmax, or of x_row . w_column.
-double logit(const Data& data, std::int64_t row, std::int64_t column);
-std::vector<double> row_norms(const Data& data);     ///< [B] of x
-std::vector<double> column_norms(const Data& data);  ///< [V] of w
+std::vector<double> row_norms(const HostTensor& x);     ///< [B]
+std::vector<double> column_norms(const HostTensor& w);  ///< [V]
 
 }  // namespace tessera::bench

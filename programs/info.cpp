@@ -4,54 +4,99 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "peaks/peaks.hpp"
 #include "programs/cli.hpp"
+#include "programs/operators.hpp"
 #include "tessera/tessera.hpp"
 
 namespace tessera::programs {
 namespace {
 
-namespace lce = linear_cross_entropy;
-
 /// A call without memory: shapes and types are all that a question needs.
+template <class Operator>
 struct Question {
-  lce::Inputs inputs;
-  Outputs outputs;
-  lce::Gradients gradients;
-  LossOptions options;
-  lce::ExecutionOptions execution;
+  typename Operator::Inputs inputs{};
+  typename Operator::Outputs outputs{};
+  typename Operator::Gradients gradients{};
+  typename Operator::Options options{};
+  typename Operator::ExecutionOptions execution{};
 };
 
-Question make_question(const InfoOptions& o) {
-  const std::int64_t b = o.shape[0], h = o.shape[1], v = o.shape[2];
-  const DType x_type = o.x_dtype.value_or(DType::f32);
-  const DType w_type = o.w_dtype.value_or(x_type);
-  const Dims w_strides = o.w_is_vh ? Dims{1, h} : Dims{v, 1};
-  const auto absent = [](DType type, const Dims& extents, const Dims& strides = {}) {
-    return MutableView::host(nullptr, type, extents, strides);
+std::int64_t hidden_of(const InfoOptions& o) { return o.shape[1]; }
+DType x_type_of(const InfoOptions& o) { return o.x_dtype.value_or(DType::f32); }
+DType w_type_of(const InfoOptions& o) { return o.w_dtype.value_or(x_type_of(o)); }
+
+/// An array of this shape in the types and the layout that the command line names.
+MutableView absent_array(const InfoOptions& o, const SymbolicShape& shape, ElementTypes types) {
+  const auto extent_of = [&](char letter) {
+    return letter == 'V' || letter == 'T' ? o.shape.back() : hidden_of(o);
   };
-  Question q;
-  q.inputs.x = absent(x_type, {b, h});
-  q.inputs.labels = absent(DType::i32, {b});
-  q.inputs.w = absent(w_type, {h, v}, w_strides);
-  if (o.pass == Pass::backward) q.inputs.statistics = absent(DType::f32, {b, 2});
-  if (o.pass == Pass::forward || o.pass == Pass::value_and_grad) {
-    q.outputs.loss = absent(DType::f32, {});
+  const Dims extents = shape.extents({o.shape.front()}, Reduction::mean, extent_of);
+  Dims strides = contiguous_strides(extents);
+  DType type = types == ElementTypes::floating ? x_type_of(o) : DType::f32;
+  if (types == ElementTypes::integer) type = DType::i32;
+  if (types == ElementTypes::floating && !shape.has_leading()) {
+    type = w_type_of(o);
+    if (o.w_is_vh && extents.rank() == 2) strides = {1, extents[0]};
   }
-  if (o.pass == Pass::backward || o.pass == Pass::value_and_grad) {
-    q.gradients.grad_x = absent(x_type, {b, h});
-    q.gradients.grad_w = absent(w_type, {h, v}, w_strides);
+  return MutableView::host(nullptr, type, extents, strides);
+}
+
+/// With what a call has to have, its loss, and all gradients of that.
+template <class Operator>
+Question<Operator> make_question(const InfoOptions& o) {
+  using Traits = OperatorTraits<Operator>;
+  Question<Operator> q;
+  for (const auto& input : Traits::inputs) {
+    const bool saved = o.pass == Pass::backward && std::string_view(input.name) == "statistics";
+    if (input.reads != Reads::always && !saved) continue;
+    const MutableView array = absent_array(o, input.shape, input.types);
+    q.inputs.*input.view = array;
+    if (!has_gradients(o.pass)) continue;
+    for (const auto& gradient : Traits::gradients) {
+      if (gradient.of == input.view) q.gradients.*gradient.view = array;
+    }
   }
-  if (o.pass == Pass::forward_partial) q.options.vocab_size_total = v;
+  for (const auto& output : Traits::outputs) {
+    const bool values = o.pass == Pass::forward || o.pass == Pass::value_and_grad;
+    if (values && std::string_view(output.name) == "loss") {
+      q.outputs.*output.view = absent_array(o, output.shape, output.types);
+    }
+  }
+  if (o.pass == Pass::forward_partial) q.options.vocab_size_total = o.shape.back();
   q.execution.implementation = ImplementationList(o.implementation);
   if (!o.block_sizes.empty()) {
-    q.execution.block_sizes = {o.block_sizes[0], o.block_sizes[1], o.block_sizes[2]};
+    from_named(*operator_info(Traits::name).named(o.block_sizes),
+               q.execution.block_sizes.emplace());
   }
   if (o.workspace_bytes) {
     q.execution.workspace_bytes = static_cast<std::size_t>(*o.workspace_bytes);
   }
   return q;
+}
+
+/// A name that brings the operator's namespace with it: infer_block_sizes has no other argument by
+/// which its operator's would be found.
+template <class Operator>
+struct NameFor {
+  const std::string& name;
+  operator const std::string&() const { return name; }
+};
+
+template <class Operator>
+std::pair<typename Operator::BlockSizes, BlockSource> infer(Context& context,
+                                                            const std::string& implementation,
+                                                            const InfoOptions& o) {
+  const NameFor<Operator> name{implementation};
+  const std::int64_t b = o.shape.front(), h = hidden_of(o), v = o.shape.back();
+  const DType x = x_type_of(o), w = w_type_of(o);
+  if constexpr (requires { infer_block_sizes(context, name, o.pass, b, h, v, x, w); }) {
+    return infer_block_sizes(context, name, o.pass, b, h, v, x, w);
+  } else {
+    return infer_block_sizes(context, name, o.pass, b, v, x);
+  }
 }
 
 /// Why an implementation that could run is not the one that does.
@@ -64,23 +109,22 @@ std::string why_not_chosen(const ImplementationInfo& info, const InfoOptions& o,
   return fmt::format("supported; comes after {}", chosen);
 }
 
-Json verdicts(Context& context, const InfoOptions& o, const Question& q,
+template <class Operator>
+Json verdicts(Context& context, const InfoOptions& o, const Question<Operator>& q,
               const std::string& chosen) {
   Json result = Json::array();
-  for (const auto& info : lce::implementations()) {
-    lce::ExecutionOptions execution = q.execution;
+  for (const auto& info : OperatorTraits<Operator>::implementations()) {
+    auto execution = q.execution;
     execution.implementation = {};
-    const auto refusal = lce::why_unsupported(context, info.name, o.pass, q.inputs, q.outputs,
-                                              q.gradients, q.options, execution);
+    const auto refusal = why_unsupported(context, info.name, o.pass, q.inputs, q.outputs,
+                                         q.gradients, q.options, execution);
     const bool runs = !refusal && info.name == chosen;
     Json verdict = {{"implementation", info.name}, {"supported", !refusal}, {"runs", runs}};
     if (refusal) {
       verdict["reason"] = *refusal;
     } else {
       if (!runs) verdict["reason"] = why_not_chosen(info, o, chosen);
-      const auto [blocks, source] =
-          lce::infer_block_sizes(context, info.name, o.pass, o.shape[0], o.shape[1], o.shape[2],
-                                 q.inputs.x.dtype(), q.inputs.w.dtype());
+      const auto [blocks, source] = infer<Operator>(context, info.name, o);
       // The plan says what the caller's own block sizes become; these are what it would infer.
       verdict["inferred_block_sizes"] = programs::to_json(blocks);
       verdict["inferred_block_source"] = to_string(source);
@@ -107,32 +151,39 @@ Json implementations_to_json() {
       at->at("operators").push_back(operator_name);
     }
   };
-  add(lce::implementations(), "linear_cross_entropy");
-  add(softmax_cross_entropy::implementations(), "softmax_cross_entropy");
+  for (const auto& op : operator_infos()) add(op.implementations, op.name);
   return result;
 }
 
+/// Without what the operator has not.
+Json request_to_json(const InfoOptions& o) {
+  const OperatorInfo& op = operator_info(o.operator_name);
+  Json request = {{"operator", op.name}, {"pass", to_string(o.pass)}, {"b", o.shape.front()}};
+  if (op.has_hidden()) request["h"] = hidden_of(o);
+  request["v"] = o.shape.back();
+  request["x_dtype"] = to_string(x_type_of(o));
+  if (op.has_weights()) {
+    request["w_dtype"] = to_string(w_type_of(o));
+    request["w_layout"] = o.w_is_vh ? "vh" : "hv";
+  }
+  return request;
+}
+
+template <class Operator>
 void answer(Context& context, const InfoOptions& o, Json& info) {
-  const Question q = make_question(o);
-  info["request"] = {{"operator", "linear_cross_entropy"},
-                     {"pass", to_string(o.pass)},
-                     {"b", o.shape[0]},
-                     {"h", o.shape[1]},
-                     {"v", o.shape[2]},
-                     {"x_dtype", to_string(q.inputs.x.dtype())},
-                     {"w_dtype", to_string(q.inputs.w.dtype())},
-                     {"w_layout", o.w_is_vh ? "vh" : "hv"}};
+  const auto q = make_question<Operator>(o);
+  info["request"] = request_to_json(o);
   std::string chosen;
   try {
-    const Plan plan =
-        lce::plan(context, o.pass, q.inputs, q.outputs, q.gradients, q.options, q.execution);
-    chosen = plan.dispatch.implementation;
-    Json json = to_json(plan.dispatch);
-    json["workspace_bytes"] = plan.workspace_bytes;
-    json["minimum_workspace_bytes"] = plan.minimum_workspace_bytes;
+    const Plan made =
+        plan(context, o.pass, q.inputs, q.outputs, q.gradients, q.options, q.execution);
+    chosen = made.dispatch.implementation;
+    Json json = to_json(made.dispatch);
+    json["workspace_bytes"] = made.workspace_bytes;
+    json["minimum_workspace_bytes"] = made.minimum_workspace_bytes;
     info["plan"] = std::move(json);
-    const CostEstimate cost = lce::cost_estimate(context, o.pass, q.inputs, q.outputs, q.gradients,
-                                                 q.options, q.execution);
+    const CostEstimate cost =
+        cost_estimate(context, o.pass, q.inputs, q.outputs, q.gradients, q.options, q.execution);
     info["cost"] = {{"flops", cost.flops},
                     {"executed_flops", cost.executed_flops},
                     {"transcendentals", cost.transcendentals},
@@ -174,13 +225,26 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
   app.add_flag("--peaks", o.peaks,
                "measure what the device and the host can do at best (some seconds)");
   const std::string shape = "What would run";
-  add_triple(app, "--shape", o.shape, 'x', "tokens x hidden x vocabulary: 512x2048x32768",
-             "tokens, hidden, vocabulary")
+  std::vector<std::pair<std::string, std::string>> operators;
+  for (const auto& op : operator_infos()) operators.emplace_back(op.name, op.name);
+  o.operator_name = operators.front().first;
+  add_choice<std::string>(app, "--operator", o.operator_name, operators,
+                          fmt::format("({})", o.operator_name))
+      ->group(shape);
+  const auto add_integers = [&](const char* name, std::vector<std::int64_t>& target, char separator,
+                                const char* description) {
+    return app.add_option_function<std::string>(
+        name,
+        [=, &target](const std::string& text) { target = parse_integers(name, text, separator); },
+        description);
+  };
+  add_integers("--shape", o.shape, 'x',
+               "tokens, hidden, vocabulary; BxV or BxHxV for an operator without H")
       ->type_name("BxHxV")
       ->group(shape);
   const std::vector<std::pair<std::string, std::optional<DType>>> types = {
       {"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}};
-  add_choice(app, "--x-dtype", o.x_dtype, types, "type of x (f32)")->group(shape);
+  add_choice(app, "--x-dtype", o.x_dtype, types, "type of x, or of the logits (f32)")->group(shape);
   add_choice(app, "--w-dtype", o.w_dtype, types, "type of w (that of x)")->group(shape);
   add_choice<bool>(app, "--w-layout", o.w_is_vh, {{"hv", false}, {"vh", true}},
                    "[H, V] (hv) or [V, H]")
@@ -195,7 +259,7 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
   add_list(app, "--implementation", o.implementation,
            "implementations to try, in this order (opencl,eigen)")
       ->group(shape);
-  add_triple(app, "--block-sizes", o.block_sizes, ',', "B,H,V", "block sizes to plan with")
+  add_integers("--block-sizes", o.block_sizes, ',', "block sizes to plan with")
       ->type_name("B,H,V")
       ->group(shape);
   add_integer(app, "--workspace-bytes", o.workspace_bytes, "upper bound on scratch memory")
@@ -204,9 +268,29 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
 
 void check_info_options(const CLI::App& app, const InfoOptions& o) {
   if (o.shape.empty()) {
-    for (const char* name : {"--x-dtype", "--w-dtype", "--w-layout", "--pass", "--implementation",
-                             "--block-sizes", "--workspace-bytes"}) {
+    for (const char* name : {"--operator", "--x-dtype", "--w-dtype", "--w-layout", "--pass",
+                             "--implementation", "--block-sizes", "--workspace-bytes"}) {
       if (app.count(name) > 0) fail_call(fmt::format("{}: goes with --shape only", name));
+    }
+  }
+  const OperatorInfo& op = operator_info(o.operator_name);
+  const bool fits = o.shape.size() == 3 || (o.shape.size() == 2 && !op.has_hidden());
+  if (!o.shape.empty() && !fits) {
+    throw CLI::ValidationError(
+        "--shape", op.has_hidden()
+                       ? "takes three numbers, tokens x hidden x vocabulary: 512x2048x32768"
+                       : "takes two numbers, tokens x vocabulary: 512x32768");
+  }
+  if (!o.block_sizes.empty() && !op.named(o.block_sizes)) {
+    throw CLI::ValidationError("--block-sizes", fmt::format("takes {} numbers, {}",
+                                                            op.block_sizes.size() == 3   ? "three"
+                                                            : op.block_sizes.size() == 2 ? "two"
+                                                                                         : "other",
+                                                            op.block_sizes_text()));
+  }
+  if (!op.has_weights()) {
+    for (const char* name : {"--w-dtype", "--w-layout"}) {
+      if (app.count(name) > 0) fail_call(fmt::format("{}: {} has no w", name, op.name));
     }
   }
   for (const auto extent : o.shape) {
@@ -226,7 +310,11 @@ Json gather_info(const InfoOptions& o) {
   info["device"] = context.has_device() ? to_json(context.device_info()) : Json(nullptr);
   info["threads"] = context.threads();
   info["implementations"] = implementations_to_json();
-  if (!o.shape.empty()) answer(context, o, info);
+  if (!o.shape.empty()) {
+    visit_operator(o.operator_name, [&]<class Operator>(std::type_identity<Operator>) {
+      answer<Operator>(context, o, info);
+    });
+  }
   if (o.peaks) {
     if (const auto meter = peaks::device_meter(context)) {
       info["peaks"]["device"] = peaks_to_json(*meter);

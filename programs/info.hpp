@@ -16,7 +16,8 @@ namespace tessera::programs {
 /// The command line of tessera-info.
 struct InfoOptions {
   std::string device;
-  std::vector<std::int64_t> shape;  ///< B, H, V; empty: no question about a shape
+  std::string operator_name;
+  std::vector<std::int64_t> shape;  ///< B, H, V or B, V; empty: no question about a shape
   std::optional<DType> x_dtype, w_dtype;
   bool w_is_vh = false;
   Pass pass = Pass::value_and_grad;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <cctype>
 #include <iterator>
 
 #include "programs/info.hpp"
+#include "programs/operators.hpp"
 
 namespace tessera::programs {
 namespace {
@@ -48,11 +50,18 @@ void devices_text(const Json& info, Out out) {
 
 void plan_text(const Json& info, Out out) {
   const auto& request = info.at("request");
-  fmt::format_to(out, "\n{} {} B {} H {} V {}, x {}, w {} {}:\n", text_of(request.at("operator")),
-                 text_of(request.at("pass")), request.at("b").get<std::int64_t>(),
-                 request.at("h").get<std::int64_t>(), request.at("v").get<std::int64_t>(),
-                 text_of(request.at("x_dtype")), text_of(request.at("w_dtype")),
-                 text_of(request.at("w_layout")));
+  fmt::format_to(out, "\n{} {}", text_of(request.at("operator")), text_of(request.at("pass")));
+  for (const char* extent : {"b", "h", "v"}) {
+    if (!request.contains(extent)) continue;
+    fmt::format_to(out, " {} {}", static_cast<char>(std::toupper(extent[0])),
+                   request.at(extent).get<std::int64_t>());
+  }
+  if (request.contains("w_dtype")) {
+    fmt::format_to(out, ", x {}, w {} {}:\n", text_of(request.at("x_dtype")),
+                   text_of(request.at("w_dtype")), text_of(request.at("w_layout")));
+  } else {
+    fmt::format_to(out, ", {}:\n", text_of(request.at("x_dtype")));
+  }
   const auto& plan = info.at("plan");
   if (plan.is_null()) {
     fmt::format_to(out, "  nothing would run: {}\n", text_of(info.at("plan_error")));
@@ -117,10 +126,14 @@ std::string info_text(const Json& info) {
   devices_text(info, out);
   fmt::format_to(out, "\nImplementations (+: tried by default)\n");
   for (const auto& row : info.at("implementations")) {
-    const bool all = row.at("operators").size() > 1;
+    std::string only;
+    if (row.at("operators").size() < operator_infos().size()) {
+      for (const auto& name : row.at("operators"))
+        only += (only.empty() ? " (" : ", ") + text_of(name);
+      only += " only)";
+    }
     fmt::format_to(out, "{} {:<12} {}{}\n", row.at("by_default").get<bool>() ? "+" : " ",
-                   text_of(row.at("name")), text_of(row.at("description")),
-                   all ? "" : " (" + text_of(row.at("operators").front()) + " only)");
+                   text_of(row.at("name")), text_of(row.at("description")), only);
   }
   if (info.contains("request")) plan_text(info, out);
   if (info.contains("peaks")) peaks_text(info, out);

@@ -9,15 +9,12 @@
 extern char** environ;
 
 namespace tessera::programs {
-namespace {
 
 Json to_json(const std::vector<NamedValue>& values) {
   Json result = Json::object();
   for (const auto& [name, value] : values) result[name] = value;
   return result;
 }
-
-}  // namespace
 
 Json to_json(const Dispatch& dispatch) {
   Json refused = Json::array();
@@ -52,12 +49,6 @@ Json to_json(const DeviceInfo& device) {
           {"local_memory_bytes", device.local_memory_bytes},
           {"max_work_group_size", device.max_work_group_size},
           {"shares_host_memory", device.shares_host_memory}};
-}
-
-Json to_json(const linear_cross_entropy::BlockSizes& blocks) {
-  return {{"b_block_size", blocks.b_block_size},
-          {"h_block_size", blocks.h_block_size},
-          {"v_block_size", blocks.v_block_size}};
 }
 
 Json provenance() {

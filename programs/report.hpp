@@ -7,7 +7,6 @@
 
 #include "tessera/context.hpp"
 #include "tessera/execution.hpp"
-#include "tessera/linear_cross_entropy.hpp"
 
 namespace tessera::programs {
 
@@ -22,8 +21,14 @@ Json to_json(const Dispatch& dispatch);
 
 Json to_json(const DeviceInfo& device);
 
-/// By name: `b_block_size`, `h_block_size`, `v_block_size`.
-Json to_json(const linear_cross_entropy::BlockSizes& blocks);
+/// An object, name to value.
+Json to_json(const std::vector<NamedValue>& values);
+
+/// By name: `b_block_size`, ...
+template <HasAxes BlockSizes>
+Json to_json(const BlockSizes& blocks) {
+  return to_json(to_named(blocks));
+}
 
 /// `version`, `revision`, `build` and `environment`, the variables that steer drivers.
 Json provenance();

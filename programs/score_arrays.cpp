@@ -17,68 +17,106 @@ View transposed(const View& view) {
 
 }  // namespace
 
+ScoreArrays::ScoreArrays(const ScoreOptions& o) : w_is_vh_(o.w_is_vh.value_or(false)) {
+  const auto load = [&](const ArrayOption& array) {
+    if (!o.given(array.name)) return;
+    arrays_[array.name] =
+        NpyArray::load(array.option, o.files.at(array.name),
+                       array.integer ? NpyRole::integer : NpyRole::floating, o.bf16_bits);
+  };
+  // The labels first: their shape is what per-token arrays are held against.
+  for (const bool integer : {true, false}) {
+    for (const auto& array : array_options()) {
+      if (array.integer == integer) load(array);
+    }
+  }
+  if (!o.statistics.empty()) {
+    const auto path = std::filesystem::path(o.statistics) / "statistics.npy";
+    arrays_["statistics"] =
+        NpyArray::load("--statistics", path.string(), NpyRole::floating, o.bf16_bits);
+  }
+  if (o.mode() == ScoreMode::combine) return;
+  for (const auto& input : o.op().inputs) {
+    const bool of_features = input.shape.has_leading() && input.shape.rank() > 0;
+    if (o.given(input.name) && (of_features || input.is_weight())) {
+      check(input, o.files.at(input.name));
+    }
+  }
+}
+
+const NpyArray& ScoreArrays::operator[](const std::string& name) const {
+  static const NpyArray none;
+  const auto found = arrays_.find(name);
+  return found == arrays_.end() ? none : found->second;
+}
+
+View ScoreArrays::view(const std::string& name) const {
+  const auto weight = weights_.find(name);
+  return weight == weights_.end() ? (*this)[name].view() : weight->second;
+}
+
+MutableView ScoreArrays::gradient_view(const std::string& name, HostTensor& gradient) const {
+  const auto weight = weights_.find(name);
+  if (weight == weights_.end()) return gradient.mutable_view();
+  // The strides of a weight are those of a dense array of the file's layout.
+  return gradient.mutable_view().reshaped(weight->second.extents(), weight->second.strides());
+}
+
+std::int64_t ScoreArrays::extent_of(char wanted) const {
+  for (const auto& [letter, extent] : extents_) {
+    if (letter == wanted) return extent;
+  }
+  fail_call(fmt::format("no array says how large {} is", wanted));
+}
+
 Json ScoreArrays::types() const {
   Json result = Json::object();
-  const auto add = [&](const char* name, const NpyArray& array) {
-    if (array) result[name] = to_string(array.view().dtype());
-  };
-  add("x", x);
-  add("w", w);
-  add("logits", logits);
-  add("labels", labels);
-  add("bias", bias);
-  add("weight", weight);
-  add("class_weight", class_weight);
-  add("dloss", dloss);
-  add("dlse", dlse);
+  for (const auto& [name, option, description, integer, with_gradients] : array_options()) {
+    if (const auto& array = (*this)[name]) result[name] = to_string(array.view().dtype());
+  }
   return result;
 }
 
-ScoreArrays load_arrays(const ScoreOptions& o) {
-  ScoreArrays arrays;
-  const auto load = [&](NpyArray& target, const char* argument, const std::string& path,
-                        NpyRole role = NpyRole::floating) {
-    if (!path.empty()) target = NpyArray::load(argument, path, role, o.bf16_bits);
-  };
-  load(arrays.labels, "--labels", o.labels, NpyRole::integer);
-  load(arrays.x, "--x", o.x);
-  load(arrays.w, "--w", o.w);
-  load(arrays.logits, "--logits", o.logits);
-  load(arrays.bias, "--bias", o.bias);
-  load(arrays.weight, "--weight", o.weight);
-  load(arrays.class_weight, "--class-weight", o.class_weight);
-  load(arrays.dloss, "--dloss", o.dloss);
-  load(arrays.dlse, "--dlse", o.dlse);
-  if (!o.statistics.empty()) {
-    const auto path = std::filesystem::path(o.statistics) / "statistics.npy";
-    arrays.statistics =
-        NpyArray::load("--statistics", path.string(), NpyRole::floating, o.bf16_bits);
+/// Only what a command line can say better than the library.
+void ScoreArrays::check(const OperatorInput& input, const std::string& path) {
+  if (input.is_weight()) return check_weight(input, path);
+  const std::string name = input.name;
+  const View& view = (*this)[name].view();
+  if (view.rank() < input.shape.rank()) {
+    fail_call(fmt::format("{} {}: has no axes; {} {} {}", option_of(name), path, name,
+                          name.back() == 's' ? "are" : "is", input.shape.text()));
   }
+  for (int i = 0; i < input.shape.rank(); ++i) {
+    note(input.shape.axis(i), view.extents()[view.rank() - input.shape.rank() + i], name);
+  }
+}
 
-  if (arrays.x && arrays.x.view().rank() < 1) {
-    fail_call(fmt::format("--x {}: has no axes; x is [..., H]", o.x));
+void ScoreArrays::check_weight(const OperatorInput& input, const std::string& path) {
+  const std::string name = input.name;
+  const View& file = (*this)[name].view();
+  const char h = input.shape.axis(0), v = input.shape.axis(1);
+  if (file.rank() != 2) {
+    fail_call(fmt::format("{} {}: has {} axes; {} is {} or, with --w-layout vh, [{}, {}]",
+                          option_of(name), path, file.rank(), name, input.shape.text(), v, h));
   }
-  if (arrays.logits && arrays.logits.view().rank() < 1) {
-    fail_call(fmt::format("--logits {}: has no axes; logits are [..., V]", o.logits));
+  const View view = w_is_vh_ ? transposed(file) : file;
+  for (const auto& [letter, extent] : extents_) {
+    if (letter != h || extent == view.extents()[0]) continue;
+    const bool other_way = view.extents()[1] == extent;
+    fail_call(fmt::format("{} {}: is [{}, {}], read as [{}] it has {} = {}, but {} has {} = {}{}",
+                          option_of(name), path, file.extents()[0], file.extents()[1],
+                          w_is_vh_ ? fmt::format("{}, {}", v, h) : fmt::format("{}, {}", h, v), h,
+                          view.extents()[0], option_of(seen_in_.at(h)), h, extent,
+                          other_way ? fmt::format("; pass --w-layout {}", w_is_vh_ ? "hv" : "vh")
+                                    : fmt::format("; give arrays of the same {}", h)));
   }
-  if (arrays.w) {
-    const View& w = arrays.w.view();
-    if (w.rank() != 2) {
-      fail_call(fmt::format("--w {}: has {} axes; w is [H, V] or, with --w-layout vh, [V, H]", o.w,
-                            w.rank()));
-    }
-    const bool vh = o.w_is_vh.value_or(false);
-    arrays.w_hv = vh ? transposed(w) : w;
-    const std::int64_t h = arrays.x.view().extents().back();
-    if (arrays.w_hv.extents()[0] != h) {
-      fail_call(fmt::format(
-          "--w {}: is [{}, {}], read as [{}] it has H = {}, but --x has H = {}{}", o.w,
-          w.extents()[0], w.extents()[1], vh ? "V, H" : "H, V", arrays.w_hv.extents()[0], h,
-          arrays.w_hv.extents()[1] == h ? fmt::format("; pass --w-layout {}", vh ? "hv" : "vh")
-                                        : "; give arrays of the same H"));
-    }
-  }
-  return arrays;
+  note(h, view.extents()[0], name);
+  note(v, view.extents()[1], name);
+  weights_[name] = view;
+}
+
+void ScoreArrays::note(char letter, std::int64_t extent, const std::string& name) {
+  if (seen_in_.emplace(letter, name).second) extents_.emplace_back(letter, extent);
 }
 
 }  // namespace tessera::programs

@@ -3,28 +3,117 @@
 
 #include <fmt/format.h>
 
-#include <initializer_list>
+#include <algorithm>
 
 #include "programs/cli.hpp"
 
 namespace tessera::programs {
+
+std::string option_of(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name;
+}
+
 namespace {
 
-void require_absent(const CLI::App& app, std::initializer_list<const char*> names,
+void require_absent(const CLI::App& app, const std::vector<std::string>& names,
                     const std::string& reason) {
-  for (const char* name : names) {
+  for (const auto& name : names) {
     if (app.count(name) > 0) fail_call(fmt::format("{}: {}", name, reason));
   }
 }
 
-void require_given(const CLI::App& app, std::initializer_list<const char*> names,
-                   const std::string& reason) {
-  for (const char* name : names) {
-    if (app.count(name) == 0) fail_call(fmt::format("{} is missing: {}", name, reason));
+void require_given(const CLI::App& app, const char* name, const std::string& reason) {
+  if (app.count(name) == 0) fail_call(fmt::format("{} is missing: {}", name, reason));
+}
+
+/// Options of the arrays that --combine has no use for.
+std::vector<std::string> of_calls_alone() {
+  std::vector<std::string> options;
+  for (const auto& array : array_options()) {
+    const bool merges =
+        array.name == "labels" || array.name == "weight" || array.name == "class_weight";
+    if (!merges) options.push_back(array.option);
   }
+  return options;
+}
+
+std::vector<const OperatorInput*> operands_of(const OperatorInfo& op) {
+  std::vector<const OperatorInput*> operands;
+  for (const auto& input : op.inputs) {
+    if (input.is_operand()) operands.push_back(&input);
+  }
+  return operands;
+}
+
+/// An operand that was not given, or nullptr.
+const OperatorInput* missing_of(const OperatorInfo& op, const ScoreOptions& o) {
+  for (const auto* operand : operands_of(op)) {
+    if (!o.given(operand->name)) return operand;
+  }
+  return nullptr;
+}
+
+/// An array that was given and is none of the operator's, or nullptr.
+const ArrayOption* foreign_to(const OperatorInfo& op, const ScoreOptions& o) {
+  for (const auto& array : array_options()) {
+    if (o.given(array.name) && op.input(array.name) == nullptr) return &array;
+  }
+  return nullptr;
 }
 
 }  // namespace
+
+const std::vector<ArrayOption>& array_options() {
+  static const std::vector<ArrayOption> all = [] {
+    // The order of the help and of reports; what is not here comes after it, as its traits say.
+    std::vector<ArrayOption> options = {
+        {"x", "", "hidden states [..., H]: f32, f16 or bf16"},
+        {"w", "", "output weight, in the layout of --w-layout"},
+        {"logits", "", "logits [..., V] that already exist, instead of --x and --w"},
+        {"labels", "", "[...], i32 or i64"},
+        {"bias", "", "[V]"},
+        {"weight", "", "per-token weights [...]"},
+        {"class_weight", "", "[V]; on a shard, of the whole vocabulary"},
+        {"dloss", "", "cotangent of the loss, in its shape (ones)"},
+        {"dlse", "", "cotangent of lse, [...] (zeros)"}};
+    for (const auto& op : operator_infos()) {
+      for (const auto& input : op.inputs) {
+        if (input.reads == Reads::in_backward) continue;  // read from the folder of --statistics
+        auto at = std::find_if(options.begin(), options.end(),
+                               [&](const auto& each) { return each.name == input.name; });
+        if (at == options.end()) {
+          at = options.insert(
+              at, {input.name, "", fmt::format("{} of {}", input.shape.text(), op.name)});
+        }
+        at->option = option_of(input.name);
+        at->integer = input.types == ElementTypes::integer;
+        at->with_gradients = input.reads == Reads::with_gradients;
+      }
+    }
+    return options;
+  }();
+  return all;
+}
+
+const OperatorInfo& ScoreOptions::op() const {
+  const auto& all = operator_infos();
+  const auto first_of = [&](const auto& fits) {
+    return std::find_if(all.begin(), all.end(), fits);
+  };
+  auto found =
+      first_of([&](const auto& op) { return !missing_of(op, *this) && !foreign_to(op, *this); });
+  // None: what is wrong is said of the operator that could take everything given, or of the one
+  // that needs the least, which has it all.
+  if (found == all.end()) found = first_of([&](const auto& op) { return !foreign_to(op, *this); });
+  if (found == all.end()) {
+    for (auto op = all.begin(); op != all.end(); ++op) {
+      if (missing_of(*op, *this)) continue;
+      if (found == all.end() || operands_of(*op).size() < operands_of(*found).size()) found = op;
+    }
+  }
+  return found == all.end() ? all.front() : *found;
+}
 
 ScoreMode ScoreOptions::mode() const {
   if (!combine.empty()) return ScoreMode::combine;
@@ -48,24 +137,20 @@ LossOptions ScoreOptions::loss_options() const {
 
 namespace {
 
-CLI::Option* add_file(CLI::App& app, const char* name, std::string& target,
-                      const char* description) {
-  return app.add_option(name, target, description)->type_name("FILE.npy");
+void add_files(CLI::App& app, ScoreOptions& o, bool with_gradients, const std::string& group) {
+  for (const auto& array : array_options()) {
+    if (array.with_gradients != with_gradients) continue;
+    app.add_option(array.option, o.files[array.name], array.description)
+        ->type_name("FILE.npy")
+        ->group(group);
+  }
 }
 
 void add_array_options(CLI::App& app, ScoreOptions& o) {
   const std::string group = "Arrays";
-  add_file(app, "--x", o.x, "hidden states [..., H]: f32, f16 or bf16")->group(group);
-  add_file(app, "--w", o.w, "output weight, in the layout of --w-layout")->group(group);
+  add_files(app, o, false, group);
   add_choice<std::optional<bool>>(app, "--w-layout", o.w_is_vh, {{"hv", false}, {"vh", true}},
                                   "[H, V] (default) or [V, H], as PyTorch keeps it")
-      ->group(group);
-  add_file(app, "--logits", o.logits, "logits [..., V] that already exist, instead of --x and --w")
-      ->group(group);
-  add_file(app, "--labels", o.labels, "[...], i32 or i64")->group(group);
-  add_file(app, "--bias", o.bias, "[V]")->group(group);
-  add_file(app, "--weight", o.weight, "per-token weights [...]")->group(group);
-  add_file(app, "--class-weight", o.class_weight, "[V]; on a shard, of the whole vocabulary")
       ->group(group);
   app.add_flag("--bf16-bits", o.bf16_bits, "read <u2 as bf16, and write bf16 as <u2 instead of <V2")
       ->group(group);
@@ -94,8 +179,7 @@ void add_loss_options(CLI::App& app, ScoreOptions& o) {
 void add_gradient_options(CLI::App& app, ScoreOptions& o) {
   const std::string group = "Gradients";
   app.add_flag("--grad", o.grad, "write gradients too")->group(group);
-  add_file(app, "--dloss", o.dloss, "cotangent of the loss, in its shape (ones)")->group(group);
-  add_file(app, "--dlse", o.dlse, "cotangent of lse, [...] (zeros)")->group(group);
+  add_files(app, o, true, group);
   app.add_option_function<std::string>(
          "--grad-dtype",
          [&o](const std::string& text) {
@@ -151,6 +235,51 @@ void add_execution_options(CLI::App& app, ScoreOptions& o) {
       ->group(group);
 }
 
+/// "x, w and bias"
+std::string join_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  }
+  return text;
+}
+
+/// An operator's calls take `option` instead of which `op` has its own operands.
+[[noreturn]] void fail_foreign(const OperatorInfo& op, const OperatorInfo& owner,
+                               const std::string& option) {
+  std::vector<std::string> replaced;
+  for (const auto& input : owner.inputs) {
+    if (op.input(input.name) == nullptr) replaced.push_back(input.name);
+  }
+  fail_call(fmt::format("{}: does not go with {}, which replaces {}; leave one out", option,
+                        option_of(operands_of(op).front()->name), join_names(replaced)));
+}
+
+/// That the arrays are those of one operator, and all of those that it has to have.
+void check_arrays(const ScoreOptions& o) {
+  const auto& all = operator_infos();
+  const OperatorInfo& op = o.op();
+  if (const auto* missing = missing_of(op, o)) {
+    std::string alternatives;
+    for (const auto& each : all) {
+      std::vector<std::string> options;
+      for (const auto* operand : operands_of(each)) options.push_back(option_of(operand->name));
+      alternatives += (alternatives.empty() ? "give " : ", or ") + join_names(options);
+    }
+    fail_call(fmt::format("{} is missing: {}", option_of(missing->name), alternatives));
+  }
+  if (const auto* foreign = foreign_to(op, o)) {
+    for (const auto& owner : all) {
+      if (owner.input(foreign->name) != nullptr) fail_foreign(op, owner, foreign->option);
+    }
+  }
+  if (o.w_is_vh && !op.has_weights()) {
+    for (const auto& owner : all) {
+      if (owner.has_weights()) fail_foreign(op, owner, "--w-layout");
+    }
+  }
+}
+
 }  // namespace
 
 void add_score_options(CLI::App& app, ScoreOptions& o) {
@@ -169,22 +298,24 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
           fmt::format("{} is empty; give a value or leave the option out", option->get_name()));
     }
   }
-  require_given(app, {"--out"}, "give the folder to write to");
-  require_given(app, {"--labels"}, "give the labels, i32 or i64");
+  require_given(app, "--out", "give the folder to write to");
+  require_given(app, "--labels", "give the labels, i32 or i64");
   if (o.mode() == ScoreMode::combine) {
-    require_absent(app,
-                   {"--x", "--w", "--logits", "--bias", "--w-layout", "--grad", "--dloss", "--dlse",
-                    "--grad-dtype", "--statistics", "--vocab-offset"},
+    std::vector<std::string> others = of_calls_alone();
+    others.insert(others.end(),
+                  {"--w-layout", "--grad", "--grad-dtype", "--statistics", "--vocab-offset"});
+    require_absent(app, others,
                    "does not go with --combine, which merges what the shards wrote; leave it out");
-  } else if (o.uses_logits()) {
-    require_absent(app, {"--x", "--w", "--bias", "--w-layout"},
-                   "does not go with --logits, which replaces x, w and bias; leave one out");
   } else {
-    require_given(app, {"--x", "--w"}, "give --x and --w, or --logits");
+    check_arrays(o);
   }
   if (!o.grad) {
-    require_absent(app, {"--dloss", "--dlse", "--grad-dtype", "--statistics"},
-                   "goes with --grad only; add --grad");
+    std::vector<std::string> gradients;
+    for (const auto& array : array_options()) {
+      if (array.with_gradients) gradients.push_back(array.option);
+    }
+    gradients.insert(gradients.end(), {"--grad-dtype", "--statistics"});
+    require_absent(app, gradients, "goes with --grad only; add --grad");
   }
   if (!o.vocab_size_total) {
     require_absent(app, {"--vocab-offset"},
@@ -207,12 +338,14 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
     fail_call(fmt::format("--workspace-bytes {} is negative; give a number of bytes",
                           *o.workspace_bytes));
   }
-  if (!o.block_sizes.empty() && o.block_sizes.size() != 3 &&
-      !(o.uses_logits() && o.block_sizes.size() == 2)) {
-    fail_call(fmt::format("--block-sizes takes {}, {} were given",
-                          o.uses_logits() ? "two numbers, B,V (or three, of which H has no meaning "
-                                            "for logits)"
-                                          : "three numbers, B,H,V",
+  if (!o.block_sizes.empty() && !o.op().named(o.block_sizes)) {
+    const OperatorInfo& op = o.op();
+    fail_call(fmt::format("--block-sizes takes {} numbers, {}{}, {} were given",
+                          op.block_sizes.size() == 2 ? "two" : "three", op.block_sizes_text(),
+                          op.has_hidden() ? ""
+                                          : fmt::format(" (or three, of which H has no meaning "
+                                                        "for {})",
+                                                        operands_of(op).front()->name),
                           o.block_sizes.size()));
   }
 }

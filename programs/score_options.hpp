@@ -3,10 +3,12 @@
 
 #include <CLI/App.hpp>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "programs/operators.hpp"
 #include "tessera/loss.hpp"
 
 namespace tessera::programs {
@@ -23,8 +25,8 @@ enum class ScoreMode {
 /// The command line of tessera-score. Texts are empty, optionals unset, where an option was not
 /// given.
 struct ScoreOptions {
-  std::string x, w, logits, labels, out;
-  std::string bias, weight, class_weight, dloss, dlse;
+  std::map<std::string, std::string> files;  ///< by the argument's name; "": not given
+  std::string out;
   std::string statistics;
   std::vector<std::string> combine;
   std::optional<bool> w_is_vh;
@@ -39,10 +41,27 @@ struct ScoreOptions {
   std::vector<std::int64_t> block_sizes;
   std::optional<std::int64_t> workspace_bytes;
 
-  bool uses_logits() const { return !logits.empty(); }
   ScoreMode mode() const;
+  /// Not of --combine: the operator that the arrays are for.
+  const OperatorInfo& op() const;
+  bool given(const std::string& name) const {
+    return files.contains(name) && !files.at(name).empty();
+  }
   LossOptions loss_options() const;
 };
+
+/// An array that some operator reads, and the option that names its file.
+struct ArrayOption {
+  std::string name;    ///< of the argument: "class_weight"
+  std::string option;  ///< "--class-weight"
+  std::string description;
+  bool integer = false;         ///< else floating
+  bool with_gradients = false;  ///< goes with --grad
+};
+/// "--class-weight" for "class_weight".
+std::string option_of(std::string name);
+/// Of all operators, each once.
+const std::vector<ArrayOption>& array_options();
 
 /// Declares the options on `app`; parsing fills `options`.
 void add_score_options(CLI::App& app, ScoreOptions& options);

@@ -159,6 +159,8 @@ def bad_calls(folder):
     cases = [
         (["--passes", "sideways"], "'sideways' is not one of backward, forward, value_and_grad"),
         (["--implementations", "cuda"], "'cuda' is not one of opencl"),
+        (["--implementations", "tpu_tile", "--operators", "softmax_cross_entropy"],
+         "'tpu_tile' is not one of opencl"),
         (["--implementations", "eigen,"], "empty item"),
         (["--dtypes", "f64"], "'f64' is not one of f32, bf16, f16"),
         (["--dtypes", "f32:bf16:f32"], "neither TYPE nor X:W"),

@@ -304,6 +304,17 @@ def test_info():
         check(all(v["runs"] or v["reason"] for v in info["verdicts"]), f"info {arguments}: reasons")
         check(set(info["plan"]["block_sizes"]) == {"b_block_size", "h_block_size", "v_block_size"},
               f"info {arguments}: blocks")
+    for shape in ("64x1000", "64x128x1000"):  # the softmax has no H: the middle number says nothing
+        call = ["--operator", "softmax_cross_entropy", "--shape", shape, "--block-sizes", "8,64",
+                "--implementation", "eigen", "--pass", "backward"]
+        code, text, err = run("tessera-info", *call)
+        check(code == 0 and "softmax_cross_entropy backward B 64 V 1000, f32" in text, f"{call}: {err}")
+        code, out, err = run("tessera-info", "--json", *call)
+        info = json.loads(out) if code == 0 else {"request": {}, "plan": {"block_sizes": {}}}
+        check(info["request"] == {"operator": "softmax_cross_entropy", "pass": "backward", "b": 64,
+                                  "v": 1000, "x_dtype": "f32"}, f"{call}: {err} {info['request']}")
+        check(info["plan"]["block_sizes"] == {"b_block_size": 8, "v_block_size": 64},
+              f"{call}: {info['plan']['block_sizes']}")
     code, out, err = run("tessera-info", "--peaks", "--json")
     check(code == 0 and not err, f"info --peaks: {code} {err}")
     peaks = json.loads(out)["peaks"] if code == 0 else {}
@@ -326,7 +337,12 @@ def test_info():
                       ["--pass", "forward"], ["--shape", "1x2x3", "--pass", "sideways"],
                       ["--shape", "1x2x3", "--x-dtype", "f64"], ["--device", "no such device"],
                       ["--shape", "1x2x3", "--implementation", "reference,nothing"], ["extra"],
-                      ["--shape", "4x4x4", "--block-sizes", "0,1,1"]):
+                      ["--shape", "4x4x4", "--block-sizes", "0,1,1"],
+                      ["--shape", "4x4x4", "--block-sizes", "1,1"],
+                      ["--shape", "4x4", "--operator", "attention"],
+                      ["--operator", "softmax_cross_entropy"],
+                      ["--shape", "4", "--operator", "softmax_cross_entropy"],
+                      ["--shape", "4x4", "--operator", "softmax_cross_entropy", "--w-layout", "vh"]):
         code, out, err = run("tessera-info", *arguments)
         check(code == 2 and err.count("\n") == 1 and not out, f"info {arguments}: {code} {err!r}")
     for program in ("tessera-info", "tessera-score"):

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/data.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "bench/operator.hpp"
+
+namespace tessera::bench {
+
+void store(HostTensor& tensor, std::int64_t index, float value) {
+  switch (tensor.dtype()) {
+    case DType::bf16:
+      static_cast<bf16*>(tensor.data())[index] = bf16(value);
+      break;
+    case DType::f16:
+      static_cast<f16*>(tensor.data())[index] = f16(value);
+      break;
+    default:
+      static_cast<float*>(tensor.data())[index] = value;
+  }
+}
+
+HostTensor random_tensor(DType type, const Dims& extents, const Dims& strides, std::uint64_t seed,
+                         float scale) {
+  HostTensor tensor(type, extents, strides);
+  Random random(seed);
+  for (std::int64_t i = 0; i < tensor.size(); ++i) store(tensor, i, scale * random.normal());
+  return tensor;
+}
+
+std::vector<std::int32_t> zipf_labels(std::int64_t b, std::int64_t v, std::uint64_t seed) {
+  // The continuous law with density 1 / (k + shift), inverted.
+  const double top = std::log((static_cast<double>(v) + zipf_shift) / zipf_shift);
+  Random random(seed);
+  std::vector<std::int32_t> labels(static_cast<std::size_t>(b));
+  for (auto& label : labels) {
+    const double rank = zipf_shift * std::exp(random.uniform() * top) - zipf_shift;
+    label = static_cast<std::int32_t>(std::clamp<std::int64_t>(std::llround(rank), 0, v - 1));
+  }
+  return labels;
+}
+
+Dims w_strides(const ProblemKey& key) {
+  return key.w_is_vh ? Dims{1, key.shape.h} : Dims{key.shape.v, 1};
+}
+
+double element(const void* data, DType type, std::int64_t index) {
+  switch (type) {
+    case DType::bf16:
+      return static_cast<double>(static_cast<float>(static_cast<const bf16*>(data)[index]));
+    case DType::f16:
+      return static_cast<double>(static_cast<float>(static_cast<const f16*>(data)[index]));
+    default:
+      return static_cast<double>(static_cast<const float*>(data)[index]);
+  }
+}
+
+Data make_data(const ProblemKey& key, int threads) {
+  Data data;
+  data.key = key;
+  data.labels = zipf_labels(key.shape.b, key.shape.v, 3);
+  for (std::int64_t row = 0; row < key.shape.b; ++row) {
+    const auto before = [&](std::int64_t n) {
+      return std::floor(static_cast<double>(n) * key.ignored);
+    };
+    if (before(row + 1) > before(row)) {
+      data.labels[static_cast<std::size_t>(row)] =
+          static_cast<std::int32_t>(LossOptions{}.ignore_index);
+    } else {
+      data.counted.push_back(row);
+    }
+  }
+  key.op->make_arrays(data);
+  data.lse = key.op->lse_by_streaming(data, threads);
+  return data;
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <string_view>
+
+#include "programs/cli.hpp"
+#include "programs/score.hpp"
+#include "programs/score_shards.hpp"
+#include "tessera/tessera.hpp"
+
+namespace tessera::programs {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// Calls twice: the first pays for compiling, the second is what a steady call takes.
+template <class Call>
+ScoreOutcome run_twice(Call&& call) {
+  ScoreOutcome outcome;
+  const auto first = Clock::now();
+  const Dispatch compiled = call();
+  outcome.seconds_first = seconds_since(first);
+  const auto second = Clock::now();
+  outcome.dispatch = call();
+  outcome.seconds = seconds_since(second);
+  add_distinct(outcome.dispatch.warnings, compiled.warnings);
+  return outcome;
+}
+
+DType gradient_type(const ScoreOptions& options, DType same) {
+  if (options.grad_dtype == "f32") return DType::f32;
+  if (options.grad_dtype == "bf16") return DType::bf16;
+  if (options.grad_dtype == "f16") return DType::f16;
+  return same;
+}
+
+template <class Operator>
+typename Operator::ExecutionOptions execution_options(const ScoreOptions& options) {
+  typename Operator::ExecutionOptions execution;
+  execution.implementation = ImplementationList(options.implementation);
+  if (!options.block_sizes.empty()) {
+    from_named(*options.op().named(options.block_sizes), execution.block_sizes.emplace());
+  }
+  if (options.workspace_bytes) {
+    execution.workspace_bytes = static_cast<std::size_t>(*options.workspace_bytes);
+  }
+  return execution;
+}
+
+/// All outputs but the statistics, which only shards hand on.
+template <class Operator>
+typename Operator::Outputs make_outputs(const ScoreOptions& o, const ScoreArrays& arrays,
+                                        ScoreResults& results) {
+  typename Operator::Outputs outputs;
+  if (o.mode() != ScoreMode::forward && o.mode() != ScoreMode::value_and_grad) return outputs;
+  const Dims leading = arrays["labels"].view().extents();
+  for (const auto& output : OperatorTraits<Operator>::outputs) {
+    if (std::string_view(output.name) == "statistics") continue;
+    const DType type = output.types == ElementTypes::i32 ? DType::i32 : DType::f32;
+    const Dims extents = output.shape.extents(
+        leading, o.reduction, [&](char letter) { return arrays.extent_of(letter); });
+    outputs.*output.view = results.add(output.name, HostTensor(type, extents)).mutable_view();
+  }
+  return outputs;
+}
+
+/// Of every input that was given and has one.
+template <class Operator>
+typename Operator::Gradients make_gradients(const ScoreOptions& o, const ScoreArrays& arrays,
+                                            ScoreResults& results) {
+  using Traits = OperatorTraits<Operator>;
+  typename Operator::Gradients gradients;
+  if (!o.grad) return gradients;
+  for (const auto& gradient : Traits::gradients) {
+    const auto input = std::find_if(Traits::inputs.begin(), Traits::inputs.end(),
+                                    [&](const auto& each) { return each.view == gradient.of; });
+    const NpyArray& array = arrays[input->name];
+    if (!array) continue;
+    const DType type = gradient_type(o, gradient.type.value_or(array.view().dtype()));
+    HostTensor& tensor = results.add(gradient.name, HostTensor(type, array.view().extents()));
+    gradients.*gradient.view = arrays.gradient_view(input->name, tensor);
+    results.arrays.back().keeps_layout = o.op().input(input->name)->is_weight();
+    results.arrays.back().fortran_order =
+        results.arrays.back().keeps_layout && array.fortran_order();
+  }
+  return gradients;
+}
+
+Pass pass_of(ScoreMode mode) {
+  if (mode == ScoreMode::value_and_grad) return Pass::value_and_grad;
+  return mode == ScoreMode::backward ? Pass::backward : Pass::forward;
+}
+
+template <class Operator>
+ScoreOutcome call_of(const ScoreOptions& o, const ScoreArrays& arrays, Context& context,
+                     ScoreResults& results) {
+  typename Operator::Inputs inputs;
+  for (const auto& input : OperatorTraits<Operator>::inputs) {
+    inputs.*input.view = arrays.view(input.name);
+  }
+  const auto outputs = make_outputs<Operator>(o, arrays, results);
+  const auto gradients = make_gradients<Operator>(o, arrays, results);
+  const auto execution = execution_options<Operator>(o);
+  const LossOptions options = o.loss_options();
+  return run_twice([&]() -> Dispatch {
+    if (o.mode() == ScoreMode::shard) {
+      results.partial = forward_partial(context, inputs, options, execution);
+      return results.partial.dispatch;
+    }
+    Completion completion =
+        run<Operator>(context, pass_of(o.mode()), inputs, outputs, gradients, options, execution);
+    completion.wait();
+    return completion.dispatch();
+  });
+}
+
+/// Merging is host arithmetic, but a name that no implementation has is an error all the same.
+void check_implementation_names(const std::vector<std::string>& names) {
+  const auto& all = operator_infos();
+  for (const auto& name : names) {
+    const auto has = [&](const OperatorInfo& op) {
+      return std::any_of(
+          op.implementations.begin(), op.implementations.end(),
+          [&](const auto& info) { return info.name == name || info.name.starts_with(name + "."); });
+    };
+    if (std::none_of(all.begin(), all.end(), has)) {
+      fail_call(fmt::format("--implementation {}: unknown; tessera-info lists the names", name));
+    }
+  }
+}
+
+}  // namespace
+
+HostTensor& ScoreResults::add(const std::string& name, HostTensor tensor) {
+  arrays.push_back({name, std::move(tensor)});
+  return arrays.back().tensor;
+}
+
+const HostTensor* ScoreResults::find(const std::string& name) const {
+  for (const auto& array : arrays) {
+    if (array.name == name) return &array.tensor;
+  }
+  return nullptr;
+}
+
+ScoreOutcome call_operator(const ScoreOptions& o, const ScoreArrays& arrays, Context& context,
+                           ScoreResults& results) {
+  ScoreOutcome outcome;
+  visit_operator(o.op().name, [&]<class Operator>(std::type_identity<Operator>) {
+    outcome = call_of<Operator>(o, arrays, context, results);
+  });
+  return outcome;
+}
+
+ScoreOutcome call_combine(const ScoreOptions& o, const ScoreArrays& arrays, LossOptions& options,
+                          ScoreResults& results) {
+  check_implementation_names(o.implementation);
+  options = reconcile_shards(o, arrays["class_weight"].view().size());
+  for (const auto& output : loss_outputs) {
+    if (output.wanted != nullptr) options.wants.*output.wanted = true;
+  }
+  std::vector<PartialResult> shards;
+  for (const auto& folder : o.combine) shards.push_back(read_partials(folder));
+  const CombineInputs inputs{.labels = arrays["labels"].view(),
+                             .weight = arrays["weight"].view(),
+                             .class_weight = arrays["class_weight"].view()};
+  LossResult merged;
+  auto outcome = run_twice([&] {
+    merged = combine(shards, inputs, options);
+    return merged.dispatch;
+  });
+  for (const auto& output : loss_outputs) {
+    results.add(output.name, std::move(merged.*output.owned));
+  }
+  results.partial = merge(shards);
+  if (outcome.dispatch.implementation.empty()) outcome.dispatch.implementation = "combine";
+  if (outcome.dispatch.device.empty()) outcome.dispatch.device = "host";
+  return outcome;
+}
+
+}  // namespace tessera::programs
