@@ -77,28 +77,6 @@ Question<Operator> make_question(const InfoOptions& o) {
   return q;
 }
 
-/// A name that brings the operator's namespace with it: infer_block_sizes has no other argument by
-/// which its operator's would be found.
-template <class Operator>
-struct NameFor {
-  const std::string& name;
-  operator const std::string&() const { return name; }
-};
-
-template <class Operator>
-std::pair<typename Operator::BlockSizes, BlockSource> infer(Context& context,
-                                                            const std::string& implementation,
-                                                            const InfoOptions& o) {
-  const NameFor<Operator> name{implementation};
-  const std::int64_t b = o.shape.front(), h = hidden_of(o), v = o.shape.back();
-  const DType x = x_type_of(o), w = w_type_of(o);
-  if constexpr (requires { infer_block_sizes(context, name, o.pass, b, h, v, x, w); }) {
-    return infer_block_sizes(context, name, o.pass, b, h, v, x, w);
-  } else {
-    return infer_block_sizes(context, name, o.pass, b, v, x);
-  }
-}
-
 /// Why an implementation that could run is not the one that does.
 std::string why_not_chosen(const ImplementationInfo& info, const InfoOptions& o,
                            const std::string& chosen) {
@@ -124,7 +102,7 @@ Json verdicts(Context& context, const InfoOptions& o, const Question<Operator>& 
       verdict["reason"] = *refusal;
     } else {
       if (!runs) verdict["reason"] = why_not_chosen(info, o, chosen);
-      const auto [blocks, source] = infer<Operator>(context, info.name, o);
+      const auto [blocks, source] = infer_block_sizes(context, info.name, o.pass, q.inputs);
       // The plan says what the caller's own block sizes become; these are what it would infer.
       verdict["inferred_block_sizes"] = programs::to_json(blocks);
       verdict["inferred_block_source"] = to_string(source);

@@ -22,10 +22,7 @@ std::pair<BlockSizes, BlockSource> infer_block_sizes(Context& context,
   Inputs inputs{
       .x = shape(x_type, {b, h}), .labels = shape(DType::i32, {b}), .w = shape(w_type, {h, v})};
   if (pass == Pass::backward) inputs.statistics = shape(DType::f32, {b, 2});
-  return operators::infer_block_sizes(
-      rows(), context.state(),
-      checked(context, pass, inputs, {}, {}, {}, {.implementation = implementation},
-              loss::Form::question));
+  return infer_block_sizes(context, implementation, pass, inputs);
 }
 
 }  // namespace tessera::linear_cross_entropy

@@ -19,10 +19,7 @@ std::pair<BlockSizes, BlockSource> infer_block_sizes(Context& context,
   Inputs inputs{.logits = View::host(nullptr, logits_type, {b, v}),
                 .labels = View::host(nullptr, DType::i32, {b})};
   if (pass == Pass::backward) inputs.statistics = View::host(nullptr, DType::f32, {b, 2});
-  return operators::infer_block_sizes(
-      rows(), context.state(),
-      checked(context, pass, inputs, {}, {}, {}, {.implementation = implementation},
-              loss::Form::question));
+  return infer_block_sizes(context, implementation, pass, inputs);
 }
 
 }  // namespace tessera::softmax_cross_entropy

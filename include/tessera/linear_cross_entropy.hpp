@@ -194,7 +194,12 @@ TESSERA_API CostEstimate cost_estimate(Context& context, Pass pass, const Inputs
                                        const Outputs& outputs, const Gradients& gradients,
                                        const LossOptions& options = {},
                                        const ExecutionOptions& execution = {});
-/// Block sizes that `implementation` would choose for these extents, and where they come from.
+/// Block sizes that `implementation` would choose for inputs of these shapes and types, and where
+/// they come from. Pointers may be null.
+TESSERA_API std::pair<BlockSizes, BlockSource> infer_block_sizes(Context& context,
+                                                                 const std::string& implementation,
+                                                                 Pass pass, const Inputs& inputs);
+/// The same for dense arrays of these extents.
 TESSERA_API std::pair<BlockSizes, BlockSource> infer_block_sizes(
     Context& context, const std::string& implementation, Pass pass, std::int64_t b, std::int64_t h,
     std::int64_t v, DType x_type = DType::f32, DType w_type = DType::f32);
