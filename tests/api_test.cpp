@@ -8,7 +8,6 @@
 #include <type_traits>
 
 #include "host/linear_cross_entropy/request.hpp"
-#include "host/softmax_cross_entropy/request.hpp"
 #include "tessera/tessera.hpp"
 
 /// The two forms of every call, the shapes and layouts of owned results, and the questions.
@@ -311,19 +310,6 @@ TEST(ApiQuestions, ExecutedFlopsFollowTheScheduleThatThePlanNames) {
   }
   EXPECT_TRUE(schedules.contains("v_outer"));
   EXPECT_GT(schedules.size(), 1u);
-}
-
-TEST(ApiQuestions, DescriptionsNameTheViewsOfARequest) {
-  for (const auto* text : {&lce::description(), &sce::description()}) {
-    EXPECT_EQ(text->passes.size(), 4u);
-    EXPECT_FALSE(text->inputs.empty());
-    EXPECT_FALSE(text->default_block_sizes.empty());
-  }
-  EXPECT_STREQ(lce::description().inputs[0].name, "x");
-  lce::BlockSizes blocks{1, 2, 3};
-  lce::BlockSizes copy;
-  from_named(to_named(blocks), copy);
-  EXPECT_EQ(blocks, copy);
 }
 
 TEST(ApiSoftmax, InPlaceIsTheSameGradient) {
