@@ -224,8 +224,7 @@ void Results::check_gradients(const Arguments& arguments) {
   precision.grad_w = case_.grad_w_type.value_or(case_.w_type);
   precision.grad_bias = case_.grad_bias_type;
   precision.gradient_filter_eps = static_cast<double>(case_.gradient_filter_eps);
-  const GradientTolerance t = gradient_tolerance(
-      expected_.problem, expected_.values, expected_.gradients, expected_.tolerance, precision);
+  const GradientTolerance t = case_.op->tolerance_of(expected_, precision);
   const auto all = case_.op->gradients();
   for (const JudgedGradient& judged : case_.op->judged()) {
     const bool in_place = case_.in_place && std::string_view(judged.name) == all.front().name;

@@ -81,9 +81,9 @@ const Expected& expected_of(const Case& c) {
   if (!entry) {
     entry = std::make_unique<Expected>();
     entry->problem = make_problem(c);
-    entry->values = oracle::forward(entry->problem);
-    if (!c.values_only) entry->gradients = oracle::backward(entry->problem);
-    entry->tolerance = value_tolerance(entry->problem, entry->values);
+    entry->values = c.op->forward_by_oracle(entry->problem);
+    if (!c.values_only) entry->gradients = c.op->backward_by_oracle(entry->problem);
+    entry->tolerance = c.op->tolerance_of(entry->problem, entry->values);
   }
   return *entry;
 }

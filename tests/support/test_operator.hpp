@@ -94,6 +94,22 @@ class TestOperator {
   virtual Memory gradient_memory(const Case& c, const RowLayout& rows,
                                  std::string_view gradient) const = 0;
   virtual std::vector<JudgedGradient> judged() const = 0;
+  /// The judge, and how far from it a result may be; an operator's own maths overrides them.
+  virtual oracle::Values forward_by_oracle(const oracle::Problem& problem) const {
+    return oracle::forward(problem);
+  }
+  virtual oracle::Gradients backward_by_oracle(const oracle::Problem& problem) const {
+    return oracle::backward(problem);
+  }
+  virtual ValueTolerance tolerance_of(const oracle::Problem& problem,
+                                      const oracle::Values& values) const {
+    return value_tolerance(problem, values);
+  }
+  virtual GradientTolerance tolerance_of(const Expected& expected,
+                                         const Precision& precision) const {
+    return gradient_tolerance(expected.problem, expected.values, expected.gradients,
+                              expected.tolerance, precision);
+  }
   /// An extent of the case by the letter of SymbolicShape.
   virtual std::int64_t extent(const Case& c, char letter) const;
   /// True where both operands of a matrix product are bf16: an implementation may then round the
