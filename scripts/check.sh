@@ -67,15 +67,12 @@ section_asan() {
   run_tests asan --rerun-failed
 }
 
-# Of the two large tables one group: their other cases differ in arithmetic, not in threads.
+# Of the large table one group: its other cases differ in arithmetic, not in threads.
 section_tsan() {
   configure_and_build tsan
   export TSAN_OPTIONS="suppressions=$root/tests/sanitizers/tsan.supp:second_deadlock_stack=1"
-  run_tests tsan --label-exclude "long|unsanitized" --exclude-regex '^(softmax_)?matrix_test$'
-  local name
-  for name in matrix_test softmax_matrix_test; do
-    "build/tsan/tests/$name" --gtest_brief=1 --gtest_filter='*_views'
-  done
+  run_tests tsan --label-exclude "long|unsanitized" --exclude-regex '^matrix_test_of_'
+  build/tsan/tests/matrix_test --gtest_brief=1 --gtest_filter='*_views'
 }
 
 # Intel's OpenCL runtime for CPUs, from PyPI into build/tools: another vendor's compiler and limits.
@@ -107,7 +104,7 @@ section_intel() {
 
 # The portable kernels in an interpreter: data races, uninitialised values, accesses out of bounds.
 section_oclgrind() {
-  configure_and_build release matrix_test softmax_matrix_test
+  configure_and_build release matrix_test
   scripts/oclgrind.sh build/release
   # Work-items that share a column meet at barriers on this engine alone.
   TESSERA_TEST_ENGINES=plain scripts/oclgrind.sh build/release '*opencl_plain*'

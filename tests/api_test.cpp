@@ -8,7 +8,6 @@
 #include <type_traits>
 
 #include "host/linear_cross_entropy/request.hpp"
-#include "host/softmax_cross_entropy/request.hpp"
 #include "tessera/tessera.hpp"
 
 /// The two forms of every call, the shapes and layouts of owned results, and the questions.

@@ -3,11 +3,13 @@
 # have: its arithmetic is emulated, with everything around it as it is.
 if(TESSERA_OPENCL)
   set(pairs "TESSERA_TEST_BF16_PAIRS=1;TESSERA_TEST_IMPLEMENTATIONS=opencl.cpu")
-  add_test(NAME matrix_test_bf16_pairs COMMAND matrix_test --gtest_brief=1 --gtest_filter=*_pairs:*_types)
+  add_test(NAME matrix_test_bf16_pairs COMMAND matrix_test --gtest_brief=1
+           --gtest_filter=*/linear_cross_entropy_*_pairs:*/linear_cross_entropy_*_types)
   set_tests_properties(matrix_test_bf16_pairs PROPERTIES COST 60 TIMEOUT 900 ENVIRONMENT
                        "${pairs};TESSERA_TEST_CASES=bf16_")
   # Compiling the emulation takes most of the time: not every option again.
-  add_test(NAME matrix_test_bf16_pairs_more COMMAND matrix_test --gtest_brief=1 --gtest_filter=*_types:*_blocks:*_views)
+  add_test(NAME matrix_test_bf16_pairs_more COMMAND matrix_test --gtest_brief=1
+           --gtest_filter=*/linear_cross_entropy_*_types:*/linear_cross_entropy_*_blocks:*/linear_cross_entropy_*_views)
   set_tests_properties(matrix_test_bf16_pairs_more PROPERTIES LABELS long TIMEOUT 1800 ENVIRONMENT
                        "${pairs};TESSERA_TEST_CASES=bf16")
 endif()

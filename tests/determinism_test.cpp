@@ -10,19 +10,13 @@
 
 namespace tessera::test {
 namespace {
-namespace lce = linear_cross_entropy;
 
-class Determinism : public ImplementationTest {
- protected:
-  // The smallest problem of all is not one of whole blocks.
-  void SetUp() override {
-    if (GetParam() != "tpu_tile") ImplementationTest::SetUp();
-  }
-};
+class Determinism : public OperatorTest {};
 
 /// A problem of several blocks in every direction, so that there is an order to get wrong.
-Case large(const std::string& implementation, const std::string& name, DType type) {
+Case large(const OperatorParameter& on, const std::string& name, DType type) {
   Case c;
+  c.op = on.op;
   c.name = "determinism_" + name + to_string(type);
   c.b = tiny() ? 5 : 333;
   c.h = tiny() ? 7 : 65;
@@ -32,7 +26,7 @@ Case large(const std::string& implementation, const std::string& name, DType typ
   c.labels = Labels::some_ignored;
   c.options.logsumexp_weight = 1e-3f;
   c.options.label_smoothing = 0.1f;
-  if (implementation == "tpu_tile") {
+  if (on.implementation == "tpu_tile") {
     c.name += "_tile";
     c.b = 256;
     c.h = 128;
@@ -46,25 +40,17 @@ std::vector<std::byte> bytes_of(const std::string& implementation, Pass pass, co
                                 const Expected& e, Arguments& arguments) {
   Context& context = shared_context();
   Results results(context, c, e, pass, implementation);
-  lce::ExecutionOptions execution;
-  execution.implementation = implementation;
-  const lce::Inputs in = arguments.linear(pass);
-  if (pass == Pass::forward) {
-    lce::forward(context, in, results.outputs(), c.options, execution).wait();
-  } else if (pass == Pass::backward) {
-    lce::backward(context, in, results.linear_gradients(), c.options, execution).wait();
-  } else {
-    lce::value_and_grad(context, in, results.outputs(), results.linear_gradients(), c.options,
-                        execution)
-        .wait();
-  }
+  c.op->run({context, implementation, pass, c, arguments, results});
   std::vector<std::byte> bytes;
-  for (Argument* a : {&results.loss, &results.lse, &results.argmax, &results.entropy,
-                      &results.statistics, &results.grad_x, &results.grad_w, &results.grad_bias}) {
-    if (!*a) continue;
-    a->storage->download();
-    const auto n = static_cast<std::size_t>(a->storage->elements()) * size_of(a->storage->type());
-    bytes.insert(bytes.end(), a->storage->bytes(), a->storage->bytes() + n);
+  std::vector<std::string> names;
+  for (const auto& output : c.op->outputs()) names.emplace_back(output.name);
+  for (const auto& gradient : c.op->gradients()) names.emplace_back(gradient.name);
+  for (const auto& name : names) {
+    const Argument& a = results[name];
+    if (!a) continue;
+    a.storage->download();
+    const auto n = static_cast<std::size_t>(a.storage->elements()) * size_of(a.storage->type());
+    bytes.insert(bytes.end(), a.storage->bytes(), a.storage->bytes() + n);
   }
   return bytes;
 }
@@ -78,9 +64,9 @@ TEST_P(Determinism, TwoRunsGiveTheSameBits) {
     Arguments arguments(shared_context(), c, e.problem);
     arguments.add_statistics(shared_context(), e.values);
     for (const Pass pass : passes) {
-      const auto first = bytes_of(GetParam(), pass, c, e, arguments);
+      const auto first = bytes_of(GetParam().implementation, pass, c, e, arguments);
       for (int run = 0; run < 3; ++run) {
-        EXPECT_TRUE(first == bytes_of(GetParam(), pass, c, e, arguments))
+        EXPECT_TRUE(first == bytes_of(GetParam().implementation, pass, c, e, arguments))
             << to_string(pass) << " " << to_string(type);
       }
     }
@@ -96,7 +82,7 @@ TEST_P(Determinism, EightThreadsGiveTheBitsOfOne) {
   arguments.add_statistics(shared_context(), e.values);
   std::vector<std::vector<std::byte>> serial;
   for (const Pass pass : passes) {
-    serial.push_back(bytes_of(GetParam(), pass, c, e, arguments));
+    serial.push_back(bytes_of(GetParam().implementation, pass, c, e, arguments));
   }
   std::atomic<int> wrong = 0;
   std::vector<std::string> errors(8);
@@ -106,7 +92,8 @@ TEST_P(Determinism, EightThreadsGiveTheBitsOfOne) {
       try {
         for (std::size_t run = 0; run < 6; ++run) {
           const std::size_t pass = (run + t) % 3;
-          if (bytes_of(GetParam(), passes[pass], c, e, arguments) != serial[pass]) ++wrong;
+          if (bytes_of(GetParam().implementation, passes[pass], c, e, arguments) != serial[pass])
+            ++wrong;
         }
       } catch (const std::exception& error) {
         errors[t] = error.what();
@@ -118,8 +105,8 @@ TEST_P(Determinism, EightThreadsGiveTheBitsOfOne) {
   for (const auto& error : errors) EXPECT_EQ(error, "");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Determinism, testing::ValuesIn(linear_implementations()),
-                         implementation_name);
+INSTANTIATE_TEST_SUITE_P(All, Determinism, testing::ValuesIn(operators_and_implementations()),
+                         operator_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Determinism);
 
 }  // namespace

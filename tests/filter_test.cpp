@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "host/dispatch/knobs.hpp"
 #include "tests/support/matrix.hpp"
 
 namespace tessera::test {
@@ -95,14 +96,11 @@ Expected peaked(const Case& c) {
 
 /// Tokens of one tile, from the report; 0: the implementation computes exactly.
 std::int64_t tile_tokens(const Dispatch& dispatch) {
-  std::int64_t tokens = 0;
-  for (const auto& knob : dispatch.knobs) {
-    if (knob.name == "gradient_filter_tokens") tokens = knob.value;
-    if (knob.name == "gradient_filter_eps_1e-9") {
-      EXPECT_EQ(knob.value, std::llround(static_cast<double>(eps) * 1e9));
-    }
+  const auto at = dispatch::value_of(dispatch.knobs, "gradient_filter_eps_1e-9");
+  if (at) {
+    EXPECT_EQ(*at, std::llround(static_cast<double>(eps) * 1e9));
   }
-  return tokens;
+  return dispatch::value_of(dispatch.knobs, "gradient_filter_tokens").value_or(0);
 }
 
 /// What is in the sums, by the definition.
@@ -163,11 +161,10 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
 Dispatch run(const std::string& implementation, const Case& c, Pass pass, float filter,
              const Arguments& arguments, Results& results) {
   Context& context = shared_context();
-  lce::ExecutionOptions execution;
-  execution.implementation = implementation;
+  auto execution = on<lce::Operator>(implementation);
   execution.gradient_filter_eps = filter;
-  const auto in = arguments.linear(pass);
-  const auto gradients = results.linear_gradients();
+  const auto in = arguments.inputs<lce::Operator>(pass);
+  const auto gradients = results.gradients<lce::Operator>(arguments);
   const auto outputs = pass == Pass::backward ? Outputs{} : results.outputs();
   const auto plan = lce::plan(context, pass, in, outputs, gradients, c.options, execution);
   Argument block;
@@ -176,11 +173,9 @@ Dispatch run(const std::string& implementation, const Case& c, Pass pass, float 
     execution.workspace = block.mutable_view();
   }
   Completion done =
-      pass == Pass::backward
-          ? lce::backward(context, in, gradients, c.options, execution)
-          : lce::value_and_grad(context, in, outputs, gradients, c.options, execution);
+      tessera::run<lce::Operator>(context, pass, in, outputs, gradients, c.options, execution);
   done.wait();
-  for (Argument* a : {&results.grad_x, &results.grad_w, &results.grad_bias}) {
+  for (Argument* a : {&results["grad_x"], &results["grad_w"], &results["grad_bias"]}) {
     if (*a) a->storage->download();
   }
   return done.dispatch();
@@ -216,7 +211,7 @@ void check(const std::string& implementation, const Setting& setting, Pass pass)
         sum += e.gradients.dz[index(row * p.v + j)] * p.w[index(h * p.v + j)];
       }
       expected[index(h)] = sum;
-      actual[index(h)] = results.grad_x.get(row * p.h + h);
+      actual[index(h)] = results["grad_x"].get(row * p.h + h);
       exact[index(h)] = e.gradients.grad_x[index(row * p.h + h)];
     }
     const double allowed = tolerance.grad_x[index(row)];
@@ -241,7 +236,7 @@ void check(const std::string& implementation, const Setting& setting, Pass pass)
         sum += e.gradients.dz[index(row * p.v + j)] * p.x[index(row * p.h + h)];
       }
       expected[index(h)] = sum;
-      actual[index(h)] = results.grad_w.get(h * p.v + j);
+      actual[index(h)] = results["grad_w"].get(h * p.v + j);
       exact[index(h)] = e.gradients.grad_w[index(h * p.v + j)];
     }
     const double allowed = tolerance.grad_w[index(j)];
@@ -255,16 +250,17 @@ void check(const std::string& implementation, const Setting& setting, Pass pass)
 }
 
 TEST_P(Filter, LeavesOutTilesThatAreSmallAndNoOthers) {
-  std::vector<Setting> settings = {{"f32_vh"},
-                                   {"f32_hv", DType::f32, WLayout::hv},
-                                   {"f32_strided", DType::f32, WLayout::strided},
-                                   {"bf16_vh", DType::bf16, WLayout::vh},
-                                   {"f16_hv", DType::f16, WLayout::hv},
-                                   {"few_rows", DType::f32, WLayout::vh, 5},
-                                   // So many that steps of grad_x begin within a tile of the filter.
-                                   {"many_rows", DType::f32, WLayout::vh, 450},
-                                   {"in_grad_w", DType::f32, WLayout::vh, 150, 200},
-                                   {"in_grad_w_hv", DType::f32, WLayout::hv, 150, 200}};
+  std::vector<Setting> settings = {
+      {"f32_vh"},
+      {"f32_hv", DType::f32, WLayout::hv},
+      {"f32_strided", DType::f32, WLayout::strided},
+      {"bf16_vh", DType::bf16, WLayout::vh},
+      {"f16_hv", DType::f16, WLayout::hv},
+      {"few_rows", DType::f32, WLayout::vh, 5},
+      // So many that steps of grad_x begin within a tile of the filter.
+      {"many_rows", DType::f32, WLayout::vh, 450},
+      {"in_grad_w", DType::f32, WLayout::vh, 150, 200},
+      {"in_grad_w_hv", DType::f32, WLayout::hv, 150, 200}};
   if (tiny()) settings = {{"tiny", DType::f32, WLayout::vh, 3, 5}};
   for (const Setting& setting : settings) {
     if (!is_wanted(case_of(setting).name)) continue;
@@ -298,15 +294,15 @@ TEST_P(Filter, NothingLeftIsZero) {
         for (std::int64_t i = 0; i < a.size(); ++i) values.push_back(accumulate ? a.get(i) : 0.0);
         return values;
       };
-      const auto x = before(results.grad_x), w = before(results.grad_w);
+      const auto x = before(results["grad_x"]), w = before(results["grad_w"]);
       // 1e-3 everywhere, and 1 - 1e-3 for labels.
       run(GetParam(), c, pass, 0.9999f, arguments, results);
       if (!GetParam().starts_with("opencl")) continue;
-      for (std::int64_t i = 0; i < results.grad_x.size(); ++i) {
-        ASSERT_EQ(results.grad_x.get(i), x[index(i)]) << "grad_x, element " << i;
+      for (std::int64_t i = 0; i < results["grad_x"].size(); ++i) {
+        ASSERT_EQ(results["grad_x"].get(i), x[index(i)]) << "grad_x, element " << i;
       }
-      for (std::int64_t i = 0; i < results.grad_w.size(); ++i) {
-        ASSERT_EQ(results.grad_w.get(i), w[index(i)]) << "grad_w, element " << i;
+      for (std::int64_t i = 0; i < results["grad_w"].size(); ++i) {
+        ASSERT_EQ(results["grad_w"].get(i), w[index(i)]) << "grad_w, element " << i;
       }
     }
   }
@@ -325,7 +321,7 @@ std::vector<std::byte> gradients(const std::string& implementation, Pass pass, c
     EXPECT_EQ(tile_tokens(dispatch), 0);
   }
   std::vector<std::byte> bytes;
-  for (Argument* a : {&results.grad_x, &results.grad_w, &results.grad_bias}) {
+  for (Argument* a : {&results["grad_x"], &results["grad_w"], &results["grad_bias"]}) {
     const auto n = static_cast<std::size_t>(a->storage->elements()) * size_of(a->storage->type());
     bytes.insert(bytes.end(), a->storage->bytes(), a->storage->bytes() + n);
   }
@@ -347,7 +343,7 @@ TEST_P(Filter, ZeroGivesTheBitsOfTheDefault) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Filter, testing::ValuesIn(linear_implementations()),
+INSTANTIATE_TEST_SUITE_P(All, Filter, testing::ValuesIn(implementations_of<lce::Operator>()),
                          implementation_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Filter);
 

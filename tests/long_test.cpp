@@ -62,7 +62,7 @@ TEST_P(Long, ConstantMaximumOverThousandsOfTiles) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Long, testing::ValuesIn(linear_implementations()),
+INSTANTIATE_TEST_SUITE_P(All, Long, testing::ValuesIn(implementations_of<lce::Operator>()),
                          implementation_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Long);
 

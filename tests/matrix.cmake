@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tables of many short cases: one process each, so that kernels are compiled once.
-foreach(name matrix_test softmax_matrix_test subsets_test determinism_test filter_test shards_test
-             sizes_test workspace_test long_test)
+foreach(name subsets_test determinism_test filter_test shards_test sizes_test workspace_test long_test)
   tessera_test(${name} ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cpp ONE_PROCESS TIMEOUT 900)
 endforeach()
+# The largest: one process for each operator, by its file in support/operators.
+file(GLOB operators RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}/support/operators" CONFIGURE_DEPENDS
+     support/operators/*.cpp)
+list(FILTER operators EXCLUDE REGEX "_cases\\.cpp$")
+list(TRANSFORM operators REPLACE "\\.cpp$" "")
+tessera_test(matrix_test ${CMAKE_CURRENT_SOURCE_DIR}/matrix_test.cpp ONE_PROCESS TIMEOUT 900
+             PARTS ${operators})
 
 # The longest first, so that no core is left alone with them at the end; relative seconds.
-set_tests_properties(matrix_test PROPERTIES COST 300)
-set_tests_properties(softmax_matrix_test PROPERTIES COST 80)
+set_tests_properties(matrix_test_of_linear_cross_entropy PROPERTIES COST 300)
+set_tests_properties(matrix_test_of_softmax_cross_entropy PROPERTIES COST 80)
 set_tests_properties(filter_test PROPERTIES COST 40)
 set_tests_properties(subsets_test determinism_test sizes_test workspace_test PROPERTIES COST 20)
 
@@ -16,8 +22,8 @@ set_tests_properties(subsets_test determinism_test sizes_test workspace_test PRO
 if(TESSERA_OPENCL)
   file(GLOB engine_names RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}/engines" engines/*)
   foreach(engine IN LISTS engine_names)
-    foreach(name matrix_test softmax_matrix_test shards_test filter_test sizes_test subsets_test
-                 determinism_test workspace_test)
+    foreach(name matrix_test shards_test filter_test sizes_test subsets_test determinism_test
+                 workspace_test)
       add_test(NAME ${name}_on_${engine} COMMAND ${name} --gtest_brief=1)
       set_tests_properties(${name}_on_${engine} PROPERTIES LABELS "long;engines" TIMEOUT 900 ENVIRONMENT
         "TESSERA_TEST_ENGINES=${engine};TESSERA_TEST_IMPLEMENTATIONS=opencl.${engine}")
@@ -29,8 +35,9 @@ endif()
 # Exponentials that value_and_grad keeps in local memory: room for a part of a row, and for none.
 if(TESSERA_OPENCL)
   foreach(bytes IN ITEMS 16384 256)
-    add_test(NAME softmax_matrix_test_local_${bytes} COMMAND softmax_matrix_test --gtest_brief=1)
-    set_tests_properties(softmax_matrix_test_local_${bytes} PROPERTIES LABELS long TIMEOUT 900 ENVIRONMENT
+    add_test(NAME matrix_test_local_${bytes}
+             COMMAND matrix_test --gtest_brief=1 --gtest_filter=*/softmax_cross_entropy*)
+    set_tests_properties(matrix_test_local_${bytes} PROPERTIES LABELS long TIMEOUT 900 ENVIRONMENT
       "OPENCL_LAYERS=$<TARGET_FILE:tessera_test_layer>;TESSERA_TEST_IMPLEMENTATIONS=opencl.cpu;TESSERA_LAYER_LIMITS=local_memory=${bytes}")
   endforeach()
 endif()

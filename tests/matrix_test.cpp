@@ -1,41 +1,119 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every problem of the table on every implementation and family, by every pass, against the oracle.
+// Every problem of the table by every operator, on every implementation and family, by every pass,
+// against the oracle.
 #include "tests/support/matrix.hpp"
 
 #include <gtest/gtest.h>
 
-#include "tests/support/cases.hpp"
+#include <cstdlib>
 
 namespace tessera::test {
 namespace {
 
-class LinearMatrix : public testing::TestWithParam<MatrixParameter> {};
+/// What GoogleTest runs as one test: a group of cases on an implementation, or, where that is
+/// `default_order`, on what serves users who name none.
+struct Entry {
+  const TestOperator* op;
+  std::string implementation;
+  bool on_device;  ///< of default_order: on a context with a device, where there is one
+  Pass pass;
+  std::string group;
+};
 
-TEST_P(LinearMatrix, AgreesWithTheOracle) {
-  const auto& [implementation, pass, group] = GetParam();
-  run_group(shared_context(), implementation, pass, linear_group(group), false);
+void PrintTo(const Entry& entry, std::ostream* out) {
+  *out << entry.op->name() << " " << entry.implementation << " " << to_string(entry.pass) << " "
+       << entry.group;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LinearMatrix,
-                         testing::Combine(testing::ValuesIn(linear_implementations()), all_passes,
-                                          testing::ValuesIn(linear_groups())),
-                         matrix_name);
-
-class LinearMatrixByDefault : public testing::TestWithParam<DefaultOrderParameter> {};
-
-TEST_P(LinearMatrixByDefault, AgreesWithTheOracle) {
-  const auto& [on_device, pass, group] = GetParam();
-  run_by_default(on_device, pass, linear_group(group), false);
+std::string entry_name(const testing::TestParamInfo<Entry>& info) {
+  const Entry& entry = info.param;
+  const std::string on = entry.implementation != default_order ? entry.implementation
+                         : entry.on_device                     ? "on_the_device"
+                                                               : "without_one";
+  return allowed_name(std::string(entry.op->name()) + "_" + on + "_" + to_string(entry.pass) + "_" +
+                      entry.group);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LinearMatrixByDefault,
-                         testing::Combine(testing::ValuesIn(default_order_contexts()), all_passes,
-                                          testing::ValuesIn(linear_groups())),
-                         default_order_name);
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LinearMatrixByDefault);
+constexpr Pass passes[] = {Pass::forward, Pass::backward, Pass::value_and_grad,
+                           Pass::forward_partial};
+
+void add_entries(std::vector<Entry>& entries, const TestOperator* op,
+                 const std::string& implementation, bool on_device) {
+  for (const Pass pass : passes) {
+    for (const std::string& group : group_names(*op)) {
+      entries.push_back({op, implementation, on_device, pass, group});
+    }
+  }
+}
+
+std::vector<Entry> of_implementations() {
+  std::vector<Entry> entries;
+  for (const TestOperator* op : test_operators()) {
+    for (const auto& name : implementations_of(*op)) add_entries(entries, op, name, false);
+  }
+  return entries;
+}
+
+/// On a context with a device and on one without, or neither where the environment names
+/// implementations.
+std::vector<Entry> by_default() {
+  std::vector<Entry> entries;
+  if (std::getenv("TESSERA_TEST_IMPLEMENTATIONS") != nullptr) return entries;
+  for (const TestOperator* op : test_operators()) {
+    for (const bool on_device : {true, false}) add_entries(entries, op, default_order, on_device);
+  }
+  return entries;
+}
+
+/// Runs a group, or its cases whose names contain one of the comma-separated TESSERA_TEST_CASES; at
+/// least one of them must have run.
+void run_group(Context& context, const Entry& entry) {
+  if (const auto reason = entry.op->why_absent(context, entry.implementation)) {
+    GTEST_SKIP() << *reason;
+  }
+  int served = 0;
+  int wanted = 0;
+  for (const Case& c : cases_of(*entry.op, entry.group)) {
+    if (!is_wanted(c.name)) continue;
+    ++wanted;
+    // The merged outputs of one shard need labels in host memory, and are always dense.
+    if (entry.pass == Pass::forward_partial && c.place == Place::device) continue;
+    served += run_case(context, entry.implementation, entry.pass, c) ? 1 : 0;
+  }
+  if (wanted == 0) GTEST_SKIP() << "TESSERA_TEST_CASES names no case of the group";
+  EXPECT_GT(served, 0) << entry.implementation << " refused every case of the group";
+}
+
+class Matrix : public testing::TestWithParam<Entry> {};
+
+TEST_P(Matrix, AgreesWithTheOracle) { run_group(shared_context(), GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(All, Matrix, testing::ValuesIn(of_implementations()), entry_name);
+
+/// The default order, as users get it who name nothing.
+class MatrixByDefault : public testing::TestWithParam<Entry> {};
+
+TEST_P(MatrixByDefault, AgreesWithTheOracle) {
+  if (!GetParam().on_device) {
+    Context host({.host_only = true, .warning_handler = [](const std::string&) {}});
+    return run_group(host, GetParam());
+  }
+  if (!shared_context().has_device()) GTEST_SKIP() << "no device";
+  run_group(shared_context(), GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MatrixByDefault, testing::ValuesIn(by_default()), entry_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MatrixByDefault);
+
+class MatrixOfOperator : public testing::TestWithParam<const TestOperator*> {};
 
 // A list of implementations without any is a mistake in the environment, not a pass.
-TEST(LinearMatrix, HasImplementations) { EXPECT_FALSE(linear_implementations().empty()); }
+TEST_P(MatrixOfOperator, HasImplementations) {
+  EXPECT_FALSE(implementations_of(*GetParam()).empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MatrixOfOperator, testing::ValuesIn(test_operators()),
+                         [](const auto& i) { return std::string(i.param->name()); });
 
 }  // namespace
 }  // namespace tessera::test

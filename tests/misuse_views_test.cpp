@@ -1,261 +1,317 @@
 // SPDX-License-Identifier: Apache-2.0
+// What is wrong of the views of any operator: each of its arguments is missing, of another type or
+// shape, misaligned, over another, or elsewhere.
 #include "tests/support/misuse.hpp"
 
 namespace tessera::misuse {
 namespace {
 
-const std::vector<Case>& view_cases() {
-  static const std::vector<Case> cases = {
-      // Views.
-      {"NoX", [](Call& c) { c.in.x = {}; }, {"x is not given"}},
-      {"NoW", [](Call& c) { c.in.w = {}; }, {"w is not given"}},
-      {"NoLabels", [](Call& c) { c.in.labels = {}; }, {"labels is not given"}},
-      {"NullX",
-       [](Call& c) {
-         c.in.x = View::host(static_cast<float*>(nullptr), {B, H});
-       },
-       {"x has 12 elements", "null pointer"}},
-      {"NullGradW",
-       [](Call& c) {
-         c.grad.grad_w = MutableView::host(static_cast<float*>(nullptr), {H, V});
-       },
-       {"grad_w has 15 elements", "null pointer"}},
-      {"NullClMem",
-       [](Call& c) {
-         c.in.w = View::device(nullptr, 0, DType::f32, {H, V});
-       },
-       {"w has 15 elements", "null pointer"}},
-      {"NegativeExtent",
-       [](Call& c) {
-         c.in.x = View::host(c.a.x.data(), {-4, H}, {H, 1});
-       },
-       {"x has extents [-4, 3]", "axis 0 is negative"}},
-      {"NegativeStride",
-       [](Call& c) {
-         c.in.w = View::host(c.a.w.data(), {H, V}, {V, -1});
-       },
-       {"w has strides [5, -1]", "axis 1 is negative"}},
-      {"MisalignedX",
-       [](Call& c) {
-         c.in.x = View::host(misaligned(c.a.x.data()), {1, H});
-       },
-       {"x has address", "not aligned to 4 bytes", "f32"}},
-      {"AddressesAreHexadecimal",
-       [](Call& c) {
-         const std::uintptr_t nowhere = 0x12ab5601;
-         c.in.w = View::host(reinterpret_cast<const float*>(nowhere), {H, V});
-       },
-       {"w has address 0x12ab5601, which is not aligned to 4 bytes, the size of f32"}},
-      {"MisalignedLoss",
-       [](Call& c) { c.out.loss = MutableView::host(misaligned(c.a.out(0)), {}); },
-       {"loss has address", "not aligned to 4"}},
-      {"ReachOverflows",
-       [](Call& c) {
-         c.in.x = View::host(c.a.x.data(), {B, H}, {std::int64_t{1} << 62, 1});
-       },
-       {"x with extents [4, 3]", "4611686018427387904", "beyond 2^63"}},
-      {"ExtentsOverflow",
-       [](Call& c) {
-         c.in.x = View::host(c.a.x.data(), {std::int64_t{1} << 40, std::int64_t{1} << 40}, {0, 0});
-       },
-       {"x's extents", "1099511627776", "exceeds 2^63"}},
-      {"RowsTimesColumnsOverflow",
-       [](Call& c) {
-         const std::int64_t n = std::int64_t{1} << 40;
-         c.in.x = View::host(c.a.x.data(), {n, H}, {0, 1});
-         c.in.w = View::host(c.a.w.data(), {H, n}, {1, 0});
-         c.in.labels = View::host(c.a.labels.data(), {n}, {0});
-       },
-       {"rows * columns", "1099511627776 * 1099511627776"}},
-      // Types.
-      {"IntegerX",
-       [](Call& c) {
-         c.in.x = View::host(c.a.labels.data(), {1, 4});
-       },
-       {"x has type i32", "f32, bf16 or f16"}},
-      {"IntegerW",
-       [](Call& c) {
-         c.in.w = View::host(c.a.w.data(), DType::i32, {H, V});
-       },
-       {"w has type i32"}},
-      {"FloatLabels",
-       [](Call& c) { c.in.labels = View::host(c.a.x.data(), {B}); },
-       {"labels has type f32", "i32 or i64"}},
-      {"Bf16Loss",
-       [](Call& c) { c.out.loss = c.a.out_view(0, {}, DType::bf16); },
-       {"loss has type bf16", "supported: f32"}},
-      {"I64Argmax",
-       [](Call& c) { c.out.argmax = c.a.out_view(256, {B}, DType::i64); },
-       {"argmax has type i64", "supported: i32"}},
-      {"F16Statistics",
-       [](Call& c) {
-         c.out.statistics = c.a.out_view(256, {B, 2}, DType::f16);
-       },
-       {"statistics has type f16", "supported: f32"}},
-      {"IntegerGradX",
-       [](Call& c) {
-         c.grad.grad_x = c.a.out_view(64, {B, H}, DType::i32);
-       },
-       {"grad_x has type i32"}},
-      {"IntegerBias",
-       [](Call& c) { c.in.bias = View::host(c.a.w.data(), DType::i32, {V}); },
-       {"bias has type i32"}},
-      {"Bf16SavedLse",
-       [](Call& c) {
-         c.to_backward();
-         c.in.lse = View::host(c.a.per_row.data(), DType::bf16, {B});
-       },
-       {"lse has type bf16", "supported: f32"}},
-      // Shapes.
-      {"RankOfX", [](Call& c) { c.in.x = View::host(c.a.x.data(), {}); }, {"x has no axes"}},
-      {"RankOfW",
-       [](Call& c) { c.in.w = View::host(c.a.w.data(), {15}); },
-       {"w has shape [15]", "[H, V]"}},
-      {"HiddenSizes",
-       [](Call& c) {
-         c.in.w = View::host(c.a.w.data(), {2, V});
-       },
-       {"w has shape [2, 5]", "x has shape [4, 3]", "first axis of w must be H"}},
-      {"WeightAsStored",
-       [](Call& c) {
-         c.in.w = View::host(c.a.w.data(), {V, H});
-       },
-       {"w has shape [5, 3]", "strides {1, H}"}},
+using test::text_of;
+
+/// A type that the argument may not have, and what the message says of it.
+std::pair<DType, std::string> wrong_type(ElementTypes types) {
+  switch (types) {
+    case ElementTypes::floating:
+      return {DType::i32, "has type i32; supported: f32, bf16 or f16"};
+    case ElementTypes::integer:
+      return {DType::f32, "has type f32; supported: i32 or i64"};
+    case ElementTypes::i32:
+      return {DType::i64, "has type i64; supported: i32"};
+    default:
+      return {DType::bf16, "has type bf16; supported: f32"};
+  }
+}
+
+/// One more at the last axis, or an axis where there is none.
+Dims wrong_shape(Dims right) {
+  if (right.rank() == 0) return {B};
+  ++right[right.rank() - 1];
+  return right;
+}
+
+/// The same, and an axis too many.
+std::vector<std::pair<std::string, Dims>> wrong_shapes(const Dims& right) {
+  Dims more = right;
+  more.push_back(right.rank() == 0 ? B : 1);
+  return {{"OfAnotherShape", wrong_shape(right)}, {"OfAnotherRank", more}};
+}
+
+/// "a has shape [5], expected [4]".
+std::string shape_message(const char* name, const Dims& wrong, const Dims& right) {
+  return name + (" has shape " + text_of(wrong)) + ", expected " + text_of(right);
+}
+
+template <class Op>
+std::vector<Case<Op>> input_cases() {
+  using C = Call<Op>;
+  std::vector<Case<Op>> cases;
+  for (const auto& input : OperatorTraits<Op>::inputs) {
+    const std::string name = input.name;
+    const auto add = [&](const std::string& what, auto breaks, std::vector<std::string> says) {
+      cases.push_back({"input_" + name + "_" + what,
+                       [&input, breaks](C& c) {
+                         c.to_reader_of(input.reads);
+                         breaks(c, c.in.*input.view, c.extents(input.shape));
+                       },
+                       std::move(says)});
+    };
+    const auto [type, of_type] = wrong_type(input.types);
+    add("OfAnotherType",
+        [other = type](C& c, View& view, const Dims& extents) {
+          view = View::host(c.per_word.data(), other, extents);
+        },
+        {name + " " + of_type});
+    const Dims right = C().extents(input.shape);
+    if (input.reads == Reads::always) {
+      add("NotGiven", [](C&, View& view, const Dims&) { view = {}; }, {name + " is not given"});
+      add("Null",
+          [](C&, View& view, const Dims& extents) {
+            view = View::host(nullptr, view.dtype(), extents);
+          },
+          {name + " has " + std::to_string(right.product()) + " elements", "null pointer"});
+      add("NullClMem",
+          [](C&, View& view, const Dims& extents) {
+            view = View::device(nullptr, 0, view.dtype(), extents);
+          },
+          {name + " has " + std::to_string(right.product()) + " elements", "null pointer"});
+      add("Misaligned",
+          [](C&, View& view, const Dims& extents) {
+            view = View::host(misaligned(static_cast<const char*>(view.host_data())), view.dtype(),
+                              extents);
+          },
+          {name + " has address", "not aligned to 4 bytes"});
+      add("OffsetNegative",
+          [](C&, View& view, const Dims& extents) {
+            view = View::device(some_memory(), -4, view.dtype(), extents);
+          },
+          {name + " has byte offset -4"});
+      add("OffsetMisaligned",
+          [](C&, View& view, const Dims& extents) {
+            view = View::device(some_memory(), 6, view.dtype(), extents);
+          },
+          {name + " has byte offset 6", "multiple of 4"});
+      add("OnADevice",
+          [](C&, View& view, const Dims& extents) {
+            view = View::device(some_memory(), 0, view.dtype(), extents);
+          },
+          {name + " is device memory", "no device"});
+      cases.back().code = ErrorCode::foreign_context;
+    }
+    // What the operator must have and no other has gives the extents, and has its own messages.
+    if (input.reads == Reads::always && !test::is_of_every_loss(name)) continue;
+    for (const auto& [what, wrong] : wrong_shapes(right)) {
+      std::vector<std::string> says = {shape_message(input.name, wrong, right)};
+      if (input.shape.is_of_loss()) says.emplace_back("reduction mean");
+      add(
+          what,
+          [extents = wrong](C& c, View& view, const Dims&) {
+            const DType type_of_view = view ? view.dtype() : DType::f32;
+            view = View::host(c.per_word.data(), type_of_view, extents);
+          },
+          says);
+    }
+  }
+  return cases;
+}
+
+template <class Op>
+std::vector<Case<Op>> output_cases() {
+  using C = Call<Op>;
+  std::vector<Case<Op>> cases;
+  for (const auto& output : OperatorTraits<Op>::outputs) {
+    const std::string name = output.name;
+    const auto type = output.types == ElementTypes::i32 ? DType::i32 : DType::f32;
+    const auto [other, of_type] = wrong_type(output.types);
+    cases.push_back({"output_" + name + "_OfAnotherType",
+                     [&output, wrong = other](C& c) {
+                       c.out.*output.view = c.out_view(spare, c.extents(output.shape), wrong);
+                     },
+                     {name + " " + of_type}});
+    const Dims right = C().extents(output.shape);
+    for (const auto& [what, wrong] : wrong_shapes(right)) {
+      std::vector<std::string> says = {shape_message(output.name, wrong, right)};
+      if (output.shape.is_of_loss()) says.emplace_back("reduction mean");
+      cases.push_back({"output_" + name + "_" + what,
+                       [&output, extents = wrong, type](C& c) {
+                         c.out.*output.view = c.out_view(spare, extents, type);
+                       },
+                       says});
+    }
+    cases.push_back({"output_" + name + "_Misaligned",
+                     [&output, type](C& c) {
+                       c.out.*output.view = c.out_view(spare + 1, c.extents(output.shape), type);
+                     },
+                     {name + " has address", "not aligned to 4"}});
+    cases.push_back({"output_" + name + "_OnADevice",
+                     [&output, type](C& c) {
+                       c.out.*output.view =
+                           MutableView::device(some_memory(), 0, type, c.extents(output.shape));
+                     },
+                     {name + " is device memory"},
+                     ErrorCode::foreign_context});
+  }
+  return cases;
+}
+
+template <class Op>
+std::vector<Case<Op>> gradient_cases() {
+  using C = Call<Op>;
+  std::vector<Case<Op>> cases;
+  for (std::size_t i = 0; i < OperatorTraits<Op>::gradients.size(); ++i) {
+    const auto& gradient = OperatorTraits<Op>::gradients[i];
+    const auto& of = C::input_of(gradient);
+    const std::string name = gradient.name;
+    const Dims right = C().extents(of.shape);
+    const auto add = [&](const std::string& what, auto view, std::vector<std::string> says) {
+      cases.push_back({name + "_" + what,
+                       [&gradient, &of, view](C& c) {
+                         c.in.*of.view = c.small.view(of);
+                         c.grad.*gradient.view = view(c);
+                       },
+                       std::move(says)});
+    };
+    add("OfAnotherType", [i, right](C& c) { return c.gradient_view(i, right, DType::i32); },
+        {name + " has type i32"});
+    // A matrix the other way round; a vector with one element more.
+    const Dims wrong = right.rank() == 2 ? Dims{right[1], right[0]} : wrong_shape(right);
+    add("OfAnotherShape", [i, wrong](C& c) { return c.gradient_view(i, wrong); },
+        {shape_message(gradient.name, wrong, right)});
+    add("Null", [right](C&) { return MutableView::host(static_cast<float*>(nullptr), right); },
+        {name + " has " + std::to_string(right.product()) + " elements", "null pointer"});
+    Dims strides = contiguous_strides(right);
+    strides[0] = 0;
+    add("OverItself",
+        [i, right, strides](C& c) { return MutableView::host(c.at(64 * (i + 1)), right, strides); },
+        {name + " with extents " + text_of(right) + " and strides " + text_of(strides),
+         "share memory"});
+    if (i == 0) continue;
+    // Begins with the last element of the one before.
+    const auto& before = OperatorTraits<Op>::gradients[i - 1];
+    const auto room = static_cast<std::size_t>(C().extents(C::input_of(before).shape).product());
+    add("OverTheOneBefore",
+        [i, right, room](C& c) { return c.out_view(64 * i + 4 * room - 4, right); },
+        {std::string(before.name) + " and " + name + " overlap"});
+  }
+  return cases;
+}
+
+/// What takes two arguments, or options, to be wrong.
+template <class Op>
+std::vector<Case<Op>> joint_cases() {
+  using C = Call<Op>;
+  const auto& first = OperatorTraits<Op>::inputs[0];
+  const Dims rows = C().extents(first.shape);
+  const std::string shape_of_first = std::string(first.name) + " " + text_of(rows);
+  std::vector<Case<Op>> cases = {
       {"LabelsLength",
-       [](Call& c) { c.in.labels = View::host(c.a.labels.data(), {3}); },
-       {"labels has shape [3], expected [4]", "leading axes of x [4, 3]"}},
+       [](C& c) { c.in.labels = View::host(c.labels.data(), {3}); },
+       {"labels has shape [3], expected [4]", "leading axes of " + shape_of_first}},
       {"LabelsRank",
-       [](Call& c) {
-         c.in.labels = View::host(c.a.labels.data(), {2, 2});
+       [](C& c) {
+         c.in.labels = View::host(c.labels.data(), {2, 2});
        },
        {"labels has shape [2, 2], expected [4]"}},
       {"LeadingAxes",
-       [](Call& c) {
-         c.in.x = View::host(c.a.x.data(), {2, 2, H});
-         c.in.labels = View::host(c.a.labels.data(), {4});
+       [](C& c) {
+         c.set_leading({2, 2});
+         c.in.labels = View::host(c.labels.data(), {4});
        },
-       {"labels has shape [4], expected [2, 2]", "x [2, 2, 3]"}},
-      {"NoVocabulary",
-       [](Call& c) {
-         c.in.w = View::host(c.a.w.data(), {H, 0});
-       },
-       {"0 columns", "4 rows"}},
-      {"WeightShape",
-       [](Call& c) { c.in.weight = View::host(c.a.per_row.data(), {5}); },
-       {"weight has shape [5], expected [4]"}},
-      {"BiasShape",
-       [](Call& c) { c.in.bias = View::host(c.a.per_word.data(), {4}); },
-       {"bias has shape [4], expected [5]"}},
-      {"ClassWeightShape",
-       [](Call& c) { c.in.class_weight = View::host(c.a.per_word.data(), {6}); },
-       {"class_weight has shape [6], expected [5]"}},
-      {"LossShapeOfMean",
-       [](Call& c) { c.out.loss = c.a.out_view(0, {B}); },
-       {"loss has shape [4], expected []", "reduction mean"}},
+       {"labels has shape [4], expected [2, 2]",
+        std::string(first.name) + " [2, 2, " + std::to_string(rows[rows.rank() - 1]) + "]"}},
       {"LossShapeOfNone",
-       [](Call& c) { c.options.reduction = Reduction::none; },
+       [](C& c) { c.options.reduction = Reduction::none; },
        {"loss has shape [], expected [4]", "reduction none"}},
-      {"LseShape",
-       [](Call& c) {
-         c.out.lse = c.a.out_view(16, {B, 1});
-       },
-       {"lse has shape [4, 1], expected [4]"}},
-      {"StatisticsShape",
-       [](Call& c) {
-         c.out.statistics = c.a.out_view(256, {2, B});
-       },
-       {"statistics has shape [2, 4], expected [4, 2]"}},
-      {"GradXShape",
-       [](Call& c) {
-         c.grad.grad_x = c.a.out_view(64, {H, B});
-       },
-       {"grad_x has shape [3, 4], expected [4, 3]"}},
-      {"GradWShape",
-       [](Call& c) {
-         c.grad.grad_w = c.a.out_view(128, {V, H});
-       },
-       {"grad_w has shape [5, 3], expected [3, 5]"}},
-      {"GradBiasShape",
-       [](Call& c) {
-         c.in.bias = View::host(c.a.per_word.data(), {V});
-         c.grad.grad_bias = c.a.out_view(256, {4});
-       },
-       {"grad_bias has shape [4], expected [5]"}},
-      {"DlossShapeOfMean",
-       [](Call& c) { c.in.dloss = View::host(c.a.per_row.data(), {B}); },
-       {"dloss has shape [4], expected []", "reduction mean"}},
       {"DlossShapeOfNone",
-       [](Call& c) {
+       [](C& c) {
          c.options.reduction = Reduction::none;
-         c.out.loss = c.a.out_view(0, {B});
-         c.in.dloss = View::host(c.a.per_row.data(), {});
+         c.out.loss = c.out_view(spare, {B});
+         c.in.dloss = View::host(c.per_row.data(), {});
        },
        {"dloss has shape [], expected [4]", "reduction none"}},
-      {"DlseShape",
-       [](Call& c) { c.in.dlse = View::host(c.a.per_row.data(), {2}); },
-       {"dlse has shape [2], expected [4]"}},
-      {"SavedLseShape",
-       [](Call& c) {
-         c.to_backward();
-         c.in.lse = View::host(c.a.per_row.data(), {2});
+      {"NegativeExtent",
+       [&first, rows](C& c) {
+         Dims extents = rows;
+         extents[0] = -4;
+         c.in.*first.view = View::host(c.data(first.name), extents, contiguous_strides(rows));
        },
-       {"lse has shape [2], expected [4]"}},
-      {"SavedStatisticsShape",
-       [](Call& c) {
-         c.to_backward();
-         c.in.statistics = View::host(c.a.per_row.data(), {B});
+       {first.name + (" has extents [-4, " + std::to_string(rows[1])), "axis 0 is negative"}},
+      {"NegativeStride",
+       [&first, rows](C& c) {
+         c.in.*first.view = View::host(c.data(first.name), rows, {rows[1], -1});
        },
-       {"statistics has shape [4], expected [4, 2]"}},
-      // Overlaps.
-      {"OutputsOverlap",
-       [](Call& c) { c.out.lse = c.a.out_view(0, {B}); },
-       {"loss and lse overlap"}},
-      {"GradientsOverlap",
-       [](Call& c) {
-         c.grad.grad_w = c.a.out_view(108, {H, V});
+       {first.name + (" has strides [" + std::to_string(rows[1])) + ", -1]", "axis 1 is negative"}},
+      {"ReachOverflows",
+       [&first, rows](C& c) {
+         c.in.*first.view = View::host(c.data(first.name), rows, {std::int64_t{1} << 62, 1});
        },
-       {"grad_x and grad_w overlap"}},
-      {"OutputOverInput",
-       [](Call& c) {
-         c.grad.grad_x = MutableView::host(c.a.x.data(), {B, H});
+       {first.name + (" with extents " + text_of(rows)), "4611686018427387904", "beyond 2^63"}},
+      {"ExtentsOverflow",
+       [&first](C& c) {
+         const std::int64_t n = std::int64_t{1} << 40;
+         c.in.*first.view = View::host(c.data(first.name), {n, n}, {0, 0});
        },
-       {"grad_x overlaps the input x"}},
-      {"OutputOverLabels",
-       [](Call& c) { c.out.argmax = MutableView::host(c.a.labels.data(), {B}); },
-       {"argmax overlaps the input labels"}},
-      {"ColumnsInterleaveAndTouch",
-       [](Call& c) {
-         c.out.lse = MutableView::host(c.a.out(256), {B}, {3});
-         c.out.entropy = MutableView::host(c.a.out(256 + 12), {B}, {2});
+       {first.name + std::string("'s extents"), "1099511627776", "exceeds 2^63"}},
+      {"AddressesAreHexadecimal",
+       [&first, rows](C& c) {
+         const std::uintptr_t nowhere = 0x12ab5601;
+         c.in.*first.view = View::host(reinterpret_cast<const float*>(nowhere), rows);
        },
-       {"lse and entropy overlap"}},
-      {"OutputOverItself",
-       [](Call& c) {
-         c.grad.grad_w = MutableView::host(c.a.out(128), {H, V}, {0, 1});
-       },
-       {"grad_w with extents [3, 5] and strides [0, 1]", "share memory"}},
-      {"WorkspaceOverInput",
-       [](Call& c) { c.execution.workspace = MutableView::host(c.a.w.data(), {H * V}); },
-       {"workspace overlaps the input w"}},
-      {"WorkspaceWithGaps",
-       [](Call& c) { c.execution.workspace = MutableView::host(c.a.out(256), {8}, {2}); },
-       {"workspace", "has gaps"}},
+       {first.name + std::string(" has address 0x12ab5601, which is not aligned to 4 bytes, the "
+                                 "size of f32")}},
   };
   return cases;
 }
 
-class ViewMisuse : public testing::TestWithParam<Case> {};
-TEST_P(ViewMisuse, IsRefused) { expect_refused(GetParam(), false); }
-INSTANTIATE_TEST_SUITE_P(All, ViewMisuse, testing::ValuesIn(view_cases()),
-                         [](const auto& i) { return std::string(i.param.name); });
+template <class Op>
+std::vector<Case<Op>> overlap_cases() {
+  using C = Call<Op>;
+  const auto& first = OperatorTraits<Op>::inputs[0];
+  const Dims rows = C().extents(first.shape);
+  return {
+      {"OutputsOverlap", [](C& c) { c.out.lse = c.out_view(0, {B}); }, {"loss and lse overlap"}},
+      {"OutputOverLabels",
+       [](C& c) { c.out.argmax = MutableView::host(c.labels.data(), {B}); },
+       {"argmax overlaps the input labels"}},
+      {"ColumnsInterleaveAndTouch",
+       [](C& c) {
+         c.out.lse = MutableView::host(c.at(spare), {B}, {3});
+         c.out.entropy = MutableView::host(c.at(spare + 12), {B}, {2});
+       },
+       {"lse and entropy overlap"}},
+      {"WorkspaceOverInput",
+       [&first, rows](C& c) {
+         c.execution.workspace = MutableView::host(c.data(first.name), {rows.product()});
+       },
+       {std::string("workspace overlaps the input ") + first.name}},
+  };
+}
+
+std::vector<Refused> all_cases() {
+  std::vector<Refused> all;
+  for_each_operator([&]<class Op>(std::type_identity<Op>) {
+    add_cases<Op>(all, input_cases<Op>());
+    add_cases<Op>(all, output_cases<Op>());
+    add_cases<Op>(all, gradient_cases<Op>());
+    add_cases<Op>(all, joint_cases<Op>());
+    add_cases<Op>(all, overlap_cases<Op>());
+  });
+  return all;
+}
+
+class ViewMisuse : public testing::TestWithParam<Refused> {};
+TEST_P(ViewMisuse, IsRefused) { GetParam().expect(); }
+INSTANTIATE_TEST_SUITE_P(All, ViewMisuse, testing::ValuesIn(all_cases()), refused_name);
 
 TEST(Misuse, InterleavedOutputsOfOneAllocationAreFine) {
   Context context(ContextOptions{.host_only = true});
-  Call call;
-  call.execution.implementation = "reference";
-  call.out.lse = MutableView::host(call.a.out(256), {B}, {2});
-  call.out.entropy = MutableView::host(call.a.out(260), {B}, {2});
-  EXPECT_NO_THROW(call.run(context, false));
+  for_each_operator([&]<class Op>(std::type_identity<Op>) {
+    SCOPED_TRACE(OperatorTraits<Op>::name);
+    Call<Op> call;
+    call.execution.implementation = "reference";
+    call.out.lse = MutableView::host(call.at(spare), {B}, {2});
+    call.out.entropy = MutableView::host(call.at(spare + 4), {B}, {2});
+    EXPECT_NO_THROW(call.run(context));
+  });
 }
 
 }  // namespace

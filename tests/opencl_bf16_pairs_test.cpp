@@ -3,8 +3,7 @@
 // served by the portable kernels, without a warning and with the reason in its notes.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
+#include "host/dispatch/knobs.hpp"
 #include "host/engines/dot_bf16.hpp"
 #include "host/opencl/embedded_kernels.hpp"
 #include "tests/support/runner.hpp"
@@ -60,8 +59,7 @@ class Bf16PairsTest : public ::testing::Test {
         .dispatch;
   }
   static bool by_pairs(const Dispatch& dispatch) {
-    return std::any_of(dispatch.knobs.begin(), dispatch.knobs.end(),
-                       [](const NamedValue& knob) { return knob.name == "dot_bf16"; });
+    return dispatch::value_of(dispatch.knobs, "dot_bf16").has_value();
   }
 
   std::vector<std::string> warnings_;

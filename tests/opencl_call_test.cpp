@@ -23,7 +23,7 @@ namespace lce = linear_cross_entropy;
 
 std::vector<std::string> device_implementations() {
   std::vector<std::string> names;
-  for (const auto& name : linear_implementations()) {
+  for (const auto& name : implementations_of<lce::Operator>()) {
     if (name.starts_with("opencl.")) names.push_back(name);
   }
   return names;
@@ -56,8 +56,9 @@ class OpenclCall : public ImplementationTest {
     const Expected& e = expected_of(c);
     Arguments arguments(context, c, e.problem);
     Results results(context, c, e, Pass::value_and_grad, GetParam());
-    return lce::plan(context, Pass::value_and_grad, arguments.linear(), results.outputs(),
-                     results.linear_gradients(), c.options, on());
+    return lce::plan(context, Pass::value_and_grad, arguments.inputs<lce::Operator>(),
+                     results.outputs(), results.gradients<lce::Operator>(arguments), c.options,
+                     on());
   }
   void TearDown() override {
     for (const auto event : events_) clReleaseEvent(event);
@@ -114,19 +115,19 @@ TEST_P(OpenclCall, ReturnsWhileItsInputsAreStillOnTheirWay) {
         cl_command_queue_properties{CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE}}) {
     Arguments arguments(context, c, e.problem);
     Results results(context, c, e, Pass::value_and_grad, GetParam());
-    const View x = arguments.x.view();
+    const View x = arguments["x"].view();
     const auto bytes = static_cast<std::size_t>(c.b * c.h) * sizeof(float);
     std::vector<float> right(static_cast<std::size_t>(c.b * c.h)), wrong(right.size(), 3.0f);
     for (std::size_t i = 0; i < right.size(); ++i) {
-      right[i] = static_cast<float>(arguments.x.get(static_cast<std::int64_t>(i)));
+      right[i] = static_cast<float>(arguments["x"].get(static_cast<std::int64_t>(i)));
     }
     const auto offset = static_cast<std::size_t>(x.byte_offset());
     clEnqueueWriteBuffer(context.native_queue(), x.device_memory(), CL_FALSE, offset, bytes,
                          wrong.data(), 0, nullptr, nullptr);
     clFinish(context.native_queue());
     // Compiled beforehand, so that only the wait can be slow.
-    lce::plan(context, Pass::value_and_grad, arguments.linear(), results.outputs(),
-              results.linear_gradients(), c.options, on());
+    lce::plan(context, Pass::value_and_grad, arguments.inputs<lce::Operator>(), results.outputs(),
+              results.gradients<lce::Operator>(arguments), c.options, on());
 
     const cl_event gate = make_gate();
     const auto writer = make_queue(0);
@@ -138,8 +139,9 @@ TEST_P(OpenclCall, ReturnsWhileItsInputsAreStillOnTheirWay) {
     auto execution = on();
     execution.queue = make_queue(properties);
     execution.wait_for = {written};
-    Completion done = lce::value_and_grad(context, arguments.linear(), results.outputs(),
-                                          results.linear_gradients(), c.options, execution);
+    Completion done =
+        lce::value_and_grad(context, arguments.inputs<lce::Operator>(), results.outputs(),
+                            results.gradients<lce::Operator>(arguments), c.options, execution);
     EXPECT_EQ(done.dispatch().implementation, GetParam());
     ASSERT_NE(done.event(), nullptr);
     cl_int status = CL_COMPLETE;
@@ -149,7 +151,7 @@ TEST_P(OpenclCall, ReturnsWhileItsInputsAreStillOnTheirWay) {
     clSetUserEventStatus(gate, CL_COMPLETE);
     done.wait();
     clReleaseEvent(written);
-    arguments.x.storage->upload();  // `check` compares with what the case uploaded
+    arguments["x"].storage->upload();  // `check` compares with what the case uploaded
     results.check(arguments);
   }
 }
@@ -165,8 +167,8 @@ TEST_P(OpenclCall, ReturnsWhileAUserEventHoldsTheQueue) {
   execution.queue = make_queue(0);
   const cl_event gate = make_gate();
   ASSERT_EQ(clEnqueueMarkerWithWaitList(execution.queue, 1, &gate, nullptr), CL_SUCCESS);
-  Completion done = lce::forward(context, arguments.linear(Pass::forward), results.outputs(),
-                                 c.options, execution);
+  Completion done = lce::forward(context, arguments.inputs<lce::Operator>(Pass::forward),
+                                 results.outputs(), c.options, execution);
   clSetUserEventStatus(gate, CL_COMPLETE);
   done.wait();
   results.check(arguments);
@@ -181,10 +183,10 @@ TEST_P(OpenclCall, TheEventOrdersWhatFollows) {
   Results results(context, c, e, Pass::forward, GetParam());
   auto execution = on();
   execution.queue = make_queue(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
-  Completion done = lce::forward(context, arguments.linear(Pass::forward), results.outputs(),
-                                 c.options, execution);
+  Completion done = lce::forward(context, arguments.inputs<lce::Operator>(Pass::forward),
+                                 results.outputs(), c.options, execution);
   std::vector<float> lse(static_cast<std::size_t>(c.b));
-  const View view = results.lse.view();
+  const View view = results["lse"].view();
   const cl_event event = done.event();
   ASSERT_NE(event, nullptr);
   ASSERT_EQ(clEnqueueReadBuffer(make_queue(0), view.device_memory(), CL_TRUE,
@@ -223,16 +225,9 @@ TEST_P(OpenclCall, DeviceLabelsOutOfRange) {
       Arguments arguments(context, c, e.problem);
       if (pass == Pass::backward) arguments.add_statistics(context, e.values);
       Results results(context, c, e, pass, GetParam());
-      Completion done;
-      if (pass == Pass::forward) {
-        done = lce::forward(context, arguments.linear(pass), results.outputs(), c.options, on());
-      } else if (pass == Pass::backward) {
-        done = lce::backward(context, arguments.linear(pass), results.linear_gradients(), c.options,
-                             on());
-      } else {
-        done = lce::value_and_grad(context, arguments.linear(pass), results.outputs(),
-                                   results.linear_gradients(), c.options, on());
-      }
+      Completion done = tessera::run<lce::Operator>(
+          context, pass, arguments.inputs<lce::Operator>(pass), results.outputs(),
+          results.gradients<lce::Operator>(arguments), c.options, on());
       try {
         done.wait();
         ADD_FAILURE() << to_string(pass) << ": two labels are out of range";
@@ -324,8 +319,9 @@ TEST_P(OpenclCall, UsesTheCallersWorkspace) {
   for (const Place place : {Place::device, Place::host}) {
     Arguments arguments(context, c, e.problem);
     Results results(context, c, e, Pass::value_and_grad, GetParam());
-    const Plan plan = lce::plan(context, Pass::value_and_grad, arguments.linear(),
-                                results.outputs(), results.linear_gradients(), c.options, on());
+    const Plan plan =
+        lce::plan(context, Pass::value_and_grad, arguments.inputs<lce::Operator>(),
+                  results.outputs(), results.gradients<lce::Operator>(arguments), c.options, on());
     EXPECT_EQ(plan.dispatch.implementation, GetParam());
     EXPECT_LE(plan.minimum_workspace_bytes, plan.workspace_bytes);
     Argument block = make_argument(context, place, DType::f32, {(plan.workspace_bytes + 3) / 4});
@@ -333,8 +329,9 @@ TEST_P(OpenclCall, UsesTheCallersWorkspace) {
     context.trim();
     auto execution = on();
     execution.workspace = block.mutable_view();
-    auto done = lce::value_and_grad(context, arguments.linear(), results.outputs(),
-                                    results.linear_gradients(), c.options, execution);
+    auto done =
+        lce::value_and_grad(context, arguments.inputs<lce::Operator>(), results.outputs(),
+                            results.gradients<lce::Operator>(arguments), c.options, execution);
     done.wait();
     EXPECT_EQ(context.pooled_bytes(), 0) << "the pool served a call that brought its own";
     EXPECT_EQ(block.storage->download(), "") << "beside the lent block";
@@ -346,8 +343,8 @@ TEST_P(OpenclCall, UsesTheCallersWorkspace) {
     little.storage->upload();
     execution.workspace = little.mutable_view();
     try {
-      lce::value_and_grad(context, arguments.linear(), results.outputs(),
-                          results.linear_gradients(), c.options, execution)
+      lce::value_and_grad(context, arguments.inputs<lce::Operator>(), results.outputs(),
+                          results.gradients<lce::Operator>(arguments), c.options, execution)
           .wait();
       ADD_FAILURE() << "a workspace of " << little.size() * 4 << " bytes was accepted";
     } catch (const Error& error) {

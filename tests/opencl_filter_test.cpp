@@ -79,8 +79,9 @@ TEST_P(OpenclFilter, TheLeastWorkspaceHoldsItsMarks) {
     lce::ExecutionOptions execution;
     execution.implementation = GetParam();
     execution.gradient_filter_eps = c.gradient_filter_eps;
-    const auto plan = lce::plan(context, pass, arguments.linear(pass), results.outputs(),
-                                results.linear_gradients(), c.options, execution);
+    const auto plan =
+        lce::plan(context, pass, arguments.inputs<lce::Operator>(pass), results.outputs(),
+                  results.gradients<lce::Operator>(arguments), c.options, execution);
     c.workspace_bytes = static_cast<std::size_t>(plan.minimum_workspace_bytes);
     run_case(GetParam(), pass, c);
     // And a lent block of what the plan says: there are canaries behind it.
@@ -88,21 +89,16 @@ TEST_P(OpenclFilter, TheLeastWorkspaceHoldsItsMarks) {
         make_argument(context, Place::device, DType::f32, {(plan.workspace_bytes + 3) / 4});
     block.storage->upload();
     execution.workspace = block.mutable_view();
-    if (pass == Pass::backward) {
-      lce::backward(context, arguments.linear(pass), results.linear_gradients(), c.options,
-                    execution)
-          .wait();
-    } else {
-      lce::value_and_grad(context, arguments.linear(pass), results.outputs(),
-                          results.linear_gradients(), c.options, execution)
-          .wait();
-    }
+    tessera::run<lce::Operator>(context, pass, arguments.inputs<lce::Operator>(pass),
+                                results.outputs(), results.gradients<lce::Operator>(arguments),
+                                c.options, execution)
+        .wait();
     EXPECT_EQ(block.storage->download(), "") << "beside the lent block";
     results.check(arguments);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OpenclFilter, testing::ValuesIn(linear_implementations()),
+INSTANTIATE_TEST_SUITE_P(All, OpenclFilter, testing::ValuesIn(implementations_of<lce::Operator>()),
                          implementation_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpenclFilter);
 

@@ -21,11 +21,8 @@ View shape(DType type, const Dims& extents, const Dims& strides = {}) {
   return View::host(nullptr, type, extents, strides);
 }
 
-class Knobs : public testing::TestWithParam<std::string> {
+class Knobs : public ImplementationTest {
  protected:
-  void SetUp() override {
-    if (const auto reason = why_absent(GetParam(), false)) GTEST_SKIP() << *reason;
-  }
   static bool on_device() { return GetParam().starts_with("opencl."); }
 
   Plan linear(const std::vector<NamedValue>& knobs, DType type = DType::f32) {
@@ -151,7 +148,7 @@ TEST_P(Knobs, WhatIsNotLegalIsRefused) {
   EXPECT_EQ(loss, 42.0f);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Knobs, testing::ValuesIn(linear_implementations()),
+INSTANTIATE_TEST_SUITE_P(All, Knobs, testing::ValuesIn(implementations_of<lce::Operator>()),
                          implementation_name);
 
 }  // namespace

@@ -3,8 +3,9 @@
 // host, small allocations, the least local memory and the smallest work-groups that OpenCL allows.
 #include <gtest/gtest.h>
 
+#include "host/dispatch/knobs.hpp"
 #include "tests/layer/layer_control.hpp"
-#include "tests/support/runner.hpp"
+#include "tests/support/operator_calls.hpp"
 
 namespace tessera::test {
 namespace {
@@ -54,10 +55,10 @@ class LimitsTest : public ::testing::TestWithParam<std::string> {
     }
   }
 
-  /// The softmax operator's cases: the logits lie as x does.
+  /// The same problem on logits, which lie as x does.
   static Case softmax(Case c) {
     c.name = "softmax_" + c.name;
-    c.softmax = true;
+    c.op = &test_operator<softmax_cross_entropy::Operator>();
     return c;
   }
 
@@ -69,22 +70,19 @@ class LimitsTest : public ::testing::TestWithParam<std::string> {
       return View::host(nullptr, type, extents, strides);
     };
     const Dims w_strides = c.w_layout == WLayout::vh ? Dims{1, c.h} : Dims{c.v, 1};
-    linear_cross_entropy::ExecutionOptions execution;
-    execution.implementation = GetParam();
-    execution.workspace_bytes = c.workspace_bytes;
+    const auto execution = execution_options<linear_cross_entropy::Operator>(GetParam(), c);
+    linear_cross_entropy::Gradients gradients;
+    set_accumulate(gradients.accumulate, c.accumulate);
     return linear_cross_entropy::plan(device, Pass::value_and_grad,
                                       {.x = shape(c.x_type, {c.b, c.h}),
                                        .labels = shape(DType::i32, {c.b}),
                                        .w = shape(c.w_type, {c.h, c.v}, w_strides),
                                        .bias = shape(DType::f32, {c.v})},
-                                      {}, {.accumulate = c.accumulate}, {}, execution)
+                                      {}, gradients, {}, execution)
         .dispatch;
   }
   static std::int64_t chunk_rows(const Dispatch& dispatch) {
-    for (const auto& knob : dispatch.knobs) {
-      if (knob.name == "chunk_rows") return knob.value;
-    }
-    return 0;
+    return dispatch::value_of(dispatch.knobs, "chunk_rows").value_or(0);
   }
 
   Layer& layer_ = Layer::get(TESSERA_TEST_LAYER);
@@ -131,13 +129,12 @@ TEST_P(LimitsTest, LogitsWaitWhereGradWWillBe) {
       c.h *= 2;
       c.v /= 3;
       // Only what grad_w holds keeps it from being used.
-      using linear_cross_entropy::Accumulate;
       c.workspace_bytes.reset();
       c.name += "_others_accumulated";
-      c.accumulate = Accumulate::grad_x | Accumulate::grad_bias;
+      c.accumulate = grad_x_bit | grad_bias_bit;
       EXPECT_TRUE(plan_of(c).schedule.ends_with("in_grad_w")) << plan_of(c).schedule;
       run_case(device, GetParam(), Pass::value_and_grad, c);
-      c.accumulate = Accumulate::grad_w;
+      c.accumulate = grad_w_bit;
       EXPECT_FALSE(plan_of(c).schedule.ends_with("in_grad_w")) << plan_of(c).schedule;
       run_case(device, GetParam(), Pass::value_and_grad, c);
       // What must be kept, or has no room, is not written over.
@@ -324,7 +321,7 @@ TEST_P(LimitsTest, TooSmallForTheFamily) {
 
 std::vector<std::string> families() {
   std::vector<std::string> names;
-  for (const auto& name : linear_implementations()) {
+  for (const auto& name : implementations_of<linear_cross_entropy::Operator>()) {
     if (name.starts_with("opencl.")) names.push_back(name);
   }
   return names;

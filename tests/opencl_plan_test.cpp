@@ -145,7 +145,7 @@ TEST_F(OpenclPlan, SlicesOfSoftmaxAreLegalAtEveryWidth) {
   if (runtime == nullptr || !runtime->facts().is_cpu) GTEST_SKIP() << "no OpenCL CPU";
   Case c;
   c.name = "softmax_slices";
-  c.softmax = true;
+  c.op = &test_operator<softmax_cross_entropy::Operator>();
   c.b = 5;
   c.v = 101;
   for (const std::int64_t lanes : {4, 8, 16}) {

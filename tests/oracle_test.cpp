@@ -11,6 +11,8 @@
 #include <random>
 #include <string>
 
+#include "tests/support/test_operator.hpp"
+
 namespace tessera {
 namespace {
 
@@ -18,12 +20,13 @@ using oracle::Problem;
 
 /// Which options a generated problem uses.
 struct Combination {
-  bool softmax = false, cap = false, scale = false, smoothing = false, class_weight = false,
-       weight = false, z_loss = false, dlse = false, ignored = false;
+  const test::TestOperator* op = &test::test_operator<linear_cross_entropy::Operator>();
+  bool cap = false, scale = false, smoothing = false, class_weight = false, weight = false,
+       z_loss = false, dlse = false, ignored = false;
   Reduction reduction = Reduction::mean;
 
   std::string name() const {
-    std::string text = softmax ? "softmax" : "linear";
+    std::string text = op->name();
     const std::pair<bool, const char*> flags[] = {
         {cap, " cap"},       {scale, " scale"},    {smoothing, " smoothing"},
         {weight, " weight"}, {z_loss, " z_loss"},  {class_weight, " class_weight"},
@@ -48,12 +51,14 @@ Problem make_problem(const Combination& c, unsigned seed) {
   p.b = 4;
   p.h = 3;
   p.v = 5;
-  if (c.softmax) {
-    p.logits = normal(random, p.b * p.v, 1.5);
-  } else {
-    p.x = normal(random, p.b * p.h, 1.0);
-    p.w = normal(random, p.h * p.v, 1.0);
-    p.bias = normal(random, p.v, 0.5);
+  test::Case extents;
+  extents.b = p.b;
+  extents.h = p.h;
+  extents.v = p.v;
+  for (const auto& input : c.op->inputs()) {
+    if (test::is_of_every_loss(input.name)) continue;
+    p.*c.op->values(input.name) =
+        normal(random, c.op->extents(extents, input.shape).product(), 1.0);
   }
   p.labels = {3, 0, 3, 4};
   if (c.ignored) p.labels[1] = p.options.ignore_index;
@@ -70,8 +75,8 @@ Problem make_problem(const Combination& c, unsigned seed) {
 }
 
 /// What `backward` differentiates.
-double objective(const Problem& p) {
-  const auto values = oracle::forward(p);
+double objective(const test::TestOperator* op, const Problem& p) {
+  const auto values = op->forward_by_oracle(p);
   double result = 0.0;
   for (std::size_t i = 0; i < values.loss.size(); ++i) result += p.dloss[i] * values.loss[i];
   for (std::size_t i = 0; i < p.dlse.size(); ++i) {
@@ -80,7 +85,7 @@ double objective(const Problem& p) {
   return result;
 }
 
-void expect_derivative(Problem& p, std::vector<double>& parameter,
+void expect_derivative(const test::TestOperator* op, Problem& p, std::vector<double>& parameter,
                        const std::vector<double>& gradient, const std::string& what) {
   ASSERT_EQ(parameter.size(), gradient.size()) << what;
   // Step h leaves h^2 f'''/6 ~ 1e-10 of truncation and 2^-53 |f| / h ~ 1e-11 of rounding for the
@@ -91,9 +96,9 @@ void expect_derivative(Problem& p, std::vector<double>& parameter,
   for (std::size_t i = 0; i < parameter.size(); ++i) {
     const double kept = parameter[i];
     parameter[i] = kept + step;
-    const double above = objective(p);
+    const double above = objective(op, p);
     parameter[i] = kept - step;
-    const double below = objective(p);
+    const double below = objective(op, p);
     parameter[i] = kept;
     const double numeric = (above - below) / (2 * step);
     EXPECT_LE(std::abs(gradient[i] - numeric), tolerance * std::max(1.0, std::abs(numeric)))
@@ -101,11 +106,26 @@ void expect_derivative(Problem& p, std::vector<double>& parameter,
   }
 }
 
+/// Calls `body(gradient, where)` with each gradient and where the oracle's gradients have it.
+template <class Body>
+void for_each_gradient(const test::TestOperator* op, const Body& body) {
+  const auto judged = op->judged();
+  for (const auto& gradient : op->gradients()) {
+    const auto known = std::find_if(judged.begin(), judged.end(), [&](const auto& one) {
+      return std::string_view(one.name) == gradient.name;
+    });
+    ASSERT_NE(known, judged.end()) << gradient.name << " is not judged";
+    body(gradient, known->expected);
+  }
+}
+
 void for_each_combination(const std::function<void(const Combination&)>& body) {
-  for (unsigned bits = 0; bits < 512; ++bits) {
-    for (auto reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
-      const auto on = [&](unsigned bit) { return (bits >> bit & 1u) != 0; };
-      body({on(0), on(1), on(2), on(3), on(4), on(5), on(6), on(7), on(8), reduction});
+  for (const test::TestOperator* op : test::test_operators()) {
+    for (unsigned bits = 0; bits < 256; ++bits) {
+      for (auto reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
+        const auto on = [&](unsigned bit) { return (bits >> bit & 1u) != 0; };
+        body({op, on(0), on(1), on(2), on(3), on(4), on(5), on(6), on(7), reduction});
+      }
     }
   }
 }
@@ -115,16 +135,13 @@ TEST(Oracle, gradients_are_the_difference_quotients_under_every_combination_of_o
   for_each_combination([&](const Combination& c) {
     ++combinations;
     Problem p = make_problem(c, 1000u + static_cast<unsigned>(combinations));
-    const auto gradients = oracle::backward(p);
-    if (c.softmax) {
-      expect_derivative(p, p.logits, gradients.grad_logits, c.name() + ": grad_logits");
-    } else {
-      expect_derivative(p, p.x, gradients.grad_x, c.name() + ": grad_x");
-      expect_derivative(p, p.w, gradients.grad_w, c.name() + ": grad_w");
-      expect_derivative(p, p.bias, gradients.grad_bias, c.name() + ": grad_bias");
-    }
+    const auto gradients = c.op->backward_by_oracle(p);
+    for_each_gradient(c.op, [&](const test::GradientInfo& gradient, auto where) {
+      expect_derivative(c.op, p, p.*c.op->values(gradient.of.name), gradients.*where,
+                        c.name() + ": " + gradient.name);
+    });
   });
-  EXPECT_EQ(combinations, 1536);
+  EXPECT_EQ(combinations, 768 * static_cast<int>(test::test_operators().size()));
 }
 
 // The same sums in another order: 2^-53 times a few dozen terms.
@@ -139,8 +156,15 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
   }
 }
 
+/// Whether a shard has its columns of an input alone, whose last axis they are.
+bool has_columns(const test::InputInfo& input) {
+  const int rank = input.shape.rank();
+  return rank > 0 && input.shape.axis(rank - 1) == 'V';
+}
+
 /// Columns [begin, end) of a whole problem as one shard.
-Problem shard_of(const Problem& whole, std::int64_t begin, std::int64_t end) {
+Problem shard_of(const test::TestOperator* op, const Problem& whole, std::int64_t begin,
+                 std::int64_t end) {
   Problem shard = whole;
   shard.v = end - begin;
   shard.options.vocab_offset = begin;
@@ -153,20 +177,22 @@ Problem shard_of(const Problem& whole, std::int64_t begin, std::int64_t end) {
     }
     return cut;
   };
-  shard.logits = columns(whole.logits, whole.b);
-  shard.w = columns(whole.w, whole.h);
-  shard.bias = columns(whole.bias, 1);
+  for (const auto& input : op->inputs()) {
+    if (!has_columns(input)) continue;
+    auto& values = shard.*op->values(input.name);
+    values = columns(values, static_cast<std::int64_t>(values.size()) / whole.v);
+  }
   return shard;
 }
 
 TEST(Oracle, shards_make_up_the_whole) {
   for_each_combination([](const Combination& c) {
     const Problem whole = make_problem(c, 77);
-    const auto values = oracle::forward(whole);
-    const auto gradients = oracle::backward(whole);
+    const auto values = c.op->forward_by_oracle(whole);
+    const auto gradients = c.op->backward_by_oracle(whole);
     for (std::int64_t begin = 0, end = 2; begin < whole.v; begin = end, end = whole.v) {
-      Problem shard = shard_of(whole, begin, end);
-      const auto part = oracle::forward(shard);
+      Problem shard = shard_of(c.op, whole, begin, end);
+      const auto part = c.op->forward_by_oracle(shard);
       EXPECT_TRUE(part.loss.empty());
       for (std::int64_t row = 0; row < whole.b; ++row) {
         const auto i = static_cast<std::size_t>(row);
@@ -202,17 +228,19 @@ TEST(Oracle, shards_make_up_the_whole) {
       }
       shard.max = values.max;
       shard.sum = values.sum;
-      const auto part_gradients = oracle::backward(shard);
+      const auto part_gradients = c.op->backward_by_oracle(shard);
       const Problem expected = [&] {  // cut the whole's gradients as the whole's inputs were cut
         Problem p = whole;
-        p.w = gradients.grad_w;
-        p.bias = gradients.grad_bias;
-        p.logits = gradients.grad_logits;
-        return shard_of(p, begin, end);
+        for_each_gradient(c.op, [&](const test::GradientInfo& gradient, auto where) {
+          p.*c.op->values(gradient.of.name) = gradients.*where;
+        });
+        return shard_of(c.op, p, begin, end);
       }();
-      expect_near(part_gradients.grad_w, expected.w, c.name() + ": grad_w");
-      expect_near(part_gradients.grad_bias, expected.bias, c.name() + ": grad_bias");
-      expect_near(part_gradients.grad_logits, expected.logits, c.name() + ": grad_logits");
+      for_each_gradient(c.op, [&](const test::GradientInfo& gradient, auto where) {
+        if (!has_columns(gradient.of)) return;
+        expect_near(part_gradients.*where, expected.*c.op->values(gradient.of.name),
+                    c.name() + ": " + gradient.name);
+      });
     }
   });
 }
@@ -222,7 +250,8 @@ TEST(Oracle, grad_x_of_the_whole_is_the_sum_over_shards) {
   const auto values = oracle::forward(whole);
   std::vector<double> sum(whole.x.size(), 0.0);
   for (std::int64_t column = 0; column < whole.v; ++column) {
-    Problem shard = shard_of(whole, column, column + 1);
+    Problem shard =
+        shard_of(&test::test_operator<linear_cross_entropy::Operator>(), whole, column, column + 1);
     shard.max = values.max;
     shard.sum = values.sum;
     const auto part = oracle::backward(shard).grad_x;

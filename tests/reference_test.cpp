@@ -105,7 +105,7 @@ class ReferenceGoldens : public testing::TestWithParam<std::string> {};
 TEST_P(ReferenceGoldens, value_and_grad_agrees_with_pytorch) {
   const auto golden = test::read_golden(GetParam());
   const auto& p = golden.problem;
-  if (p.softmax()) {
+  if (p.from_logits()) {
     sce::Request request;
     LossArrays arrays(p, request.loss);
     std::vector<float> logits = to_f32(p.logits);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shards of the vocabulary, merged in any grouping, are the whole; backward on shards from the
-// merged statistics concatenates to the whole's grad_w and adds up to its grad_x.
+// merged statistics concatenates to the whole's gradients that have columns, and adds up to those
+// that have none.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,15 +10,8 @@
 
 namespace tessera::test {
 namespace {
-namespace lce = linear_cross_entropy;
 
-class Shards : public ImplementationTest {
- protected:
-  // The smallest problem of all is not one of whole blocks.
-  void SetUp() override {
-    if (GetParam() != "tpu_tile") ImplementationTest::SetUp();
-  }
-};
+class Shards : public OperatorTest {};
 
 struct Shard {
   std::int64_t first, columns;
@@ -29,9 +23,10 @@ std::vector<Shard> cut(std::int64_t v) {
   return {{0, a}, {a, 1}, {b, v - b}};
 }
 
-std::vector<Case> cases(const std::string& implementation) {
-  const bool whole_blocks = implementation == "tpu_tile";
+std::vector<Case> cases(const OperatorParameter& on) {
+  const bool whole_blocks = on.implementation == "tpu_tile";
   Case c;
+  c.op = on.op;
   c.b = tiny() ? 5 : 39;
   c.h = tiny() ? 7 : 34;
   c.v = tiny() ? 37 : 411;
@@ -76,22 +71,6 @@ std::vector<Case> cases(const std::string& implementation) {
   return all;
 }
 
-/// The inputs of one shard as views into the whole's.
-lce::Inputs inputs_of(const lce::Inputs& whole, const Shard& shard) {
-  lce::Inputs in = whole;
-  const auto slice = [&](const View& view, int axis) {
-    Dims extents = view.extents();
-    extents[axis] = shard.columns;
-    const auto* data =
-        static_cast<const std::byte*>(view.host_data()) +
-        shard.first * view.strides()[axis] * static_cast<std::int64_t>(size_of(view.dtype()));
-    return View::host(data, view.dtype(), extents, view.strides());
-  };
-  in.w = slice(whole.w, 1);
-  if (whole.bias) in.bias = slice(whole.bias, 0);
-  return in;
-}
-
 LossOptions options_of(const Case& c, const Shard& shard) {
   LossOptions options = c.options;
   options.vocab_offset = shard.first;
@@ -99,126 +78,183 @@ LossOptions options_of(const Case& c, const Shard& shard) {
   return options;
 }
 
-lce::ExecutionOptions on(const std::string& implementation) {
-  lce::ExecutionOptions execution;
-  execution.implementation = implementation;
-  return execution;
+/// The axis of the columns that a call has, counted from the last; nothing: it has none.
+std::optional<int> column_axis(const SymbolicShape& shape) {
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (shape.axis(axis) == 'V') return shape.rank() - axis;
+  }
+  return std::nullopt;
 }
 
-/// Copies the fields of an owned result where Results::check reads them.
-void put(Argument& to, const HostTensor& from, const char* name) {
-  ASSERT_TRUE(from) << name;
-  ASSERT_EQ(from.size(), to.size()) << name;
-  for (std::int64_t i = 0; i < to.size(); ++i) {
-    const auto k = static_cast<std::size_t>(i);
-    if (from.dtype() == DType::i32) {
-      to.storage->set_integer(to.at(i), from.as<std::int32_t>()[k]);
-    } else {
-      to.storage->set(to.at(i), from.as<float>()[k]);
+/// What a call of an operator on shards is made of, by its traits.
+template <class Operator>
+struct Sharded {
+  using Traits = OperatorTraits<Operator>;
+  using Inputs = typename Operator::Inputs;
+  using Gradients = typename Operator::Gradients;
+
+  /// The inputs of one shard as views into the whole's.
+  static Inputs inputs_of(const Inputs& whole, const Shard& shard) {
+    Inputs in = whole;
+    for (const auto& input : Traits::inputs) {
+      const View& view = whole.*input.view;
+      const auto from_last = column_axis(input.shape);
+      if (!view || !from_last) continue;
+      const int axis = view.extents().rank() - *from_last;
+      Dims extents = view.extents();
+      extents[axis] = shard.columns;
+      const auto* data =
+          static_cast<const std::byte*>(view.host_data()) +
+          shard.first * view.strides()[axis] * static_cast<std::int64_t>(size_of(view.dtype()));
+      in.*input.view = View::host(data, view.dtype(), extents, view.strides());
+    }
+    return in;
+  }
+
+  static std::vector<PartialResult> partials(const std::string& implementation, const Case& c,
+                                             const Arguments& arguments) {
+    const Inputs whole = arguments.inputs<Operator>(Pass::forward_partial);
+    std::vector<PartialResult> parts;
+    for (const Shard& shard : cut(c.v)) {
+      parts.push_back(forward_partial(shared_context(), inputs_of(whole, shard),
+                                      options_of(c, shard), on<Operator>(implementation)));
+      EXPECT_EQ(parts.back().dispatch.implementation, implementation);
+    }
+    return parts;
+  }
+
+  /// Runs backward on every shard: into their part of the results that have columns, and the sum
+  /// over shards into those that have none.
+  static void backward_into(Results& results, const std::string& implementation, const Case& c,
+                            const Inputs& whole) {
+    std::map<std::string, std::vector<double>> sums;
+    for (const Shard& shard : cut(c.v)) {
+      Gradients gradients;
+      std::map<std::string, std::vector<float>> parts;
+      for (const auto& [name, of] : c.op->gradients()) {
+        const Argument& result = results[name];
+        if (!result) continue;
+        MutableView& view = gradients.*view_of(name);
+        if (const auto from_last = column_axis(of.shape)) {
+          const int axis = result.extents.rank() - *from_last;
+          Dims extents = result.extents;
+          extents[axis] = shard.columns;
+          view = result.storage->mutable_view(extents, result.strides,
+                                              shard.first * result.strides[axis]);
+        } else {
+          auto& part = parts[name];
+          part.assign(static_cast<std::size_t>(result.size()), std::nanf(""));
+          view = MutableView::host(part.data(), result.extents);
+        }
+      }
+      backward(shared_context(), inputs_of(whole, shard), gradients, options_of(c, shard),
+               on<Operator>(implementation))
+          .wait();
+      for (const auto& [name, part] : parts) {
+        auto& sum = sums[name];
+        sum.resize(part.size());
+        for (std::size_t i = 0; i < part.size(); ++i) sum[i] += part[i];
+      }
+    }
+    for (const auto& [name, sum] : sums) {
+      const Argument& result = results[name];
+      for (std::int64_t i = 0; i < result.size(); ++i) {
+        result.storage->set(result.at(i), sum[static_cast<std::size_t>(i)]);
+      }
     }
   }
-  to.storage->upload();
+
+  static MutableView Gradients::*view_of(const std::string& name) {
+    for (const auto& gradient : Traits::gradients) {
+      if (gradient.name == name) return gradient.view;
+    }
+    throw std::logic_error(name);
+  }
+};
+
+/// Calls `test.operator()<Operator>()` for the operator of the parameter.
+template <class Test>
+void with_operator(const TestOperator* op, const Test& test) {
+  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+    if (&test_operator<Operator>() == op) test.template operator()<Operator>();
+  });
+}
+
+CombineInputs combine_inputs(const Arguments& arguments) {
+  return {.labels = arguments["labels"].view(),
+          .weight = arguments["weight"].view(),
+          .class_weight = arguments["class_weight"].view()};
+}
+
+LossOptions merging(const Case& c) {
+  LossOptions options = c.options;
+  options.vocab_size_total = c.v;
+  options.wants = every_output();
+  return options;
 }
 
 TEST_P(Shards, MergeToTheWholeInAnyGrouping) {
+  const auto& [op, implementation] = GetParam();
   Context& context = shared_context();
   for (const Case& c : cases(GetParam())) {
     SCOPED_TRACE(c.name);
     const Expected& e = expected_of(c);
     Arguments arguments(context, c, e.problem);
-    const lce::Inputs whole = arguments.linear(Pass::forward);
     std::vector<PartialResult> parts;
-    for (const Shard& shard : cut(c.v)) {
-      parts.push_back(lce::forward_partial(context, inputs_of(whole, shard), options_of(c, shard),
-                                           on(GetParam())));
-      EXPECT_EQ(parts.back().dispatch.implementation, GetParam());
-    }
+    with_operator(op, [&]<class Operator>() {
+      parts = Sharded<Operator>::partials(implementation, c, arguments);
+    });
+    ASSERT_EQ(parts.size(), 3u);
     using List = std::vector<PartialResult>;
     const List left{merge(List{parts[0], parts[1]}), parts[2]};
     const List right{parts[0], merge(List{parts[1], parts[2]})};
     const List backwards{parts[2], parts[1], parts[0]};
     const List once{merge(parts)};
-    LossOptions options = c.options;
-    options.vocab_size_total = c.v;
-    options.wants = {.lse = true,
-                     .argmax = true,
-                     .label_logprob = true,
-                     .entropy = true,
-                     .z_loss = true,
-                     .statistics = true};
-    const CombineInputs in{
-        .labels = whole.labels, .weight = whole.weight, .class_weight = whole.class_weight};
     for (const List* list : {static_cast<const List*>(&parts), &left, &right, &backwards, &once}) {
-      const LossResult merged = combine(*list, in, options);
-      Results results(context, c, e, Pass::forward, GetParam());
-      put(results.loss, merged.loss, "loss");
-      put(results.lse, merged.lse, "lse");
-      put(results.argmax, merged.argmax, "argmax");
-      put(results.label_logprob, merged.label_logprob, "label_logprob");
-      put(results.entropy, merged.entropy, "entropy");
-      put(results.z_loss, merged.z_loss, "z_loss");
-      put(results.statistics, merged.statistics, "statistics");
+      Results results(context, c, e, Pass::forward, implementation);
+      results.take(combine(*list, combine_inputs(arguments), merging(c)));
       results.check(arguments);
     }
   }
 }
 
 TEST_P(Shards, BackwardFromMergedStatistics) {
+  const auto& [op, implementation] = GetParam();
   Context& context = shared_context();
   for (const Case& c : cases(GetParam())) {
     SCOPED_TRACE(c.name);
     const Expected& e = expected_of(c);
     Arguments arguments(context, c, e.problem);
-    lce::Inputs whole = arguments.linear();
-    std::vector<PartialResult> parts;
-    for (const Shard& shard : cut(c.v)) {
-      parts.push_back(lce::forward_partial(context,
-                                           inputs_of(arguments.linear(Pass::forward), shard),
-                                           options_of(c, shard), on(GetParam())));
-    }
-    LossOptions options = c.options;
-    options.vocab_size_total = c.v;
-    options.wants.statistics = true;
-    const LossResult merged = combine(
-        parts, {.labels = whole.labels, .weight = whole.weight, .class_weight = whole.class_weight},
-        options);
-    whole.statistics = merged.statistics.view();
-
     // Gradients of 16-bit operands in f32, so that the sum over shards is not rounded twice.
     Case in_f32 = c;
     in_f32.grad_x_type = in_f32.grad_w_type = DType::f32;
-    Results results(context, in_f32, e, Pass::backward, GetParam());
-    std::vector<double> grad_x(static_cast<std::size_t>(c.b * c.h), 0.0);
-    for (const Shard& shard : cut(c.v)) {
-      const lce::Inputs in = inputs_of(whole, shard);
-      std::vector<float> part(grad_x.size(), std::nanf(""));
-      lce::Gradients gradients;
-      gradients.grad_x = MutableView::host(part.data(), {c.b, c.h});
-      const Argument& w = results.grad_w;
-      gradients.grad_w =
-          w.storage->mutable_view({c.h, shard.columns}, w.strides, shard.first * w.strides[1]);
-      if (results.grad_bias) {
-        gradients.grad_bias =
-            results.grad_bias.storage->mutable_view({shard.columns}, {1}, shard.first);
-      }
-      lce::backward(context, in, gradients, options_of(c, shard), on(GetParam())).wait();
-      for (std::size_t i = 0; i < part.size(); ++i) grad_x[i] += part[i];
-    }
-    for (std::int64_t i = 0; i < results.grad_x.size(); ++i) {
-      results.grad_x.storage->set(results.grad_x.at(i), grad_x[static_cast<std::size_t>(i)]);
-    }
+    Results results(context, in_f32, e, Pass::backward, implementation);
+    bool ran = false;
+    with_operator(op, [&]<class Operator>() {
+      const auto parts = Sharded<Operator>::partials(implementation, c, arguments);
+      const LossResult merged = combine(parts, combine_inputs(arguments), merging(c));
+      auto whole = arguments.template inputs<Operator>(Pass::backward);
+      whole.statistics = merged.statistics.view();
+      Sharded<Operator>::backward_into(results, implementation, c, whole);
+      ran = true;
+    });
+    ASSERT_TRUE(ran);
     results.check(arguments);
   }
 }
 
 TEST_P(Shards, ValueAndGradOnAShardIsRefused) {
+  const auto& [op, implementation] = GetParam();
   const Case c = cases(GetParam()).front();
   const Expected& e = expected_of(c);
   Arguments arguments(shared_context(), c, e.problem);
   const Shard shard = cut(c.v)[1];
   try {
-    lce::value_and_grad(shared_context(), inputs_of(arguments.linear(), shard),
-                        options_of(c, shard), on(GetParam()));
+    with_operator(op, [&]<class Operator>() {
+      value_and_grad(shared_context(),
+                     Sharded<Operator>::inputs_of(arguments.template inputs<Operator>(), shard),
+                     options_of(c, shard), on<Operator>(implementation));
+    });
     FAIL() << "a shard alone has no loss";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
@@ -226,8 +262,8 @@ TEST_P(Shards, ValueAndGradOnAShardIsRefused) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Shards, testing::ValuesIn(linear_implementations()),
-                         implementation_name);
+INSTANTIATE_TEST_SUITE_P(All, Shards, testing::ValuesIn(operators_and_implementations()),
+                         operator_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Shards);
 
 }  // namespace

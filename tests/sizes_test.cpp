@@ -336,7 +336,7 @@ TEST_P(Sizes, LabelsBeyondTwoToTheThirtyFirst) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Sizes, testing::ValuesIn(linear_implementations()),
+INSTANTIATE_TEST_SUITE_P(All, Sizes, testing::ValuesIn(implementations_of<lce::Operator>()),
                          implementation_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Sizes);
 

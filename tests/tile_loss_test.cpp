@@ -125,7 +125,7 @@ TEST(TileLoss, EachGradientIsAddedToByItself) {
         c.v = 384;
         c.labels = labels;
         if (labels == Labels::some_ignored) c.name += "_ignored";
-        c.accumulate = accumulate_of(mask);
+        c.accumulate = mask;
         SCOPED_TRACE(chip + ", gradients " + std::to_string(mask));
         expect_right(context, c, {Pass::backward, Pass::value_and_grad});
       }
@@ -217,7 +217,8 @@ TEST(TileLoss, Reports) {
   lce::ExecutionOptions execution;
   execution.implementation = "tpu_tile";
   execution.block_sizes = c.block_sizes;
-  const auto result = lce::value_and_grad(context, arguments.linear(), {}, execution);
+  const auto result =
+      lce::value_and_grad(context, arguments.inputs<lce::Operator>(), {}, execution);
   EXPECT_EQ(result.dispatch.implementation, "tpu_tile");
   EXPECT_EQ(result.dispatch.device, "v6e on the tile machine");
   EXPECT_EQ(result.dispatch.schedule, "forward_then_two_stage_backward");
@@ -225,22 +226,24 @@ TEST(TileLoss, Reports) {
   EXPECT_EQ(result.dispatch.block_sizes,
             (std::vector<NamedValue>{
                 {"b_block_size", 128}, {"h_block_size", 128}, {"v_block_size", 128}}));
-  const auto plan =
-      lce::plan(context, Pass::value_and_grad, arguments.linear(), {}, {}, {}, execution);
+  const auto plan = lce::plan(context, Pass::value_and_grad, arguments.inputs<lce::Operator>(), {},
+                              {}, {}, execution);
   EXPECT_EQ(plan.workspace_bytes, result.dispatch.workspace_bytes);
   execution.workspace_bytes = static_cast<std::size_t>(plan.workspace_bytes - 1);
-  EXPECT_THROW(lce::value_and_grad(context, arguments.linear(), {}, execution), Error);
+  EXPECT_THROW(lce::value_and_grad(context, arguments.inputs<lce::Operator>(), {}, execution),
+               Error);
   execution.workspace_bytes.reset();
-  const auto cost =
-      lce::cost_estimate(context, Pass::value_and_grad, arguments.linear(), {}, {}, {}, execution);
+  const auto cost = lce::cost_estimate(context, Pass::value_and_grad,
+                                       arguments.inputs<lce::Operator>(), {}, {}, {}, execution);
   EXPECT_EQ(cost.flops, 6 * c.b * c.h * c.v);
   EXPECT_EQ(cost.executed_flops, 8 * c.b * c.h * c.v);
   // Only by name.
   for (const auto& info : lce::implementations()) {
     EXPECT_FALSE(info.name == "tpu_tile" && info.by_default);
   }
-  EXPECT_EQ(lce::forward(context, arguments.linear(Pass::forward)).dispatch.implementation,
-            "eigen");
+  EXPECT_EQ(
+      lce::forward(context, arguments.inputs<lce::Operator>(Pass::forward)).dispatch.implementation,
+      "eigen");
 }
 
 }  // namespace

@@ -15,7 +15,6 @@
 namespace tessera::test {
 namespace {
 namespace lce = linear_cross_entropy;
-namespace sce = softmax_cross_entropy;
 
 class Workspace : public ImplementationTest {
  protected:
@@ -41,20 +40,8 @@ class Workspace : public ImplementationTest {
 #endif
   }
 
-  /// What the implementation plans for a case, with its workspace.
   static Plan plan_of(Context& context, Pass pass, const Case& c) {
-    const Expected& e = expected_of(c);
-    Arguments arguments(context, c, e.problem);
-    if (pass == Pass::backward) arguments.add_statistics(context, e.values);
-    Results results(context, c, e, pass, GetParam());
-    const Outputs outputs = results.outputs();
-    if (c.softmax) {
-      return sce::plan(context, pass, arguments.softmax(pass), outputs,
-                       results.softmax_gradients(arguments), c.options,
-                       softmax_execution(GetParam(), c));
-    }
-    return lce::plan(context, pass, arguments.linear(pass), outputs, results.linear_gradients(),
-                     c.options, linear_execution(GetParam(), c));
+    return plan_case(context, GetParam(), pass, c);
   }
 
   /// Runs the case with less and less memory; the least.
@@ -112,7 +99,7 @@ TEST_P(Workspace, FromTheDefaultDownToTheLeast) {
 TEST_P(Workspace, FromTheDefaultDownToTheLeastOfSoftmax) {
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
     Case c = small("softmax", WLayout::vh, DType::f32);
-    c.softmax = true;
+    c.op = &test_operator<softmax_cross_entropy::Operator>();
     EXPECT_LE(shrink(shared_context(), pass, c), 16384);
     // Few rows of many words are cut into slices.
     c.name += "_long";
@@ -129,7 +116,7 @@ TEST_P(Workspace, ManyThreadsShareWhatThereIs) {
   EXPECT_LE(shrink(many, Pass::value_and_grad, c), 65536);
   Case logits = c;
   logits.name += "_softmax";
-  logits.softmax = true;
+  logits.op = &test_operator<softmax_cross_entropy::Operator>();
   EXPECT_LE(shrink(many, Pass::value_and_grad, logits), 16384);
 }
 
@@ -151,7 +138,7 @@ TEST_P(Workspace, AroundTheCallersBlocks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Workspace, testing::ValuesIn(linear_implementations()),
+INSTANTIATE_TEST_SUITE_P(All, Workspace, testing::ValuesIn(implementations_of<lce::Operator>()),
                          implementation_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Workspace);
 

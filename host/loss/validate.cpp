@@ -73,36 +73,29 @@ void finite(const arguments::Checks& checks, const char* name, float value) {
 
 void check_outputs(arguments::Checks& checks, Pass pass, Outputs& out, const LossRequest& r,
                    const arguments::Source& source) {
-  const std::pair<const char*, MutableView*> rows[] = {{"lse", &out.lse},
-                                                       {"argmax", &out.argmax},
-                                                       {"label_logprob", &out.label_logprob},
-                                                       {"entropy", &out.entropy},
-                                                       {"z_loss", &out.z_loss}};
-  const bool values = pass == Pass::forward || pass == Pass::value_and_grad;
-  if (!values) {
-    const char* why = "this pass writes no loss outputs";
-    checks.refuse("loss", out.loss, why);
-    for (const auto& [name, view] : rows) checks.refuse(name, *view, why);
-    checks.refuse("statistics", out.statistics, why);
+  if (pass != Pass::forward && pass != Pass::value_and_grad) {
+    for (const auto& output : loss_outputs) {
+      checks.refuse(output.name, out.*output.view, "this pass writes no loss outputs");
+    }
     return;
   }
-  checks.output("loss", out.loss, ElementTypes::f32);
-  for (const auto& [name, view] : rows) {
-    checks.output(name, *view, view == &out.argmax ? ElementTypes::i32 : ElementTypes::f32);
+  for (const auto& output : loss_outputs) {
+    checks.output(output.name, out.*output.view, output.types);
   }
-  // Backward refuses saved statistics in another type, and they would lose what they are for.
-  checks.output("statistics", out.statistics, ElementTypes::f32);
-
-  if (r.options.reduction == Reduction::none) {
-    checks.shape("loss", out.loss, r.leading, source.with(" (reduction none)"));
-  } else {
-    checks.shape("loss", out.loss, {},
-                 r.options.reduction == Reduction::mean ? "a single number (reduction mean)"
-                                                        : "a single number (reduction sum)");
+  const Reduction reduction = r.options.reduction;
+  for (const auto& output : loss_outputs) {
+    const auto& shape = output.shape;
+    const Dims expected = shape.extents(r.leading, reduction, [&](char) { return r.v; });
+    arguments::Source from = source;
+    if (shape.is_of_loss()) {
+      from = reduction == Reduction::none   ? source.with(" (reduction none)")
+             : reduction == Reduction::mean ? "a single number (reduction mean)"
+                                            : "a single number (reduction sum)";
+    } else if (shape.rank() > 0) {
+      from = source.with(", then (max, sum)");
+    }
+    checks.shape(output.name, out.*output.view, expected, from);
   }
-  for (const auto& [name, view] : rows) checks.shape(name, *view, r.leading, source);
-  checks.shape("statistics", out.statistics, with_axis(r.leading, 2),
-               source.with(", then (max, sum)"));
 }
 
 }  // namespace

@@ -64,8 +64,6 @@ void Symbols::disagree(const arguments::Checks& checks, const char* name, const 
 void Symbols::take(const arguments::Checks& checks, const char* name, const View& view,
                    const SymbolicShape& shape) {
   if (!view) return;
-  check_rank(checks, name, view, shape);
-  const int first = view.rank() - shape.rank();
   bool known = !shape.has_leading() || leading_view_ != nullptr;
   for (int axis = 0; axis < shape.rank(); ++axis) known = known && find(shape.axis(axis));
   if (known) {  // nothing new in it
@@ -78,6 +76,8 @@ void Symbols::take(const arguments::Checks& checks, const char* name, const View
                             bound.last ? "last" : "first", bound.name,
                             arguments::to_string(bound.view->extents())));
   }
+  check_rank(checks, name, view, shape);
+  const int first = view.rank() - shape.rank();
   if (shape.has_leading()) {
     const Dims leading = view.extents().first(first);
     if (leading_view_ == nullptr) {

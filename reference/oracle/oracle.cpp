@@ -31,7 +31,7 @@ void require_optional(std::size_t actual, std::int64_t expected, const char* nam
 }
 
 void check(const Problem& p) {
-  if (p.softmax()) {
+  if (p.from_logits()) {
     require_size(p.logits.size(), p.b * p.v, "logits");
   } else {
     require_size(p.x.size(), p.b * p.h, "x");
@@ -88,7 +88,7 @@ Matrix rows_of_x(const Problem& p, Keep keep) {
 std::vector<double> raw_logits(const Problem& p) {
   std::vector<double> z(index(p.b * p.v), 0.0);
   MatrixMap z_map(z.data(), p.b, p.v);
-  if (p.softmax()) {
+  if (p.from_logits()) {
     z_map = ConstMatrixMap(p.logits.data(), p.b, p.v);
   } else {
     const Matrix x = rows_of_x(p, [&](std::int64_t row) { return !is_ignored(p, row); });
@@ -310,7 +310,7 @@ Gradients backward(const Problem& p) {
   }
 
   const ConstMatrixMap dz(gradients.dz.data(), p.b, p.v);
-  if (p.softmax()) {
+  if (p.from_logits()) {
     gradients.grad_logits = gradients.dz;
     for (std::int64_t row = 0; row < p.b; ++row) {
       if (!is_bad(p, row)) continue;

@@ -40,7 +40,7 @@ struct Problem {
 
   /// True: the logits are given, and x, w and bias are not read. A softmax problem without rows
   /// says so by h = -1.
-  bool softmax() const { return !logits.empty() || h < 0; }
+  bool from_logits() const { return !logits.empty() || h < 0; }
   /// Columns of the whole vocabulary.
   std::int64_t v_total() const {
     return options.vocab_size_total > 0 ? options.vocab_size_total : v;

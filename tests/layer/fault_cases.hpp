@@ -7,13 +7,12 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "tessera/tessera.hpp"
+#include "tests/support/small_call.hpp"
 
 /// Whole calls of the operators, small enough to be run thousands of times while one OpenCL call of
 /// each fails.
@@ -26,102 +25,66 @@ struct FaultCase {
   std::function<std::vector<float>()> values;
 };
 
-/// Inputs of every case: 9 tokens, one of them ignored, of 7 elements, against 11 words. (Those
-/// that count are one narrow tile, which is less than all.)
-struct FaultData {
-  static constexpr std::int64_t b = 9, h = 7, v = 11;
-  std::vector<float> x = waves(b * h, 0.37f);
-  std::vector<float> w = waves(h * v, 0.71f);
-  std::vector<float> bias = waves(v, 1.3f);
-  std::vector<float> logits = waves(b * v, 0.53f);
-  std::vector<std::int32_t> labels{3, 0, -100, 10, 5, 1, 7, 2, 9};
-  std::vector<float> statistics = statistics_on_the_host();  ///< of logits = x w + bias
-  LossOptions options{.logsumexp_weight = 1e-2f, .label_smoothing = 0.1f};
+/// What every operator computes: of 9 tokens, one of them ignored, of 7 elements, against 11 words.
+/// (Those that count are one narrow tile, which is less than all.)
+template <class Operator>
+std::shared_ptr<const SmallCall<Operator>> fault_call() {
+  const auto call = std::make_shared<SmallCall<Operator>>(
+      Dims{9}, 7, 11, std::vector<std::int32_t>{3, 0, -100, 10, 5, 1, 7, 2, 9});
+  call->options = {.logsumexp_weight = 1e-2f, .label_smoothing = 0.1f};
+  call->compute_statistics(Given::own);
+  return call;
+}
 
-  linear_cross_entropy::Inputs linear() const {
-    return {.x = View::host(x.data(), {b, h}),
-            .labels = View(labels),
-            .w = View::host(w.data(), {h, v}),
-            .bias = View(bias)};
-  }
-  softmax_cross_entropy::Inputs softmax() const {
-    return {.logits = View::host(logits.data(), {b, v}), .labels = View(labels)};
-  }
-
- private:
-  static std::vector<float> waves(std::int64_t count, float step) {
-    std::vector<float> values(static_cast<std::size_t>(count));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = std::sin(step * static_cast<float>(i + 1));
-    }
-    return values;
-  }
-  std::vector<float> statistics_on_the_host() const {
-    Context host({.host_only = true});
-    const auto result = linear_cross_entropy::forward(
-        host, linear(), {.wants = {.statistics = true}}, {.implementation = "reference"});
-    const auto values = result.statistics.as<float>();
-    return {values.begin(), values.end()};
-  }
-};
-
-/// Calls on host memory that return owned results.
-inline std::vector<FaultCase> host_fault_cases(const std::shared_ptr<const FaultData>& data) {
-  namespace lce = linear_cross_entropy;
-  namespace sce = softmax_cross_entropy;
+/// Calls on host memory that return owned results: "OPERATOR.PASS".
+template <class Operator>
+void add_host_fault_cases(std::vector<FaultCase>& cases) {
+  const auto call = fault_call<Operator>();
   const auto last = std::make_shared<std::vector<float>>();
-  const auto values = [last] { return *last; };
-  const auto keep = [last](const LossResult& result,
-                           std::initializer_list<const HostTensor*> gradients) {
+  const auto keep = [last](const typename Operator::Result& result) {
     std::vector<const HostTensor*> all{&result.loss, &result.lse, &result.entropy};
-    all.insert(all.end(), gradients);
+    for (const auto& gradient : OperatorTraits<Operator>::gradients) {
+      all.push_back(&(result.*gradient.owned));
+    }
     last->clear();
     for (const HostTensor* tensor : all) {
       if (!*tensor || tensor->dtype() != DType::f32) continue;
-      for (float value : tensor->as<float>()) last->push_back(value);
+      for (float value : tensor->template as<float>()) last->push_back(value);
     }
     return result.dispatch;
   };
-  LossOptions wanting = data->options;
+  const auto execution = [](const ImplementationList& names) {
+    typename Operator::ExecutionOptions options;
+    options.implementation = names;
+    return options;
+  };
+  LossOptions wanting = call->options;
   wanting.wants.lse = true;
   wanting.wants.entropy = true;
   wanting.wants.argmax = true;
-  return {
-      {"linear.forward",
-       [=](Context& context, const ImplementationList& names) {
-         return keep(lce::forward(context, data->linear(), wanting, {.implementation = names}), {});
-       },
-       values},
-      {"linear.backward",
-       [=](Context& context, const ImplementationList& names) {
-         auto inputs = data->linear();
-         inputs.statistics = View::host(data->statistics.data(), {data->b, 2});
-         const auto result =
-             lce::backward(context, inputs, data->options, {.implementation = names});
-         return keep(result, {&result.grad_x, &result.grad_w, &result.grad_bias});
-       },
-       values},
-      {"linear.value_and_grad",
-       [=](Context& context, const ImplementationList& names) {
-         const auto result =
-             lce::value_and_grad(context, data->linear(), wanting, {.implementation = names});
-         return keep(result, {&result.grad_x, &result.grad_w, &result.grad_bias});
-       },
-       values},
-      {"softmax.forward",
-       [=](Context& context, const ImplementationList& names) {
-         return keep(sce::forward(context, data->softmax(), wanting, {.implementation = names}),
-                     {});
-       },
-       values},
-      {"softmax.value_and_grad",
-       [=](Context& context, const ImplementationList& names) {
-         const auto result =
-             sce::value_and_grad(context, data->softmax(), wanting, {.implementation = names});
-         return keep(result, {&result.grad_logits});
-       },
-       values},
+  const auto add = [&](Pass pass, auto run) {
+    cases.push_back({std::string(OperatorTraits<Operator>::name) + "." + to_string(pass),
+                     [=](Context& context, const ImplementationList& names) {
+                       return keep(run(context, call->inputs(pass, Given::own), execution(names)));
+                     },
+                     [last] { return *last; }});
   };
+  add(Pass::forward, [=](Context& context, const auto& inputs, const auto& options) {
+    return forward(context, inputs, wanting, options);
+  });
+  add(Pass::backward, [=](Context& context, const auto& inputs, const auto& options) {
+    return backward(context, inputs, call->options, options);
+  });
+  add(Pass::value_and_grad, [=](Context& context, const auto& inputs, const auto& options) {
+    return value_and_grad(context, inputs, wanting, options);
+  });
+}
+
+inline std::vector<FaultCase> host_fault_cases() {
+  std::vector<FaultCase> cases;
+  for_each_operator(
+      [&]<class Operator>(std::type_identity<Operator>) { add_host_fault_cases<Operator>(cases); });
+  return cases;
 }
 
 /// The caller's own buffers, made before anything fails.
@@ -174,45 +137,48 @@ class FaultBuffers {
   std::vector<cl_mem> all_;
 };
 
-/// Calls in flight, on device memory.
-inline std::vector<FaultCase> device_fault_cases(const FaultData& data, FaultBuffers& buffers) {
-  namespace lce = linear_cross_entropy;
-  namespace sce = softmax_cross_entropy;
-  constexpr auto b = FaultData::b, h = FaultData::h, v = FaultData::v;
-  const View labels = buffers.input(data.labels, {b});
-  const lce::Inputs linear{.x = buffers.input(data.x, {b, h}),
-                           .labels = labels,
-                           .w = buffers.input(data.w, {h, v}),
-                           .bias = buffers.input(data.bias, {v})};
-  const sce::Inputs softmax{.logits = buffers.input(data.logits, {b, v}), .labels = labels};
-  std::vector<FaultBuffers::Part> of_linear, of_softmax;
-  const auto outputs = [&](std::vector<FaultBuffers::Part>& parts) -> Outputs {
-    return {.loss = buffers.output(parts, Dims()), .lse = buffers.output(parts, {b})};
-  };
-  const Outputs linear_outputs = outputs(of_linear);
-  const Outputs softmax_outputs = outputs(of_softmax);
-  const lce::Gradients gradients{.grad_x = buffers.output(of_linear, {b, h}),
-                                 .grad_w = buffers.output(of_linear, {h, v})};
-  const sce::Gradients grad_logits{.grad_logits = buffers.output(of_softmax, {b, v})};
-  const auto options = data.options;
-  const auto finish = [](Completion completion) {
-    completion.wait();
-    return completion.dispatch();
-  };
-  return {
-      {"linear.value_and_grad in flight",
-       [=](Context& context, const ImplementationList& names) {
-         return finish(lce::value_and_grad(context, linear, linear_outputs, gradients, options,
-                                           {.implementation = names}));
-       },
-       [&buffers, of_linear] { return buffers.values(of_linear); }},
-      {"softmax.value_and_grad in flight",
-       [=](Context& context, const ImplementationList& names) {
-         return finish(sce::value_and_grad(context, softmax, softmax_outputs, grad_logits, options,
-                                           {.implementation = names}));
-       },
-       [&buffers, of_softmax] { return buffers.values(of_softmax); }},
-  };
+/// Calls in flight, on device memory: loss, lse, and the gradients of what the operator must have.
+template <class Operator>
+void add_device_fault_cases(std::vector<FaultCase>& cases, FaultBuffers& buffers) {
+  using Traits = OperatorTraits<Operator>;
+  const auto call = fault_call<Operator>();
+  typename Operator::Inputs inputs;
+  for (const auto& input : Traits::inputs) {
+    if (input.types == ElementTypes::integer) {
+      inputs.*input.view = buffers.input(call->labels, call->extents(input.shape));
+    } else if (!is_of_every_loss(input.name)) {
+      inputs.*input.view = buffers.input(call->numbers.at(input.name), call->extents(input.shape));
+    }
+  }
+  std::vector<FaultBuffers::Part> parts;
+  Outputs outputs;
+  outputs.loss = buffers.output(parts, Dims());
+  outputs.lse = buffers.output(parts, call->leading);
+  typename Operator::Gradients gradients;
+  for (const auto& gradient : Traits::gradients) {
+    for (const auto& input : Traits::inputs) {
+      if (input.view != gradient.of || input.reads != Reads::always) continue;
+      gradients.*gradient.view = buffers.output(parts, call->extents(input.shape));
+    }
+  }
+  cases.push_back({Traits::name + std::string(".value_and_grad in flight"),
+                   [=](Context& context, const ImplementationList& names) {
+                     typename Operator::ExecutionOptions execution;
+                     execution.implementation = names;
+                     Completion done = value_and_grad(context, inputs, outputs, gradients,
+                                                      call->options, execution);
+                     done.wait();
+                     return done.dispatch();
+                   },
+                   [&buffers, parts] { return buffers.values(parts); }});
+}
+
+inline std::vector<FaultCase> device_fault_cases(FaultBuffers& buffers) {
+  std::vector<FaultCase> cases;
+  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+    add_device_fault_cases<Operator>(cases, buffers);
+  });
+  return cases;
 }
 
 }  // namespace tessera::test

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "tests/support/problem.hpp"
+#include "tests/support/test_operator.hpp"
 
 namespace tessera::test {
 namespace {
@@ -123,61 +124,62 @@ Argument make_argument(Context& context, Place place, DType type, const Dims& ex
   return a;
 }
 
-Arguments::Arguments(Context& context, const Case& c, const oracle::Problem& p)
-    : case_(c), rows_(row_layout(c.x_layout, p.b, p.softmax() ? p.v : p.h)) {
-  const Dims& leading = rows_.leading;
-  Dims x_extents = leading;
-  x_extents.push_back(p.softmax() ? p.v : p.h);
-  x = make_argument(context, c.place, c.x_type, x_extents, rows_.x_strides);
-  fill(x, p.softmax() ? p.logits : p.x);
+Argument& NamedArguments::operator[](std::string_view name) {
+  for (auto& [known, argument] : all_) {
+    if (known == name) return argument;
+  }
+  throw std::logic_error("no argument is called " + std::string(name));
+}
 
-  labels = make_argument(context, c.place, c.label_type, leading, rows_.label_strides,
-                         rows_.label_offset, rows_.label_elements);
+const Argument& NamedArguments::operator[](std::string_view name) const {
+  return const_cast<NamedArguments&>(*this)[name];
+}
+
+Argument Arguments::make_labels(Context& context, const oracle::Problem& p) const {
+  Argument labels = make_argument(context, case_.place, case_.label_type, rows_.leading,
+                                  rows_.label_strides, rows_.label_offset, rows_.label_elements);
   // What lies beside the view is an error if it is read; a rank-0 view has no strides to give.
   labels.strides = rows_.label_strides;
   for (std::int64_t row = 0; row < p.b; ++row) {
     labels.storage->set_integer(labels.at(row), p.labels[index(row)]);
   }
   labels.storage->upload();
+  return labels;
+}
 
-  if (!p.softmax()) {
-    const MatrixLayout layout = matrix_layout(c.w_layout, p.h, p.v);
-    w = make_argument(context, c.place, c.w_type, {p.h, p.v}, layout.strides);
-    fill(w, p.w);
-  }
-  auto side = [&](Argument& argument, const Dims& extents, const std::vector<double>& values,
-                  const Dims& strides = {}) {
-    if (values.empty() && extents.product() != 0) return;
-    argument = make_argument(context, c.place, c.side_type, extents, strides);
-    if (values.empty()) return;
-    // Stride 0: one element of memory behind all.
-    fill(argument, values);
-  };
-  if (!p.bias.empty()) side(bias, {p.v}, p.bias);
-  if (!p.weight.empty()) side(weight, leading, p.weight);
-  if (!p.class_weight.empty()) side(class_weight, {p.v_total()}, p.class_weight);
-  Dims zero = leading;
-  for (int axis = 0; axis < zero.rank(); ++axis) zero[axis] = 0;
-  if (!p.dloss.empty()) {
-    const bool none = p.options.reduction == Reduction::none;
-    side(dloss, none ? leading : Dims{}, p.dloss,
-         none && c.dloss == Cotangent::stride0 ? zero : Dims{});
-  }
-  if (!p.dlse.empty()) {
-    side(dlse, leading, p.dlse, c.dlse == Cotangent::stride0 ? zero : Dims{});
+Arguments::Arguments(Context& context, const Case& c, const oracle::Problem& p)
+    : case_(c), rows_(c.op->rows(c)) {
+  for (const InputInfo& input : c.op->inputs()) {
+    Argument& argument = memory_.add(input.name);
+    const auto values = c.op->values(input.name);
+    if (input.types == ElementTypes::integer) argument = make_labels(context, p);
+    if (values == nullptr || !c.op->is_given(input, p)) continue;
+    const Dims extents = c.op->extents(c, input.shape);
+    Memory memory{c.side_type};
+    const std::string_view name = input.name;
+    if ((name == "dloss" && c.dloss == Cotangent::stride0) ||
+        (name == "dlse" && c.dlse == Cotangent::stride0)) {
+      // One element of memory behind all.
+      memory.strides = extents;
+      for (int axis = 0; axis < extents.rank(); ++axis) memory.strides[axis] = 0;
+    } else if (!is_of_every_loss(name)) {
+      memory = c.op->own_memory(c, rows_, name);
+    }
+    argument = make_argument(context, c.place, memory.type, extents, memory.strides);
+    fill(argument, p.*values);
   }
 }
 
 void Arguments::add_statistics(Context& context, const oracle::Values& values) {
   const Dims& leading = rows_.leading;
   if (case_.from_lse) {
-    lse = make_argument(context, case_.place, DType::f32, leading);
-    fill(lse, values.lse);
+    memory_["lse"] = make_argument(context, case_.place, DType::f32, leading);
+    fill(memory_["lse"], values.lse);
     return;
   }
   Dims extents = leading;
   extents.push_back(2);
-  statistics = make_argument(context, case_.place, DType::f32, extents);
+  memory_["statistics"] = make_argument(context, case_.place, DType::f32, extents);
   std::vector<double> pairs;
   for (std::size_t row = 0; row < values.max.size(); ++row) {
     // The sum that belongs to the maximum as f32 holds it.
@@ -186,54 +188,17 @@ void Arguments::add_statistics(Context& context, const oracle::Values& values) {
     pairs.push_back(max);
     pairs.push_back(values.sum[row] * shift);
   }
-  fill(statistics, pairs);
-}
-
-template <class Inputs>
-Inputs Arguments::with_loss_inputs(Inputs in, Pass pass) const {
-  in.labels = labels.view();
-  in.weight = weight.view();
-  in.class_weight = class_weight.view();
-  if (pass == Pass::backward || pass == Pass::value_and_grad) {
-    in.dloss = dloss.view();
-    in.dlse = dlse.view();
-  }
-  if (pass == Pass::backward) {
-    in.lse = lse.view();
-    in.statistics = statistics.view();
-  }
-  return in;
-}
-
-linear_cross_entropy::Inputs Arguments::linear(Pass pass) const {
-  linear_cross_entropy::Inputs in;
-  in.x = x.view();
-  in.w = w.view();
-  in.bias = bias.view();
-  return with_loss_inputs(in, pass);
-}
-
-softmax_cross_entropy::Inputs Arguments::softmax(Pass pass) const {
-  softmax_cross_entropy::Inputs in;
-  in.logits = x.view();
-  return with_loss_inputs(in, pass);
-}
-
-std::vector<std::pair<const char*, Argument*>> Arguments::all() {
-  return {{"x", &x},           {"labels", &labels},
-          {"w", &w},           {"bias", &bias},
-          {"weight", &weight}, {"class_weight", &class_weight},
-          {"dloss", &dloss},   {"dlse", &dlse},
-          {"lse", &lse},       {"statistics", &statistics}};
+  fill(memory_["statistics"], pairs);
 }
 
 std::string Arguments::damage() {
-  for (auto& [name, argument] : all()) {
-    if (!*argument) continue;
-    const std::string around = argument->storage->download();
-    if (!around.empty()) return std::string(name) + ": " + around;
-    const bool in_place = case_.in_place && argument == &x;
-    if (!in_place && argument->storage->changed()) return std::string(name) + " was written to";
+  const std::string first = case_.op->inputs().front().name;
+  for (auto& [name, argument] : memory_) {
+    if (!argument) continue;
+    const std::string around = argument.storage->download();
+    if (!around.empty()) return name + ": " + around;
+    const bool in_place = case_.in_place && name == first;
+    if (!in_place && argument.storage->changed()) return name + " was written to";
   }
   return {};
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "tests/support/case_groups.hpp"
 #include "tests/support/runner.hpp"
 
 // Kernels are compiled per types, layout and options, at half a second each on PoCL, so the rows
@@ -18,6 +17,20 @@ constexpr DType floats[] = {DType::f32, DType::bf16, DType::f16};
 constexpr WLayout both[] = {WLayout::hv, WLayout::vh};
 
 std::string text(WLayout layout) { return layout == WLayout::hv ? "hv" : "vh"; }
+
+}  // namespace
+
+Case base(const std::string& name) {
+  Case c;
+  c.name = name;
+  // Larger than one register tile in each extent, and a multiple of none.
+  c.b = 37;
+  c.h = 33;
+  c.v = 301;
+  c.bias = true;
+  c.options.logsumexp_weight = 1e-2f;
+  return c;
+}
 
 /// Odd sizes, each extent below, at and above powers of two, and no rows or no depth at all.
 std::vector<Case> sizes() {
@@ -84,21 +97,25 @@ std::vector<Case> types() {
   return cases;
 }
 
+namespace {
+
 /// Gradients that are added to what is there: all, and where there are several, some of them.
-void add_accumulated_cases(std::vector<Case>& cases, const Case& from, const std::string& prefix) {
+void add_accumulated_cases(const TestOperator& op, std::vector<Case>& cases, const Case& from,
+                           const std::string& prefix) {
   Case c = from;
   c.labels = Labels::some_ignored;
   c.name = prefix + "accumulate";
   c.accumulate = true;
   cases.push_back(c);
-  if (from.softmax) return;
-  using linear_cross_entropy::Accumulate;
+  if (op.gradients().size() == 1) return;
+  // The first is that of the rows, which micro-batches do not share.
   c.name = prefix + "accumulate_shared";
-  c.accumulate = Accumulate::grad_w | Accumulate::grad_bias;
+  c.accumulate = all_gradients & ~1u;
   cases.push_back(c);
 }
 
-void add_option_cases(std::vector<Case>& cases, const Case& from, const std::string& prefix) {
+void add_option_cases(const TestOperator& op, std::vector<Case>& cases, const Case& from,
+                      const std::string& prefix) {
   auto add = [&](const std::string& name, auto change) {
     Case c = from;
     c.name = prefix + name;
@@ -168,23 +185,22 @@ void add_option_cases(std::vector<Case>& cases, const Case& from, const std::str
     c.dlse = Cotangent::given;
     c.labels = Labels::some_ignored;
   });
-  add_accumulated_cases(cases, from, prefix);
+  add_accumulated_cases(op, cases, from, prefix);
 }
 
-std::vector<Case> options(bool softmax) {
+}  // namespace
+
+std::vector<Case> options(const TestOperator& op) {
   std::vector<Case> cases;
   for (const DType type : {DType::f32, DType::bf16}) {
     Case from = base("");
-    from.softmax = softmax;
     from.x_type = from.w_type = type;
     from.w_layout = type == DType::f32 ? WLayout::vh : WLayout::hv;
-    add_option_cases(cases, from,
-                     std::string(softmax ? "softmax_" : "") + "options_" + to_string(type) + "_");
+    add_option_cases(op, cases, from, std::string("options_") + to_string(type) + "_");
   }
   return cases;
 }
 
-/// Small enough for an interpreter that is a million times slower.
 std::vector<Case> shrunk(std::vector<Case> cases) {
   for (Case& c : cases) {
     c.name += "_tiny";
@@ -196,88 +212,24 @@ std::vector<Case> shrunk(std::vector<Case> cases) {
   return cases;
 }
 
-template <class Keep>
-std::vector<Case> kept(const std::vector<Case>& cases, Keep keep) {
-  std::vector<Case> result;
-  std::copy_if(cases.begin(), cases.end(), std::back_inserter(result), keep);
-  return result;
-}
-
 bool ends_with_any(const std::string& name, std::initializer_list<const char*> ends) {
   return std::any_of(ends.begin(), ends.end(),
                      [&](const char* end) { return name.ends_with(end); });
 }
 
-/// What every kernel of every family runs through at least once.
-std::vector<Case> interpreted(bool softmax) {
-  auto cases = kept(options(softmax), [](const Case& c) {
+std::vector<Case> interpreted_of_every_loss(const TestOperator& op) {
+  auto cases = kept(options(op), [](const Case& c) {
     return ends_with_any(c.name, {"f32_plain", "everything", "f32_from_lse", "accumulate"});
   });
-  for (const Case& c : kept(data(softmax), [](const Case& c) {
+  for (const Case& c : kept(data(), [](const Case& c) {
          return ends_with_any(c.name, {"masked_f32", "nan_rows_f32"});
        })) {
     cases.push_back(c);
   }
-  if (softmax) {
-    cases = shrunk(cases);
-    for (Case c : kept(streamed(), [](const Case& c) {
-           return ends_with_any(c.name, {"plain_f32_in_place", "plain_bf16_in_place"});
-         })) {
-      c.b = 2;
-      c.v = 1100;  // two blocks of 4 lanes and a tail
-      cases.push_back(c);
-    }
-    return cases;
-  }
-  for (const Case& c : kept(types(), [](const Case& c) {
-         return ends_with_any(c.name, {"f16_f16_vh", "f16_f16_hv", "f32_f32_hv", "bf16_bf16_vh"});
-       })) {
-    cases.push_back(c);
-  }
-  for (const Case& c : kept(views(), [](const Case& c) {
-         return ends_with_any(c.name, {"padded", "strided", "shifted"});
-       })) {
-    cases.push_back(c);
-  }
-  for (const unsigned gradient : {grad_x_bit, grad_w_bit, grad_bias_bit}) {
-    Case c = base("gradient_" + std::to_string(gradient) + "_alone");
-    c.gradients = gradient;
-    c.outputs = 0;
-    cases.push_back(c);
-  }
-  cases = shrunk(cases);
-  // Two slices of the vocabulary, two steps of h, and a tile that is not full, in every family.
-  Case c = base("two_slices");
-  c.b = 5;
-  c.h = 18;
-  c.v = 70;
-  c.block_sizes = {64, 64, 64};
-  cases.push_back(c);
-  c.name = "two_slices_bf16";
-  c.h = 17;
-  c.x_type = c.w_type = DType::bf16;
-  c.block_sizes = {64, 16, 64};
-  cases.push_back(c);
-  // Tiles of the vocabulary without a label are left out of the gradients.
-  for (const bool accumulate : {false, true}) {
-    Case filtered = base(accumulate ? "left_out_accumulate" : "left_out");
-    filtered.b = 2;
-    filtered.h = 5;
-    filtered.v = 200;
-    filtered.gradient_filter_eps = 0.5f;
-    filtered.accumulate = accumulate;
-    cases.push_back(filtered);
-  }
   return cases;
 }
 
-/// Each case is a group: one call a process is all that Oclgrind's shadow memory stands, see
-/// scripts/oclgrind.sh.
-std::vector<std::string> names_of(const std::vector<Case>& cases) {
-  std::vector<std::string> names;
-  for (const Case& c : cases) names.push_back(c.name);
-  return names;
-}
+namespace {
 
 std::vector<Case> named(const std::vector<Case>& cases, const std::string& name) {
   auto result = kept(cases, [&](const Case& c) { return c.name == name; });
@@ -285,67 +237,31 @@ std::vector<Case> named(const std::vector<Case>& cases, const std::string& name)
   return result;
 }
 
+std::vector<Case> group_of(const TestOperator& op, const std::string& group) {
+  if (tiny()) return named(op.interpreted(), group);
+  for (const CaseGroup& known : op.groups()) {
+    if (known.name == group) return known.cases;
+  }
+  throw std::logic_error(std::string(op.name()) + " has no group of cases called " + group);
+}
+
 }  // namespace
 
-std::vector<std::string> linear_groups() {
-  if (tiny()) return names_of(interpreted(false));
-  return {"sizes", "types", "options", "data", "views", "blocks", "saturated", "filtered", "pairs"};
-}
-
-std::vector<Case> linear_group(const std::string& group) {
-  if (group == "sizes") return sizes();
-  if (group == "types") return types();
-  if (group == "options") return options(false);
-  if (group == "data") return data(false);
-  if (group == "views") return views();
-  if (group == "blocks") return blocks();
-  if (group == "pairs") return pairs();
-  if (group == "saturated") return saturated();
-  if (group == "filtered") return filtered();
-  return named(interpreted(false), group);
-}
-
-std::vector<std::string> softmax_groups() {
-  if (tiny()) return names_of(interpreted(true));
-  return {"sizes", "types", "options", "data", "views", "streamed"};
-}
-
-std::vector<Case> softmax_group(const std::string& group) {
-  std::vector<Case> cases;
-  if (group == "options") return options(true);
-  if (group == "data") return data(true);
-  if (group == "streamed") return streamed();
-  if (tiny()) return named(interpreted(true), group);
-  if (group == "sizes") {
-    for (Case c : sizes()) {
-      if (c.w_layout == WLayout::vh) cases.push_back(c);
-    }
-  } else if (group == "types") {
-    for (Case c : types()) {
-      if (c.x_type != c.w_type || c.w_layout == WLayout::hv) continue;
-      cases.push_back(c);
-      if (c.accumulate == linear_cross_entropy::Accumulate::all ||
-          c.grad_x_type.value_or(c.x_type) != c.x_type)
-        continue;
-      c.name += "_in_place";
-      c.in_place = true;
-      cases.push_back(c);
-    }
-  } else if (group == "views") {
-    for (Case c : views()) {
-      if (c.w_layout == WLayout::vh && !c.grad_w_layout) cases.push_back(c);
-      if (c.x_layout != XLayout::shifted && c.x_layout != XLayout::padded) continue;
-      c.name += "_in_place";
-      c.in_place = true;
-      cases.push_back(c);
-    }
+std::vector<std::string> group_names(const TestOperator& op) {
+  std::vector<std::string> names;
+  if (tiny()) {
+    // Each case is a group: one call a process is all that Oclgrind's shadow memory stands, see
+    // scripts/oclgrind.sh.
+    for (const Case& c : op.interpreted()) names.push_back(c.name);
   } else {
-    throw std::logic_error("no group of cases is called " + group);
+    for (const CaseGroup& group : op.groups()) names.emplace_back(group.name);
   }
-  for (Case& c : cases) {
-    c.softmax = true;
-    c.name = "softmax_" + c.name;
-  }
+  return names;
+}
+
+std::vector<Case> cases_of(const TestOperator& op, const std::string& group) {
+  std::vector<Case> cases = group_of(op, group);
+  for (Case& c : cases) c.op = &op;
   return cases;
 }
 

@@ -87,6 +87,26 @@ LossOptions read_options(const std::filesystem::path& path) {
   return options;
 }
 
+/// Of the operators that have all they must, the one that takes the most.
+const TestOperator& operator_of(const std::string& folder,
+                                const std::map<std::string, Array>& arrays) {
+  const TestOperator* best = nullptr;
+  std::size_t most = 0;
+  for (const TestOperator* op : test_operators()) {
+    std::size_t count = 0;
+    bool whole = true;
+    for (const InputInfo& input : op->inputs()) {
+      count += arrays.count(input.name);
+      whole = whole && (arrays.contains(input.name) || input.reads != Reads::always);
+    }
+    if (!whole || count <= most) continue;
+    most = count;
+    best = op;
+  }
+  if (best == nullptr) throw std::runtime_error(folder + " has the inputs of no operator");
+  return *best;
+}
+
 }  // namespace
 
 Golden read_golden(const std::string& folder) {
@@ -94,26 +114,34 @@ Golden read_golden(const std::string& folder) {
   golden.name = std::filesystem::path(folder).filename().string();
   oracle::Problem& p = golden.problem;
   p.options = read_options(std::filesystem::path(folder) / "options.json");
-  p.h = -1;  // until an x is found: softmax_cross_entropy
-  const std::map<std::string, std::vector<double>*> inputs = {
-      {"x", &p.x},         {"w", &p.w},           {"logits", &p.logits},
-      {"bias", &p.bias},   {"weight", &p.weight}, {"class_weight", &p.class_weight},
-      {"dloss", &p.dloss}, {"dlse", &p.dlse}};
+  p.h = -1;  // until an input has it
+  std::map<std::string, Array> arrays;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".npy") continue;
-    const std::string key = entry.path().stem().string();
-    Array array = read_npy(entry.path());
-    if (key == "x") p.h = array.shape.at(1);
-    if (key == "w" || key == "logits") p.v = array.shape.at(1);
-    if (key == "labels") {
+    arrays[entry.path().stem().string()] = read_npy(entry.path());
+  }
+  golden.op = &operator_of(folder, arrays);
+  for (const InputInfo& input : golden.op->inputs()) {
+    const auto found = arrays.find(input.name);
+    // An lse is what the call gives, and not what backward takes.
+    if (found == arrays.end() || input.reads == Reads::in_backward) continue;
+    Array& array = found->second;
+    const auto rank = static_cast<std::size_t>(input.shape.rank());
+    for (std::size_t axis = 0; axis < rank; ++axis) {
+      const std::int64_t extent = array.shape.at(array.shape.size() - rank + axis);
+      const char letter = input.shape.axis(static_cast<int>(axis));
+      if (letter == 'H') p.h = extent;
+      if (letter == 'V') p.v = extent;
+    }
+    if (const auto values = golden.op->values(input.name)) {
+      p.*values = std::move(array.values);
+    } else {
       p.b = array.shape.at(0);
       p.labels.assign(array.values.begin(), array.values.end());
-    } else if (auto input = inputs.find(key); input != inputs.end()) {
-      *input->second = std::move(array.values);
-    } else {
-      golden.expected[key] = std::move(array.values);
     }
+    arrays.erase(found);
   }
+  for (auto& [name, array] : arrays) golden.expected[name] = std::move(array.values);
   return golden;
 }
 

@@ -5,13 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "reference/oracle/oracle.hpp"
+#include "tests/support/test_operator.hpp"
 
 namespace tessera::test {
 
 /// One case of tests/goldens: a problem and what PyTorch's float64 autograd says of it.
 struct Golden {
   std::string name;
+  const TestOperator* op = nullptr;
   oracle::Problem problem;
   /// By file name without ".npy": "loss", "lse", ..., "grad_x"; "argmax" holds integers.
   std::map<std::string, std::vector<double>> expected;

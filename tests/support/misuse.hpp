@@ -8,127 +8,123 @@
 #include <string>
 #include <vector>
 
-#include "tessera/tessera.hpp"
+#include "tests/support/small_call.hpp"
 
 /// Calls that are wrong: each is refused at the door with a message that names the argument, its
 /// value and the limit, before any output is touched.
 namespace tessera::misuse {
-
-namespace lce = linear_cross_entropy;
-namespace sce = softmax_cross_entropy;
 
 inline constexpr std::int64_t B = 4;
 inline constexpr std::int64_t H = 3;
 inline constexpr std::int64_t V = 5;
 inline constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
 inline constexpr unsigned char poison = 0xa5;
+/// Where memory for outputs begins that no correct call has.
+inline constexpr std::size_t spare = 512;
 
-/// Memory for every argument of a call, with outputs poisoned, and a correct call over it.
-struct Arrays {
-  Arrays() : outputs(512, poison) {}
+/// Everything that a call of an operator takes, correct; a case breaks one thing. Outputs are views
+/// of poison: loss, then lse, then a gradient at every 64th byte.
+template <class Operator>
+struct Call {
+  using Op = Operator;
+  using Traits = OperatorTraits<Operator>;
+
+  test::SmallCall<Operator> small{{B}, H, V, {0, 1, 2, 4}};
+  std::vector<std::int32_t>& labels = small.labels;
+  std::vector<float> per_row = std::vector<float>(B * 2, 1.0f);
+  std::vector<float> per_word = std::vector<float>(V * 4, 1.0f);
+  std::vector<unsigned char> outputs = std::vector<unsigned char>(2 * spare, poison);
+
+  Pass pass = Pass::value_and_grad;
+  typename Operator::Inputs in{};
+  Outputs out{};
+  typename Operator::Gradients grad{};
+  LossOptions options{};
+  typename Operator::ExecutionOptions execution{};
+
+  Call() { set_leading({B}); }
+  Call(const Call&) = delete;
+
+  /// All views, with other leading axes of B rows.
+  void set_leading(const Dims& leading) {
+    small.leading = leading;
+    in = small.inputs(Pass::forward, test::Given::required);
+    out.loss = out_view(0, {});
+    out.lse = out_view(16, leading);
+    for (std::size_t i = 0; i < Traits::gradients.size(); ++i) {
+      const auto& gradient = Traits::gradients[i];
+      const auto& of = input_of(gradient);
+      if (of.reads == Reads::always) grad.*gradient.view = gradient_view(i, extents(of.shape));
+    }
+  }
+  void to_backward() {
+    pass = Pass::backward;
+    out = {};
+    in.lse = View::host(per_row.data(), small.leading);
+  }
+  void to_forward() {
+    pass = Pass::forward;
+    grad = {};
+  }
+  /// The pass that reads an input that is read as this.
+  void to_reader_of(Reads reads) {
+    if (reads == Reads::in_backward) to_backward();
+  }
+
+  Dims extents(const SymbolicShape& shape) const { return small.extents(shape); }
+  static const auto& input_of(const GradientArgument<Operator>& gradient) {
+    for (const auto& input : Traits::inputs) {
+      if (input.view == gradient.of) return input;
+    }
+    throw std::logic_error(gradient.name);
+  }
+  /// Of an input, by name.
+  float* data(const char* input) { return small.numbers.at(input).data(); }
 
   template <class T = float>
-  T* out(std::size_t byte) {
+  T* at(std::size_t byte) {
     return reinterpret_cast<T*>(outputs.data() + byte);
   }
-  MutableView out_view(std::size_t byte, const Dims& extents, DType type = DType::f32) {
-    return MutableView::host(static_cast<void*>(outputs.data() + byte), type, extents);
+  MutableView out_view(std::size_t byte, const Dims& dims, DType type = DType::f32) {
+    return MutableView::host(static_cast<void*>(outputs.data() + byte), type, dims);
+  }
+  MutableView gradient_view(std::size_t i, const Dims& dims, DType type = DType::f32) {
+    return out_view(64 * (i + 1), dims, type);
   }
   bool untouched() const {
-    for (auto byte : outputs) {
+    for (const auto byte : outputs) {
       if (byte != poison) return false;
     }
     return true;
   }
 
-  std::vector<float> x = std::vector<float>(B * H, 0.5f);
-  std::vector<float> w = std::vector<float>(H * V, 0.25f);
-  std::vector<float> z = std::vector<float>(B * V, 0.25f);
-  std::vector<float> per_row = std::vector<float>(B * 2, 1.0f);
-  std::vector<float> per_word = std::vector<float>(V * 4, 1.0f);
-  std::vector<std::int32_t> labels = {0, 1, 2, 4};
-  std::vector<unsigned char> outputs;
-};
-
-/// Everything a call takes; a case breaks one thing.
-struct Call {
-  Arrays a;
-  Pass pass = Pass::value_and_grad;
-  lce::Inputs in{};
-  sce::Inputs soft{};
-  Outputs out{};
-  lce::Gradients grad{};
-  sce::Gradients soft_grad{};
-  LossOptions options{};
-  lce::ExecutionOptions execution{};
-  sce::ExecutionOptions soft_execution{};
-
-  Call() {
-    in = {.x = View::host(a.x.data(), {B, H}),
-          .labels = View::host(a.labels.data(), {B}),
-          .w = View::host(a.w.data(), {H, V})};
-    soft = {.logits = View::host(a.z.data(), {B, V}), .labels = in.labels};
-    out.loss = a.out_view(0, {});
-    out.lse = a.out_view(16, {B});
-    grad.grad_x = a.out_view(64, {B, H});
-    grad.grad_w = a.out_view(128, {H, V});
-    soft_grad.grad_logits = a.out_view(192, {B, V});
-  }
-  Call(const Call&) = delete;
-
-  void to_backward() {
-    pass = Pass::backward;
-    out = {};
-    in.lse = soft.lse = View::host(a.per_row.data(), {B});
-  }
-  void to_forward() {
-    pass = Pass::forward;
-    grad = {};
-    soft_grad = {};
-  }
-
-  void run(Context& context, bool softmax) {
-    if (softmax) {
-      if (pass == Pass::forward) {
-        sce::forward(context, soft, out, options, soft_execution).wait();
-      } else if (pass == Pass::backward) {
-        sce::backward(context, soft, soft_grad, options, soft_execution).wait();
-      } else if (pass == Pass::forward_partial) {
-        sce::forward_partial(context, soft, options, soft_execution);
-      } else {
-        sce::value_and_grad(context, soft, out, soft_grad, options, soft_execution).wait();
-      }
-      return;
-    }
-    if (pass == Pass::forward) {
-      lce::forward(context, in, out, options, execution).wait();
-    } else if (pass == Pass::backward) {
-      lce::backward(context, in, grad, options, execution).wait();
-    } else if (pass == Pass::forward_partial) {
-      lce::forward_partial(context, in, options, execution);
+  void run(Context& context) {
+    if (pass == Pass::forward_partial) {
+      forward_partial(context, in, options, execution);
     } else {
-      lce::value_and_grad(context, in, out, grad, options, execution).wait();
+      tessera::run<Operator>(context, pass, in, out, grad, options, execution).wait();
     }
   }
 };
 
+/// What is broken, and what the message says.
+template <class Operator>
 struct Case {
-  const char* name;
-  std::function<void(Call&)> breaks;
+  std::string name;
+  std::function<void(Call<Operator>&)> breaks;
   std::vector<std::string> says;
   ErrorCode code = ErrorCode::invalid_argument;
 };
 
-inline void PrintTo(const Case& c, std::ostream* stream) { *stream << c.name; }
-
-inline void expect_refused(const Case& c, bool softmax) {
+template <class Operator>
+void expect_refused(const Case<Operator>& c) {
   // Host only: whatever could run would come after the door.
   Context context(ContextOptions{.host_only = true, .warning_handler = [](const auto&) {}});
-  Call call;
+  Call<Operator> call;
   c.breaks(call);
-  const auto labels = call.a.labels;
+  const auto labels = call.labels;
   try {
-    call.run(context, softmax);
+    call.run(context);
     FAIL() << c.name << ": nothing was refused";
   } catch (const Error& error) {
     EXPECT_EQ(to_string(error.code()), std::string(to_string(c.code))) << error.what();
@@ -137,13 +133,33 @@ inline void expect_refused(const Case& c, bool softmax) {
           << "\"" << part << "\" in \"" << error.what() << "\"";
     }
   }
-  EXPECT_TRUE(call.a.untouched());
-  EXPECT_EQ(call.a.labels, labels);
+  EXPECT_TRUE(call.untouched());
+  EXPECT_EQ(call.labels, labels);
+}
+
+/// One case of one operator, for GoogleTest.
+struct Refused {
+  std::string name;
+  std::function<void()> expect;
+};
+
+inline void PrintTo(const Refused& refused, std::ostream* stream) { *stream << refused.name; }
+
+inline std::string refused_name(const testing::TestParamInfo<Refused>& info) {
+  return info.param.name;
+}
+
+template <class Operator>
+void add_cases(std::vector<Refused>& all, const std::vector<Case<Operator>>& cases) {
+  for (const auto& c : cases) {
+    all.push_back(
+        {OperatorTraits<Operator>::name + ("_" + c.name), [c] { expect_refused<Operator>(c); }});
+  }
 }
 
 template <class T>
 T* misaligned(T* pointer) {
-  return reinterpret_cast<T*>(reinterpret_cast<char*>(pointer) + 1);
+  return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(pointer) + 1);
 }
 
 /// A cl_mem that is never looked at: the context has no device.

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "reference/oracle/oracle.hpp"
-#include "tessera/linear_cross_entropy.hpp"
-#include "tessera/softmax_cross_entropy.hpp"
 #include "tests/support/guarded_buffer.hpp"
+#include "tests/support/operators.hpp"
 
 /// The table's rows: what a problem looks like, and the numbers in it. A case says everything by
 /// value and its numbers follow from the seed alone, so that every implementation and every pass
@@ -39,7 +41,7 @@ enum class Data {
   large_bias,    ///< a bias of 200 more: exp of it alone overflows, as rows that pad a tile have it
   nan_bias,      ///< a NaN in the bias: every row
   denormals,     ///< of bf16: every third element of x, every fifth of w
-  rising,        ///< softmax: each eighth of a row stands 60 above the one before
+  rising,        ///< of logits: each eighth of a row stands 60 above the one before
 };
 
 enum class Labels { uniform, some_ignored, all_ignored, ends };
@@ -47,7 +49,8 @@ enum class Labels { uniform, some_ignored, all_ignored, ends };
 enum class Weights { none, positive, signed_and_zero, cancelling };
 enum class Cotangent { none, given, stride0 };
 
-/// What a case asks for. A gradient of the bias exists only where there is a bias.
+/// What a case asks for: the operator's outputs behind the loss, and its gradients, in the order of
+/// its OperatorTraits. A gradient exists only where its input is given.
 enum OutputBit : unsigned {
   lse_bit = 1,
   argmax_bit = 2,
@@ -64,10 +67,25 @@ enum GradientBit : unsigned {
   all_gradients = 7
 };
 
+/// Gradients by their bits, or all of them, or none.
+class GradientSet {
+ public:
+  constexpr GradientSet() = default;
+  constexpr GradientSet(std::same_as<bool> auto every)
+      : bits_(every ? unsigned{all_gradients} : 0u) {}
+  constexpr GradientSet(std::same_as<unsigned> auto bits) : bits_(bits) {}
+  constexpr GradientSet(GradientBit bit) : bits_(bit) {}
+  constexpr operator unsigned() const { return bits_; }
+
+ private:
+  unsigned bits_ = 0;
+};
+
 struct Case {
+  const TestOperator* op = &test_operator<linear_cross_entropy::Operator>();
   std::string name{};
   std::int64_t b = 5, h = 7, v = 37;
-  DType x_type = DType::f32;  ///< softmax: the type of the logits
+  DType x_type = DType::f32;  ///< of the first input, which has the rows
   DType w_type = DType::f32;
   DType side_type = DType::f32;  ///< bias, weights and cotangents
   DType label_type = DType::i32;
@@ -84,30 +102,30 @@ struct Case {
   std::optional<DType> grad_x_type{};  ///< default: x's
   std::optional<DType> grad_w_type{};  ///< default: w's
   DType grad_bias_type = DType::f32;
-  std::optional<WLayout> grad_w_layout{};         ///< default: w's
-  linear_cross_entropy::Accumulate accumulate{};  ///< softmax: any is grad_logits
-  bool strided_outputs = false;        ///< every other element of the per-token outputs' memory
-  bool from_lse = false;               ///< backward gets lse, not statistics
-  unsigned outputs = all_outputs;      ///< optional outputs asked for, bits of OutputBit
-  unsigned gradients = all_gradients;  ///< gradients asked for, bits of GradientBit
-  bool in_place = false;               ///< softmax: grad_logits is the view logits
+  std::optional<WLayout> grad_w_layout{};  ///< default: w's
+  GradientSet accumulate{};                ///< gradients that are added to
+  bool strided_outputs = false;            ///< every other element of the per-token outputs' memory
+  bool from_lse = false;                   ///< backward gets lse, not statistics
+  unsigned outputs = all_outputs;          ///< optional outputs asked for, bits of OutputBit
+  unsigned gradients = all_gradients;      ///< gradients asked for, bits of GradientBit
+  bool in_place = false;                   ///< the first gradient is the very view of its input
   bool values_only = false;  ///< gradients are unspecified (an infinite logit under a cap)
   Place place = Place::host;
+  /// An operator takes those that its own block sizes have, by name.
   std::optional<linear_cross_entropy::BlockSizes> block_sizes{};
   std::vector<NamedValue> knobs{};
   std::optional<std::size_t> workspace_bytes{};
-  float gradient_filter_eps = 0.0f;
-  bool softmax = false;
+  float gradient_filter_eps = 0.0f;  ///< of operators that have the option
   std::uint64_t seed = 1;
 };
 
 /// Case 0 as GoogleTest prints it.
 void PrintTo(const Case& c, std::ostream* out);
 
-/// The numbers of a case as doubles that its types represent exactly; cotangents included.
+/// The numbers of a case (TestOperator::make_problem).
 oracle::Problem make_problem(const Case& c);
 
-/// Extents, strides and memory of x and everything that is per token.
+/// Extents, strides and memory of x, or logits, and everything that is per token.
 struct RowLayout {
   Dims leading{};               ///< extents
   Dims x_strides{};             ///< of x, [leading, h]
@@ -145,14 +163,38 @@ struct Argument {
   std::int64_t size() const { return extents.product(); }
 };
 
-/// A problem's inputs in guarded memory, laid out as the case says; what no view reaches is poison.
+/// Arguments by name; one that a case does not have is there, and empty.
+class NamedArguments {
+ public:
+  Argument& add(std::string name) { return all_.emplace_back(std::move(name), Argument()).second; }
+  /// Throws std::logic_error for a name that was not added.
+  Argument& operator[](std::string_view name);
+  const Argument& operator[](std::string_view name) const;
+  auto begin() { return all_.begin(); }
+  auto end() { return all_.end(); }
+
+ private:
+  std::vector<std::pair<std::string, Argument>> all_;
+};
+
+/// The inputs of a case's operator in guarded memory, laid out as the case says; what no view
+/// reaches is poison.
 class Arguments {
  public:
   Arguments(Context& context, const Case& c, const oracle::Problem& problem);
 
+  Argument& operator[](std::string_view name) { return memory_[name]; }
+  const Argument& operator[](std::string_view name) const { return memory_[name]; }
+
   /// Only what the pass reads: cotangents with gradients, statistics in backward.
-  linear_cross_entropy::Inputs linear(Pass pass = Pass::value_and_grad) const;
-  softmax_cross_entropy::Inputs softmax(Pass pass = Pass::value_and_grad) const;
+  template <class Operator>
+  typename Operator::Inputs inputs(Pass pass = Pass::value_and_grad) const {
+    typename Operator::Inputs all;
+    for (const auto& input : OperatorTraits<Operator>::inputs) {
+      if (reads_in(pass, input.reads)) all.*input.view = memory_[input.name].view();
+    }
+    return all;
+  }
   /// Statistics or lse for backward, from the oracle's values, rounded to f32.
   void add_statistics(Context& context, const oracle::Values& values);
   /// Empty, or which input was written to or beside.
@@ -160,15 +202,11 @@ class Arguments {
 
   const RowLayout& rows() const { return rows_; }
 
-  Argument x, labels, w, bias, weight, class_weight, dloss, dlse, lse, statistics;
-
  private:
-  /// The inputs that both operators have.
-  template <class Inputs>
-  Inputs with_loss_inputs(Inputs in, Pass pass) const;
-  std::vector<std::pair<const char*, Argument*>> all();
+  Argument make_labels(Context& context, const oracle::Problem& problem) const;
   Case case_;
   RowLayout rows_;
+  NamedArguments memory_;
 };
 
 /// An argument of these extents and strides over new memory, poisoned.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/tessera.hpp"
+#include "tests/support/wants.hpp"
 
 /// A small layer whose vocabulary is cut into shards, and the comparison of what they merge to.
 namespace tessera::test {
@@ -45,12 +46,7 @@ struct ShardedLayer {
     fill(class_weight, V, 1.0f);
     for (auto& c : class_weight) c = std::abs(c);
     labels = {0, 60, -100, 17, 18, 30, 5, 44, 59};
-    options.wants = {.lse = true,
-                     .argmax = true,
-                     .label_logprob = true,
-                     .entropy = true,
-                     .z_loss = true,
-                     .statistics = true};
+    options.wants = every_output();
   }
 
   lce::Inputs inputs(std::int64_t begin, std::int64_t end) const {

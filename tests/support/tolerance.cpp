@@ -128,7 +128,7 @@ double slope_of(const LossOptions& options, double logit) {
 
 std::vector<double> logit_errors(const oracle::Problem& p, const oracle::Values& values) {
   std::vector<double> errors(values.logits.size(), 0.0);
-  const bool dot = !p.softmax();
+  const bool dot = !p.from_logits();
   const std::vector<double> x = dot ? norms(p.x, p.b, p.h, false) : std::vector<double>();
   const std::vector<double> w = dot ? norms(p.w, p.h, p.v, true) : std::vector<double>();
   for (std::int64_t row = 0; row < p.b; ++row) {
@@ -317,7 +317,7 @@ GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Val
                                      const oracle::Gradients& gradients,
                                      const ValueTolerance& value_tolerance,
                                      const Precision& precision) {
-  const bool linear = !p.softmax();
+  const bool linear = !p.from_logits();
   double class_total = 0.0;
   for (std::int64_t j = 0; j < p.v_total(); ++j) class_total += std::abs(class_weight_of(p, j));
   const double denominator = denominator_of(p);

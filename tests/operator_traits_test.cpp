@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every operator says of itself in its OperatorTraits is what its calls do.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/support/small_call.hpp"
+#include "tests/support/wants.hpp"
+
+namespace tessera::test {
+namespace {
+
+template <class Operator>
+class OperatorTraitsTest : public testing::Test {
+ protected:
+  OperatorTraitsTest() { execution_.implementation = "reference"; }
+
+  /// Leading axes of 2 x 3, 5 columns; one label is ignored.
+  SmallCall<Operator> call_{{2, 3}, 4, 5, {0, 4, -100, 1, 2, 3}};
+  Context context_{ContextOptions{.host_only = true, .warning_handler = [](const auto&) {}}};
+  typename Operator::ExecutionOptions execution_{};
+
+  static const InputArgument<typename Operator::Inputs>& input_of(
+      const GradientArgument<Operator>& gradient) {
+    return *std::find_if(OperatorTraits<Operator>::inputs.begin(),
+                         OperatorTraits<Operator>::inputs.end(),
+                         [&](const auto& input) { return input.view == gradient.of; });
+  }
+  /// A call with everything that can be given and asked for.
+  typename Operator::Result everything(const typename Operator::Inputs& inputs) {
+    LossOptions options = call_.options;
+    options.wants = every_output();
+    return value_and_grad(context_, inputs, options, execution_);
+  }
+};
+
+template <class Tuple>
+struct TypesOf;
+template <class... Operator>
+struct TypesOf<std::tuple<Operator...>> {
+  using type = testing::Types<Operator...>;
+};
+
+struct OperatorName {
+  template <class Operator>
+  static std::string GetName(int) {
+    return OperatorTraits<Operator>::name;
+  }
+};
+
+TYPED_TEST_SUITE(OperatorTraitsTest, typename TypesOf<Operators>::type, OperatorName);
+
+template <class Arguments>
+void expect_each_once(const Arguments& arguments) {
+  std::set<std::string> names;
+  for (const auto& argument : arguments) {
+    EXPECT_TRUE(names.insert(argument.name).second) << argument.name << " is there twice";
+    const auto of_view = std::count_if(arguments.begin(), arguments.end(), [&](const auto& other) {
+      return other.view == argument.view;
+    });
+    EXPECT_EQ(of_view, 1) << argument.name << " shares its member with another";
+  }
+}
+
+TYPED_TEST(OperatorTraitsTest, EveryArgumentIsThereOnce) {
+  using Traits = OperatorTraits<TypeParam>;
+  expect_each_once(Traits::inputs);
+  expect_each_once(Traits::outputs);
+  expect_each_once(Traits::gradients);
+  // The structs have views and nothing else, Gradients what is added to besides.
+  static_assert(sizeof(typename TypeParam::Inputs) == Traits::inputs.size() * sizeof(View));
+  static_assert(sizeof(typename TypeParam::Outputs) ==
+                Traits::outputs.size() * sizeof(MutableView));
+  constexpr std::size_t gradients = Traits::gradients.size() * sizeof(MutableView);
+  static_assert(sizeof(typename TypeParam::Gradients) > gradients);
+  static_assert(sizeof(typename TypeParam::Gradients) < gradients + sizeof(MutableView));
+  static_assert(sizeof(typename TypeParam::Result) ==
+                sizeof(LossResult) + Traits::gradients.size() * sizeof(HostTensor));
+  for (const auto& gradient : Traits::gradients) {
+    EXPECT_EQ(std::string("grad_") + TestFixture::input_of(gradient).name, gradient.name);
+  }
+}
+
+TYPED_TEST(OperatorTraitsTest, BlockSizesByName) {
+  using Blocks = typename TypeParam::BlockSizes;
+  static_assert(sizeof(Blocks) == Blocks::axes().size() * sizeof(std::int64_t));
+  Blocks blocks, copy;
+  std::int64_t value = 11;
+  for (const auto& axis : Blocks::axes()) blocks.*axis.value = value++;
+  EXPECT_FALSE(blocks == copy);
+  const auto named = to_named(blocks);
+  ASSERT_EQ(named.size(), Blocks::axes().size());
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    EXPECT_EQ(named[i].name, Blocks::axes()[i].name);
+    EXPECT_EQ(named[i].value, 11 + static_cast<std::int64_t>(i));
+  }
+  from_named(named, copy);
+  EXPECT_TRUE(blocks == copy);
+}
+
+TYPED_TEST(OperatorTraitsTest, ImplementationsAreNamedOnce) {
+  std::set<std::string> names;
+  for (const auto& info : OperatorTraits<TypeParam>::implementations()) {
+    EXPECT_TRUE(names.insert(info.name).second) << info.name;
+  }
+  EXPECT_TRUE(names.contains("reference"));
+}
+
+TYPED_TEST(OperatorTraitsTest, ShapesAndTypesAreThoseOfACall) {
+  using Traits = OperatorTraits<TypeParam>;
+  for (const auto reduction : {Reduction::mean, Reduction::none}) {
+    auto& call = this->call_;
+    call.options.reduction = reduction;
+    // Every shape is taken at the door; floating inputs in bf16 tell types that follow them.
+    auto inputs = call.inputs(Pass::value_and_grad, Given::all);
+    std::vector<std::vector<bf16>> narrow;
+    for (const auto& input : Traits::inputs) {
+      if (input.types != ElementTypes::floating || !(inputs.*input.view)) continue;
+      const auto& from = call.numbers.at(input.name);
+      narrow.emplace_back(from.begin(), from.end());
+      inputs.*input.view = View::host(narrow.back().data(), call.extents(input.shape));
+    }
+    const auto result = this->everything(inputs);
+    for (const auto& output : Traits::outputs) {
+      const HostTensor& owned = result.*output.owned;
+      ASSERT_TRUE(owned) << output.name;
+      EXPECT_EQ(owned.extents(), call.extents(output.shape)) << output.name;
+      EXPECT_EQ(owned.dtype(), output.types == ElementTypes::i32 ? DType::i32 : DType::f32)
+          << output.name;
+    }
+    for (const auto& gradient : Traits::gradients) {
+      const HostTensor& owned = result.*gradient.owned;
+      ASSERT_TRUE(owned) << gradient.name;
+      EXPECT_EQ(owned.extents(), call.extents(TestFixture::input_of(gradient).shape))
+          << gradient.name;
+      EXPECT_EQ(owned.dtype(), gradient.type.value_or(DType::bf16)) << gradient.name;
+    }
+  }
+}
+
+/// What a call leaves in `owned` is what it writes to `view`.
+TYPED_TEST(OperatorTraitsTest, OwnedResultsLieWhereTheViewsWrite) {
+  using Traits = OperatorTraits<TypeParam>;
+  const auto& call = this->call_;
+  const auto inputs = call.inputs(Pass::value_and_grad, Given::all);
+  const auto result = this->everything(inputs);
+  std::vector<std::vector<float>> memory;  // of f32 and i32 alike
+  std::vector<const HostTensor*> owned;
+  std::vector<const char*> names;
+  const auto room = [&](const char* name, const HostTensor& tensor, DType type) {
+    memory.emplace_back(static_cast<std::size_t>(tensor.size()), -77.0f);
+    owned.push_back(&tensor);
+    names.push_back(name);
+    return MutableView::host(static_cast<void*>(memory.back().data()), type, tensor.extents());
+  };
+  Outputs outputs;
+  for (const auto& output : Traits::outputs) {
+    const HostTensor& tensor = result.*output.owned;
+    outputs.*output.view = room(output.name, tensor, tensor.dtype());
+  }
+  typename TypeParam::Gradients gradients;
+  for (const auto& gradient : Traits::gradients) {
+    const HostTensor& tensor = result.*gradient.owned;
+    gradients.*gradient.view = room(gradient.name, tensor, DType::f32);
+  }
+  tessera::run<TypeParam>(this->context_, Pass::value_and_grad, inputs, outputs, gradients,
+                          call.options, this->execution_)
+      .wait();
+  for (std::size_t i = 0; i < owned.size(); ++i) {
+    ASSERT_EQ(owned[i]->strides(), contiguous_strides(owned[i]->extents())) << names[i];
+    const auto* bytes = reinterpret_cast<const std::byte*>(memory[i].data());
+    const auto same = owned[i]->dtype() == DType::i32
+                          ? std::as_bytes(owned[i]->template as<std::int32_t>())
+                          : std::as_bytes(owned[i]->template as<float>());
+    EXPECT_TRUE(std::equal(same.begin(), same.end(), bytes)) << names[i];
+  }
+}
+
+TYPED_TEST(OperatorTraitsTest, WhatIsWantedComesBackAndNothingElse) {
+  using Traits = OperatorTraits<TypeParam>;
+  const auto inputs = this->call_.inputs(Pass::value_and_grad, Given::all);
+  const auto check = [&](const Wants& wants) {
+    LossOptions options = this->call_.options;
+    options.wants = wants;
+    const auto result = value_and_grad(this->context_, inputs, options, this->execution_);
+    const auto expect = [&](const auto& argument) {
+      const bool wanted = argument.wanted == nullptr || wants.*argument.wanted;
+      EXPECT_EQ(static_cast<bool>(result.*argument.owned), wanted) << argument.name;
+    };
+    for (const auto& output : Traits::outputs) expect(output);
+    for (const auto& gradient : Traits::gradients) expect(gradient);
+  };
+  Wants none;
+  none.grad_x = none.grad_w = none.grad_bias = false;
+  for (const auto& gradient : Traits::gradients) {
+    Wants one = none;
+    if (gradient.wanted != nullptr) one.*gradient.wanted = true;
+    check(one);
+    for (const auto& output : Traits::outputs) {
+      Wants two = one;
+      if (output.wanted != nullptr) two.*output.wanted = true;
+      check(two);
+    }
+  }
+}
+
+TYPED_TEST(OperatorTraitsTest, AnInputIsTakenByThePassesThatReadIt) {
+  using Traits = OperatorTraits<TypeParam>;
+  for (const Pass pass : Traits::passes) {
+    for (const auto& input : Traits::inputs) {
+      if (input.reads == Reads::always) continue;
+      auto inputs = this->call_.inputs(pass, Given::required);
+      inputs.*input.view = this->call_.view(input);
+      const auto why =
+          why_unsupported(this->context_, "reference", pass, inputs, {}, {}, this->call_.options);
+      EXPECT_EQ(!why, reads_in(pass, input.reads)) << to_string(pass) << " " << input.name;
+      if (!why) continue;
+      EXPECT_NE(why->find(std::string(input.name) + " is given"), std::string::npos) << *why;
+    }
+  }
+}
+
+/// One gradient is added to, and the traits say which.
+TYPED_TEST(OperatorTraitsTest, AccumulatesSaysWhatIsAddedTo) {
+  using Traits = OperatorTraits<TypeParam>;
+  const auto& call = this->call_;
+  const auto inputs = call.inputs(Pass::value_and_grad, Given::all);
+  const auto fresh = this->everything(inputs);
+  for (unsigned bits = 0; bits < 1u << Traits::gradients.size(); ++bits) {
+    std::vector<std::vector<float>> memory;
+    typename TypeParam::Gradients gradients;
+    set_accumulate(gradients.accumulate, bits);
+    for (const auto& gradient : Traits::gradients) {
+      const HostTensor& tensor = fresh.*gradient.owned;
+      memory.emplace_back(static_cast<std::size_t>(tensor.size()), 8.0f);
+      gradients.*gradient.view = MutableView::host(memory.back().data(), tensor.extents());
+    }
+    tessera::run<TypeParam>(this->context_, Pass::value_and_grad, inputs, {}, gradients,
+                            call.options, this->execution_)
+        .wait();
+    for (std::size_t i = 0; i < Traits::gradients.size(); ++i) {
+      const bool adds = Traits::accumulates(gradients, i);
+      EXPECT_EQ(adds, (bits >> i & 1u) != 0) << Traits::gradients[i].name;
+      const auto alone = (fresh.*Traits::gradients[i].owned).template as<float>();
+      for (std::size_t k = 0; k < alone.size(); ++k) {
+        EXPECT_NEAR(memory[i][k], alone[k] + (adds ? 8.0f : 0.0f), 1e-5f)
+            << Traits::gradients[i].name << " " << k;
+      }
+    }
+  }
+}
+
+TEST(SymbolicShape, ReadsItsText) {
+  constexpr SymbolicShape rows("[..., H]"), pairs("[..., 2]"), matrix("[H, V]"), leading("[...]"),
+      of_loss("() or [...]");
+  static_assert(rows.has_leading() && rows.rank() == 1 && rows.axis(0) == 'H');
+  static_assert(!matrix.has_leading() && matrix.rank() == 2 && matrix.axis(1) == 'V');
+  static_assert(leading.has_leading() && leading.rank() == 0 && !leading.is_of_loss());
+  static_assert(of_loss.is_of_loss());
+  const auto extent = [](char letter) { return letter == 'H' ? std::int64_t{7} : 9; };
+  const Dims axes{4, 3};
+  EXPECT_EQ(rows.extents(axes, Reduction::mean, extent), (Dims{4, 3, 7}));
+  EXPECT_EQ(pairs.extents(axes, Reduction::mean, extent), (Dims{4, 3, 2}));
+  EXPECT_EQ(matrix.extents(axes, Reduction::none, extent), (Dims{7, 9}));
+  EXPECT_EQ(leading.extents(axes, Reduction::mean, extent), axes);
+  EXPECT_EQ(of_loss.extents(axes, Reduction::mean, extent), Dims{});
+  EXPECT_EQ(of_loss.extents(axes, Reduction::none, extent), axes);
+}
+
+}  // namespace
+}  // namespace tessera::test

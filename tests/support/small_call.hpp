@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/tessera.hpp"
+#include "tests/support/test_operator.hpp"
+
+namespace tessera::test {
+
+/// "[2, 3]", as messages have it.
+inline std::string text_of(const Dims& dims) {
+  std::string text = "[";
+  for (int axis = 0; axis < dims.rank(); ++axis) {
+    text += (axis > 0 ? ", " : "") + std::to_string(dims[axis]);
+  }
+  return text + "]";
+}
+
+/// Which inputs a call gives: those that an operator must have, those that are not of every loss,
+/// or all that the pass reads (in backward the saved statistics, rather than lse).
+enum class Given { required, own, all };
+
+/// Numbers in host memory for the inputs of an operator, and calls with them that are correct, by
+/// OperatorTraits alone.
+template <class Operator>
+class SmallCall {
+  using Traits = OperatorTraits<Operator>;
+  using Inputs = typename Operator::Inputs;
+
+ public:
+  /// `labels` are those of the rows, below `v`.
+  SmallCall(const Dims& leading_axes, std::int64_t hidden, std::int64_t columns,
+            std::vector<std::int32_t> labels_of_rows)
+      : leading(leading_axes), h(hidden), v(columns), labels(std::move(labels_of_rows)) {
+    float step = 0.37f;
+    for (const auto& input : Traits::inputs) {
+      auto& values = numbers[input.name];
+      values.resize(static_cast<std::size_t>(
+          input.shape.is_of_loss() ? leading.product() : extents(input.shape).product()));
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = std::sin(step * static_cast<float>(i + 1));
+      }
+      step += 0.17f;
+    }
+  }
+
+  /// Extents of an argument; an axis that is none of every loss's is of 3.
+  Dims extents(const SymbolicShape& shape) const {
+    return shape.extents(leading, options.reduction, [&](char letter) {
+      if (letter == 'H') return h;
+      return letter == 'V' || letter == 'T' ? v : std::int64_t{3};
+    });
+  }
+  View view(const InputArgument<Inputs>& input) const {
+    if (input.types == ElementTypes::integer) return View::host(labels.data(), leading);
+    return View::host(numbers.at(input.name).data(), extents(input.shape));
+  }
+
+  Inputs inputs(Pass pass, Given given) const {
+    Inputs result;
+    for (const auto& input : Traits::inputs) {
+      const bool required = input.reads == Reads::always;
+      bool wanted = required;
+      if (given == Given::own) wanted = required || !is_of_every_loss(input.name);
+      if (given == Given::all) wanted = std::string_view(input.name) != "lse";
+      // Backward needs one of the two.
+      if (pass == Pass::backward && std::string_view(input.name) == "statistics") wanted = true;
+      if (wanted && reads_in(pass, input.reads)) result.*input.view = view(input);
+    }
+    return result;
+  }
+
+  /// Statistics of the inputs that are `given`, for backward.
+  void compute_statistics(Given given) {
+    Context host({.host_only = true});
+    typename Operator::ExecutionOptions execution;
+    execution.implementation = "reference";
+    LossOptions wanting = options;
+    wanting.wants.statistics = true;
+    const auto result = forward(host, inputs(Pass::forward, given), wanting, execution);
+    const auto values = result.statistics.template as<float>();
+    numbers["statistics"].assign(values.begin(), values.end());
+  }
+
+  Dims leading;
+  std::int64_t h, v;
+  LossOptions options{};
+  std::vector<std::int32_t> labels;
+  /// By the input's name.
+  std::map<std::string, std::vector<float>, std::less<>> numbers;
+};
+
+}  // namespace tessera::test

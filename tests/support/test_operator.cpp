@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/test_operator.hpp"
+
+#include <stdexcept>
+
+namespace tessera::test {
+namespace {
+
+std::vector<double> oracle::Problem::*values_of_every_loss(std::string_view input) {
+  if (input == "weight") return &oracle::Problem::weight;
+  if (input == "class_weight") return &oracle::Problem::class_weight;
+  if (input == "dloss") return &oracle::Problem::dloss;
+  if (input == "dlse") return &oracle::Problem::dlse;
+  return nullptr;
+}
+
+}  // namespace
+
+bool is_of_every_loss(std::string_view input) {
+  // What with_loss_inputs adds to an operator's own inputs.
+  struct None {
+    View labels, weight, class_weight, dloss, dlse, lse, statistics, own;
+  };
+  static constexpr auto all =
+      with_loss_inputs<None>({{"", &None::own, "[...]", ElementTypes::any, Reads::always}});
+  for (const auto& known : all) {
+    if (known.name == input) return true;
+  }
+  return false;
+}
+
+std::vector<double> oracle::Problem::*TestOperator::values(std::string_view input) const {
+  return is_of_every_loss(input) ? values_of_every_loss(input) : own_values(input);
+}
+
+bool TestOperator::is_given(const InputInfo& input, const oracle::Problem& problem) const {
+  if (input.reads == Reads::always) return true;
+  const auto numbers = values(input.name);
+  return numbers != nullptr && !(problem.*numbers).empty();
+}
+
+std::int64_t TestOperator::extent(const Case& c, char letter) const {
+  if (letter == 'H') return c.h;
+  if (letter == 'V') return c.v;
+  // Of a case that is a whole vocabulary.
+  if (letter == 'T') return c.options.vocab_size_total > 0 ? c.options.vocab_size_total : c.v;
+  throw std::logic_error(std::string("a case of ") + name() + " has no extent " + letter);
+}
+
+RowLayout TestOperator::rows(const Case& c) const {
+  const SymbolicShape shape = inputs().front().shape;
+  return row_layout(c.x_layout, c.b, extent(c, shape.axis(shape.rank() - 1)));
+}
+
+Dims TestOperator::extents(const Case& c, const SymbolicShape& shape) const {
+  return shape.extents(rows(c).leading, c.options.reduction,
+                       [&](char letter) { return extent(c, letter); });
+}
+
+}  // namespace tessera::test

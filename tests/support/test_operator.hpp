@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reference/oracle/oracle.hpp"
+#include "tests/support/problem.hpp"
+#include "tests/support/results.hpp"
+#include "tests/support/tolerance.hpp"
+
+namespace tessera::test {
+
+/// The arguments of an operator, as its OperatorTraits has them, without the types of its views.
+struct InputInfo {
+  const char* name;
+  SymbolicShape shape;
+  ElementTypes types;
+  Reads reads;
+};
+struct OutputInfo {
+  const char* name;
+  SymbolicShape shape;
+  ElementTypes types;
+};
+struct GradientInfo {
+  const char* name;
+  InputInfo of;
+};
+
+/// The type of an argument's elements and where they lie; without strides they are dense.
+struct Memory {
+  DType type = DType::f32;
+  Dims strides{};
+};
+
+/// Where the oracle and the tolerances have a gradient, and which parts of it are judged by their
+/// Euclidean norm: none, its rows, or the columns of a matrix.
+struct JudgedGradient {
+  enum class By { elements, rows, columns };
+  const char* name;
+  std::vector<double> oracle::Gradients::*expected;
+  std::vector<double> GradientTolerance::*tolerance;
+  By by;
+};
+
+/// Cases that a test runs together.
+struct CaseGroup {
+  const char* name;
+  std::vector<Case> cases;
+};
+
+/// One call of a case.
+struct CaseCall {
+  Context& context;
+  const std::string& implementation;  ///< or `default_order`
+  Pass pass;
+  const Case& c;
+  const Arguments& arguments;
+  Results& results;
+};
+
+/// An operator as the tests see it. The first half follows from its OperatorTraits
+/// (operator_calls.hpp); the second is what its file in tests/support/operators says.
+class TestOperator {
+ public:
+  virtual ~TestOperator() = default;
+
+  virtual const char* name() const = 0;
+  virtual std::vector<ImplementationInfo> implementations() const = 0;
+  virtual std::vector<InputInfo> inputs() const = 0;
+  virtual std::vector<OutputInfo> outputs() const = 0;
+  virtual std::vector<GradientInfo> gradients() const = 0;
+  /// Nothing, or why the implementation cannot even run a problem of 1 x 1 x 2.
+  virtual std::optional<std::string> why_absent(Context& context,
+                                                const std::string& implementation) const = 0;
+  virtual std::optional<std::string> why_refused(const CaseCall& call) const = 0;
+  virtual Plan planned(const CaseCall& call) const = 0;
+  /// Runs the call and waits for it; what forward_partial gives is combined into the results.
+  virtual Dispatch run(const CaseCall& call) const = 0;
+
+  /// Its part of the table of problems, in the order in which it is run.
+  virtual std::vector<CaseGroup> groups() const = 0;
+  /// What every kernel of every family runs through at least once, tiny: for interpreters.
+  virtual std::vector<Case> interpreted() const = 0;
+  /// The numbers of a case as doubles that its types represent exactly; cotangents included.
+  virtual oracle::Problem make_problem(const Case& c) const = 0;
+  /// Where the problem has the numbers of an input that other operators do not have.
+  virtual std::vector<double> oracle::Problem::*own_values(std::string_view input) const = 0;
+  /// Memory of an input that other operators do not have.
+  virtual Memory own_memory(const Case& c, const RowLayout& rows, std::string_view input) const = 0;
+  virtual Memory gradient_memory(const Case& c, const RowLayout& rows,
+                                 std::string_view gradient) const = 0;
+  virtual std::vector<JudgedGradient> judged() const = 0;
+  /// The judge, and how far from it a result may be; an operator's own maths overrides them.
+  virtual oracle::Values forward_by_oracle(const oracle::Problem& problem) const {
+    return oracle::forward(problem);
+  }
+  virtual oracle::Gradients backward_by_oracle(const oracle::Problem& problem) const {
+    return oracle::backward(problem);
+  }
+  virtual ValueTolerance tolerance_of(const oracle::Problem& problem,
+                                      const oracle::Values& values) const {
+    return value_tolerance(problem, values);
+  }
+  virtual GradientTolerance tolerance_of(const Expected& expected,
+                                         const Precision& precision) const {
+    return gradient_tolerance(expected.problem, expected.values, expected.gradients,
+                              expected.tolerance, precision);
+  }
+  /// An extent of the case by the letter of SymbolicShape.
+  virtual std::int64_t extent(const Case& c, char letter) const;
+  /// True where both operands of a matrix product are bf16: an implementation may then round the
+  /// gradient of the products to bf16, and multiply pairs.
+  virtual bool multiplies_bf16(const Case& c) const = 0;
+  /// Columns of the summary: the types and the layout of the operands.
+  virtual std::string types_of(const Case& c) const = 0;
+  virtual std::string layout_of(const Case& c) const = 0;
+
+  /// Where the problem has the numbers of an input; nullptr: they are no doubles of a problem
+  /// (labels, and what is saved for backward).
+  std::vector<double> oracle::Problem::*values(std::string_view input) const;
+  /// True where the case has the input.
+  bool is_given(const InputInfo& input, const oracle::Problem& problem) const;
+  /// Of the first input and everything that is per token.
+  RowLayout rows(const Case& c) const;
+  Dims extents(const Case& c, const SymbolicShape& shape) const;
+};
+
+/// True for the inputs that every loss has after an operator's own.
+bool is_of_every_loss(std::string_view input);
+
+/// Names of the operator's groups; with TESSERA_TEST_TINY=1 only those an interpreter can afford.
+std::vector<std::string> group_names(const TestOperator& op);
+std::vector<Case> cases_of(const TestOperator& op, const std::string& group);
+
+/// Names to test, in the table's order: implementations(), restricted by the comma-separated
+/// TESSERA_TEST_IMPLEMENTATIONS ("opencl" means every row under it).
+std::vector<std::string> implementations_of(const TestOperator& op);
+/// Of the operator whose cases a test has made by hand.
+template <class Operator>
+std::vector<std::string> implementations_of() {
+  return implementations_of(test_operator<Operator>());
+}
+
+}  // namespace tessera::test
