@@ -129,7 +129,7 @@ def plot(context, rows, path):
     low, high = min(1.0, min(intensities) / 4), max(intensities) * 4  # with the slope in sight
     styles = {}
     roofs = set()
-    for row, x in zip(rows, intensities):
+    for row, x in zip(rows, intensities, strict=True):
         p = row["parts"]
         where = where_of(p["implementation"])
         memory = max((peak_of(context, where, k) or 0.0 for k in ("read", "copy")), default=0.0)
@@ -145,7 +145,8 @@ def plot(context, rows, path):
                      facecolors="none" if row["noisy"] else style,
                      label=f"{row['fraction_of_bound']:.0%} of {by.group(1) if by else 'bound'}: "
                            f"{p['implementation']} {p['pass']} {p['types']}"
-                           f"{' ' + p['layout'] if p['layout'] else ''}, {shape(p)}{', noisy' if row['noisy'] else ''}")
+                           f"{' ' + p['layout'] if p['layout'] else ''}, {shape(p)}"
+                           f"{', noisy' if row['noisy'] else ''}")
     for where, memory, multiply in sorted(roofs):
         line = "-" if where == "device" else "--"
         points = [low, high] if not memory else [low, min(max(multiply / memory, low), high), high]
