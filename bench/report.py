@@ -13,7 +13,8 @@ import re
 import sys
 
 NAME = re.compile(r"(?P<operator>\w+_cross_entropy)/(?P<pass>\w+)/(?P<implementation>[\w.]+)/"
-                  r"(?P<types>[\w:]+)(?:/(?P<layout>vh|hv))?/B(?P<b>\d+)(?:/H(?P<h>\d+))?/V(?P<v>\d+)"
+                  r"(?P<types>[\w:]+)(?:/(?P<layout>vh|hv))?"
+                  r"/B(?P<b>\d+)(?:/H(?P<h>\d+))?/V(?P<v>\d+)"
                   r"(?P<rest>(?:/\w[\w.-]*)*)")
 MARKS = {"forward": "o", "backward": "s", "value_and_grad": "^"}
 
@@ -129,7 +130,7 @@ def plot(context, rows, path):
     low, high = min(1.0, min(intensities) / 4), max(intensities) * 4  # with the slope in sight
     styles = {}
     roofs = set()
-    for row, x in zip(rows, intensities):
+    for row, x in zip(rows, intensities, strict=True):
         p = row["parts"]
         where = where_of(p["implementation"])
         memory = max((peak_of(context, where, k) or 0.0 for k in ("read", "copy")), default=0.0)
@@ -145,7 +146,8 @@ def plot(context, rows, path):
                      facecolors="none" if row["noisy"] else style,
                      label=f"{row['fraction_of_bound']:.0%} of {by.group(1) if by else 'bound'}: "
                            f"{p['implementation']} {p['pass']} {p['types']}"
-                           f"{' ' + p['layout'] if p['layout'] else ''}, {shape(p)}{', noisy' if row['noisy'] else ''}")
+                           f"{' ' + p['layout'] if p['layout'] else ''}, {shape(p)}"
+                           f"{', noisy' if row['noisy'] else ''}")
     for where, memory, multiply in sorted(roofs):
         line = "-" if where == "device" else "--"
         points = [low, high] if not memory else [low, min(max(multiply / memory, low), high), high]

@@ -12,8 +12,8 @@ usage: sweep.py NAME [--out DIR] [options]      measures and draws
   small      tokens 1 to 64: fraction of the bandwidth at which w can be read once
   ignored    0 to 90% of the rows ignored: time against that of no such row
   gradients  gradients of x, of w and of both: times against both
-  filter     gradient_filter_eps 0, 2^-16, 2^-12, 2^-8 on data as a trained model's: times against 0,
-             and how far the gradients are from those of 0
+  filter     gradient_filter_eps 0, 2^-16, 2^-12, 2^-8 on data as a trained model's: times against
+             0, and how far the gradients are from those of 0
 
 NAME.json has tessera-bench's own rows and contexts, NAME.csv a line per row, NAME.md the table."""
 import argparse
@@ -51,7 +51,8 @@ def arguments():
     parser.add_argument("--out", default=str(ROOT / "build/sweeps"))
     parser.add_argument("--from", dest="recorded", help="a NAME.json instead of measuring")
     parser.add_argument("--bench", default=str(ROOT / "build/release/bin/tessera-bench"))
-    parser.add_argument("--shape", default="512x2048x32768", help="BxHxV; a sweep replaces its part")
+    parser.add_argument("--shape", default="512x2048x32768",
+                        help="BxHxV; a sweep replaces its part")
     parser.add_argument("--values", help="of the swept quantity instead of the ones above: N,N,...")
     parser.add_argument("--passes", help="(forward,value_and_grad; small: forward; workspace and "
                                          "gradients: value_and_grad; filter: "

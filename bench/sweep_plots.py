@@ -61,7 +61,7 @@ def add_units(rows):
 
 def title(data, rows):
     context = data["runs"][0]["context"]
-    shape = dict(zip("BHV", data["shape"]))
+    shape = dict(zip("BHV", data["shape"], strict=True))
     for name in {"b": "B", "small": "B", "v": "V"}.get(data["sweep"], ""):
         shape.pop(name)
     # Google Benchmark writes the local time with its offset: the day and the minute are enough.
@@ -80,7 +80,7 @@ def lines(axes, rows, key, factor=1.0):
         ys = [r[key] * factor for r in mine]
         axes.plot(xs, ys, color=f"C{i}", linewidth=1.2,
                   label=f"{name[0]}, {name[1]}, {name[2]} {name[3] or ''}")
-        for x, y, r in zip(xs, ys, mine):
+        for x, y, r in zip(xs, ys, mine, strict=True):
             axes.plot([x], [y], report.MARKS[name[0]], color=f"C{i}",
                       fillstyle="none" if r["noisy"] else "full")
 
@@ -106,7 +106,8 @@ def bars(axes, rows, key, what):
                              label=f"{name[0]}, {name[1]}, {name[2]} {name[3] or ''}"
                              if j == 0 else None)
                     axes.text(at, r[key], f"{r[key]:.2f}", ha="center", va="bottom", fontsize=7)
-    axes.set_xticks(range(len(values)), [f"{what}: {value_text(rows[0]['sweep'], v)}" for v in values])
+    axes.set_xticks(range(len(values)),
+                    [f"{what}: {value_text(rows[0]['sweep'], v)}" for v in values])
 
 
 def draw(data, rows, path):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Script: writes OUTPUT, a C++ source whose function FUNCTION has every .cl and .h file of FOLDER as a
-# string literal, with PREFIX before its path.
+# Script: writes OUTPUT, a C++ source whose function FUNCTION has every .cl and .h file of FOLDER as
+# a string literal, with PREFIX before its path.
 file(GLOB_RECURSE kernels "${FOLDER}/*.cl" "${FOLDER}/*.h")
 list(SORT kernels)
 set(entries "")

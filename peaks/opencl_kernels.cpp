@@ -16,7 +16,9 @@ const char* const kernel_source = R"(
 #define AS_INT GLUE(as_int, WIDTH)
 #endif
 
-#define EACH(do_) do_(s0) do_(s1) do_(s2) do_(s3) do_(s4) do_(s5) do_(s6) do_(s7) do_(s8) do_(s9) do_(s10) do_(s11)
+#define EACH(do_)                                     \
+  do_(s0) do_(s1) do_(s2) do_(s3) do_(s4) do_(s5)     \
+  do_(s6) do_(s7) do_(s8) do_(s9) do_(s10) do_(s11)
 #define CHAINS                                                                                     \
   const REAL start = (REAL)(-0.5f - 1e-6f * (float)get_global_id(0));                              \
   REAL s0 = start, s1 = s0 - 0.01f, s2 = s1 - 0.01f, s3 = s2 - 0.01f, s4 = s3 - 0.01f,             \
@@ -149,7 +151,9 @@ const char* const vdpbf16ps_source = R"(
 #ifdef __AVX512F__
 // OpenCL C has no word `asm`.
 #define STEP(s) __asm__("vdpbf16ps %2, %1, %0" : "+v"(s) : "v"(x), "v"(y));
-#define EACH STEP(s0) STEP(s1) STEP(s2) STEP(s3) STEP(s4) STEP(s5) STEP(s6) STEP(s7) STEP(s8) STEP(s9) STEP(s10) STEP(s11)
+#define EACH                                                    \
+  STEP(s0) STEP(s1) STEP(s2) STEP(s3) STEP(s4) STEP(s5)         \
+  STEP(s6) STEP(s7) STEP(s8) STEP(s9) STEP(s10) STEP(s11)
 kernel void dot_bf16_peak(global float16* out, int rounds, float a, float b) {
   // The upper half of a float is a bf16; both halves of each word hold the same one.
   const uint ua = as_uint(a), ub = as_uint(b);
@@ -162,7 +166,8 @@ kernel void dot_bf16_peak(global float16* out, int rounds, float a, float b) {
   for (int i = 0; i < rounds; ++i) {
     EACH EACH
   }
-  out[get_global_id(0)] = ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)) + ((s8 + s9) + (s10 + s11));
+  out[get_global_id(0)] =
+      ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)) + ((s8 + s9) + (s10 + s11));
 }
 #endif
 )";

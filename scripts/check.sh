@@ -4,16 +4,66 @@
 # Each section runs in a shell of its own; the summary at the end says which passed.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-sections=(long lanes host_only package asan tsan intel oclgrind mutations)
+sections=(style long lanes host_only package asan tsan intel oclgrind mutations)
+
+# How the tree reads. Every part runs, so that one run names all there is to do. That each kernel
+# compiles alone is no part of it: kernels_alone_test (scripts/test.sh) says that.
+section_style() {
+  local part status result=0
+  for part in layout python line_lengths headers_alone; do
+    say "style: $part"
+    status=0
+    "style_$part" || status=$?
+    case "$status" in
+      0) ;;
+      77) [ "$result" -ne 0 ] || result=77 ;;
+      *) result=1 ;;
+    esac
+  done
+  return "$result"
+}
+
+# C++ and kernels as .clang-format says. Other versions of clang-format break lines elsewhere.
+style_layout() {
+  if ! clang-format --version | grep -q ' version 14\.'; then
+    echo "$(clang-format --version) is not Debian 12's, 14: the layout is not checked"
+    return 77
+  fi
+  git ls-files -z --cached --others --exclude-standard '*.cpp' '*.hpp' '*.inc' '*.cl' '*.h' |
+    xargs -0 -n 32 -P "$jobs" clang-format --dry-run --Werror --ferror-limit=1
+}
+
+ruff_version=0.17.6
+style_python() {
+  local folder="$root/build/tools/ruff"
+  if [ "$("$folder/bin/ruff" --version 2>/dev/null || true)" != "ruff $ruff_version" ]; then
+    rm -rf "$folder"
+    "$python" -m venv "$folder" || return 1
+    if ! quietly "$folder/bin/pip" install --quiet "ruff==$ruff_version"; then
+      echo "ruff cannot be installed here (pip failed, see above): Python is not checked"
+      return 77
+    fi
+  fi
+  "$folder/bin/ruff" check --no-cache --output-format concise .
+}
+
+style_line_lengths() { "$python" scripts/line_lengths.py; }
+
+# Configuring says how sources are compiled; nothing is built.
+style_headers_alone() {
+  use_ccache
+  quietly cmake --preset release || return 1
+  "$python" scripts/headers_alone.py build/release
+}
 
 section_long() {
   configure_and_build release
   run_tests release --label-regex long
 }
 
-# opencl.cpu takes its vector width from the device. Every test that reaches it runs at the other widths
-# too, which a layer reports: compilers split vectors that the machine does not have. (At its own width
-# scripts/test.sh runs them.)
+# opencl.cpu takes its vector width from the device. Every test that reaches it runs at the other
+# widths too, which a layer reports: compilers split vectors that the machine does not have. (At its
+# own width scripts/test.sh runs them.)
 section_lanes() {
   configure_and_build release
   local own lanes
@@ -57,8 +107,8 @@ section_asan() {
   export LSAN_OPTIONS="suppressions=$root/tests/sanitizers/lsan.supp:print_suppressions=0"
   export UBSAN_OPTIONS="print_stacktrace=1"
   if run_tests asan --label-exclude "long|unsanitized"; then return 0; fi
-  # LeakSanitizer itself crashes at the end of one process in some thousands while a driver's threads
-  # end ("Tracer caught signal 11"). Where nothing else failed, those are run again.
+  # LeakSanitizer itself crashes at the end of one process in some thousands while a driver's
+  # threads end ("Tracer caught signal 11"). Where nothing else failed, those are run again.
   local logs=build/asan/Testing/Temporary failed crashed
   failed="$(wc -l <"$logs/LastTestsFailed.log")"
   crashed="$(grep -c "LeakSanitizer has encountered a fatal error" "$logs/LastTest.log" || true)"
@@ -81,7 +131,8 @@ install_intel_runtime() {
   if [ ! -e "$folder/vendors/intel.icd" ]; then
     rm -rf "$folder"
     "$python" -m venv "$folder/venv"
-    quietly "$folder/venv/bin/pip" install --quiet intel-opencl-rt intel-cmplr-lib-rt tbb || return 1
+    quietly "$folder/venv/bin/pip" install --quiet intel-opencl-rt intel-cmplr-lib-rt tbb ||
+      return 1
     # The wheel brings an ICD loader of its own, which would stand before Debian's.
     rm -f "$folder"/venv/lib/libOpenCL.so*
     mkdir -p "$folder/vendors"

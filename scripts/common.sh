@@ -48,7 +48,8 @@ missing_packages() {
 # Installs the Debian packages of the list that are not there yet; touches nothing when all are.
 install_packages() {
   local missing attempt
-  command -v dpkg-query >/dev/null || fail "this is no Debian system; install the equivalents of: $*"
+  command -v dpkg-query >/dev/null ||
+    fail "this is no Debian system; install the equivalents of: $*"
   missing="$(missing_packages "$@")"
   [ -n "$missing" ] || return 0
   say "installing: $missing"
@@ -74,10 +75,10 @@ packages_build=(g++ cmake ninja-build git pkg-config libeigen3-dev libfmt-dev
   libbenchmark-dev libgtest-dev python3)
 packages_demo=(bible-kjv fortunes python3-matplotlib)
 packages_test=(python3-numpy clang make ccache)
-packages_check=(python3-venv oclgrind)
+packages_check=(python3-venv oclgrind clang-format)
 
-# Objects that two presets, two clones or two sessions have in common are compiled once, where ccache
-# is installed. Paths within the tree count as relative; nothing that is compared holds one.
+# Objects that two presets, two clones or two sessions have in common are compiled once, where
+# ccache is installed. Paths within the tree count as relative; nothing that is compared holds one.
 use_ccache() {
   command -v ccache >/dev/null || return 0
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
@@ -96,8 +97,8 @@ configure_and_build() {
 
 seconds_of() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
 
-# run_tests PRESET [ctest arguments...]: one line per hundred tests that pass, all of those that fail,
-# ctest's summary last.
+# run_tests PRESET [ctest arguments...]: one line per hundred tests that pass, all of those that
+# fail, ctest's summary last.
 run_tests() {
   local preset="$1"
   shift

@@ -4,9 +4,9 @@
 
 usage: scripts/mutate.py BUILD_FOLDER [part of a mutation's name...]
 
-A mutation replaces one exact text, which must be in its file once. A kernel's file is overridden at
-run time (TESSERA_TEST_KERNEL_DIR, see tests/support/main.cpp), so nothing is rebuilt; a host file is
-compiled alone and linked in front of the archive of the modules. Fields of a mutation:
+A mutation replaces one exact text, which must be in its file once. A kernel's file is overridden
+at run time (TESSERA_TEST_KERNEL_DIR, see tests/support/main.cpp), so nothing is rebuilt; a host
+file is compiled alone and linked in front of the archive of the modules. Fields of a mutation:
 
   name, file, old, new   what is planted
   test, filter           the executable, and which of its tests (GoogleTest's syntax)
@@ -59,7 +59,8 @@ def mutated_text(mutation):
         text = stream.read()
     found = text.count(mutation["old"])
     if found != 1:
-        raise Invalid(f"{mutation['file']} has the text {mutation['old']!r} {found} times, not once")
+        raise Invalid(f"{mutation['file']} has the text {mutation['old']!r} {found} times, "
+                      "not once")
     if mutation["old"] == mutation["new"]:
         raise Invalid("old and new are the same")
     return text.replace(mutation["old"], mutation["new"])
@@ -215,8 +216,8 @@ def main():
     apart = [m for m in mutations if m.get("allocation", 0) > largest]
     mutations = [m for m in mutations if m not in apart]
     for mutation in apart:
-        print(f"not here  {mutation['name']}: needs an allocation of {mutation['allocation']} bytes, "
-              f"the device allows {largest}", flush=True)
+        print(f"not here  {mutation['name']}: needs an allocation of {mutation['allocation']} "
+              f"bytes, the device allows {largest}", flush=True)
     distinct = {}
     for mutation in mutations:
         key = tuple(str(mutation.get(k)) for k in ("test", "filter", "cases", "implementation",

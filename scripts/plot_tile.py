@@ -5,11 +5,12 @@
 usage: scripts/plot_tile.py sweep SWEEP.json OUT.png [--h SIZE,...] [--keep SHOWN.json]
        scripts/plot_tile.py timeline TRACE.json OUT.png [--from US --to US] [--title TEXT]
 
-sweep     of `tessera-tile --sweep --json`: block sizes b x v, a panel per h (the best one and its neighbours),
-          coloured by time; what is illegal is hatched, with the rule that refuses it; --keep writes the part
-          of the sweep that is shown, without the reasons' texts, for the same picture again
-timeline  of `tessera-tile --trace`: a lane per track; without --from and --to the beginning, and as many steps
-          in the middle
+sweep     of `tessera-tile --sweep --json`: block sizes b x v, a panel per h (the best one and its
+          neighbours), coloured by time; what is illegal is hatched, with the rule that refuses it;
+          --keep writes the part of the sweep that is shown, without the reasons' texts, for the
+          same picture again
+timeline  of `tessera-tile --trace`: a lane per track; without --from and --to the beginning, and
+          as many steps in the middle
 """
 import argparse
 import json
@@ -66,7 +67,8 @@ def draw_cell(plt, axes, x, y, candidate, best, colours, limit):
     plt_text = {"ha": "center", "va": "center"}
     box = {"xy": (x - 0.5, y - 0.5), "width": 1, "height": 1}
     if candidate["refused"]:
-        axes.add_patch(plt.Rectangle(**box, facecolor="0.93", edgecolor="0.78", hatch="////", linewidth=0))
+        axes.add_patch(plt.Rectangle(**box, facecolor="0.93", edgecolor="0.78", hatch="////",
+                                     linewidth=0))
         rules = list(dict.fromkeys(r["rule"] for r in candidate["refused"]))
         axes.text(x, y, "\n".join(rules[:2]), fontsize=6, color="0.25", **plt_text,
                   bbox={"facecolor": "0.93", "edgecolor": "none", "pad": 0.6})
@@ -76,10 +78,11 @@ def draw_cell(plt, axes, x, y, candidate, best, colours, limit):
     axes.add_patch(plt.Rectangle(**box, facecolor=colour, edgecolor="white", linewidth=0.6))
     bright = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 0.5
     tight = candidate["vmem_with_temporaries_bytes"] > limit
-    axes.text(x, y, f"{1e3 * candidate['modelled_seconds']:.4g}" + ("°" if tight else ""), fontsize=6,
-              color="black" if bright else "white", **plt_text)
+    axes.text(x, y, f"{1e3 * candidate['modelled_seconds']:.4g}" + ("°" if tight else ""),
+              fontsize=6, color="black" if bright else "white", **plt_text)
     if candidate is best:
-        axes.add_patch(plt.Rectangle(**box, facecolor="none", edgecolor="red", linewidth=2, zorder=3))
+        axes.add_patch(plt.Rectangle(**box, facecolor="none", edgecolor="red", linewidth=2,
+                                     zorder=3))
 
 
 def sweep_title(data, best):
@@ -128,12 +131,14 @@ def plot_sweep(arguments):
     figure, grid = plt.subplots(1, len(panels), squeeze=False, sharey=True, layout="constrained",
                                 figsize=(0.6 + (0.42 * len(columns) + 0.5) * len(panels),
                                          1.5 + 0.34 * len(rows)))
-    for axes, h in zip(grid[0], panels):
+    limit = data["vmem_limit_bytes"]
+    for axes, h in zip(grid[0], panels, strict=True):
         for x, v in enumerate(columns):
             for y, b in enumerate(rows):
                 if (b, h, v) in by_size:
-                    draw_cell(plt, axes, x, y, by_size[b, h, v], best, colours, data["vmem_limit_bytes"])
-        axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-0.5, len(rows) - 0.5), xlabel="v_block_size")
+                    draw_cell(plt, axes, x, y, by_size[b, h, v], best, colours, limit)
+        axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-0.5, len(rows) - 0.5),
+                 xlabel="v_block_size")
         axes.set_title(f"h_block_size {h}" + (" (best)" if h == sizes(best)[1] else ""), fontsize=9)
         axes.set_xticks(range(len(columns)), columns, rotation=90, fontsize=7)
         axes.set_yticks(range(len(rows)), rows, fontsize=7)
@@ -150,7 +155,8 @@ def plot_sweep(arguments):
 
 
 def lanes_of(trace):
-    """Names of the tracks by (process, thread), in the order in which they are shown, and their boxes."""
+    """Names of the tracks by (process, thread), in the order in which they are shown, and their
+    boxes."""
     processes, threads, order, boxes = {}, {}, {}, {}
     for event in trace["traceEvents"]:
         key = event.get("pid", 0), event.get("tid", 0)
@@ -200,11 +206,12 @@ def draw_window(plt, axes, lanes, begin, end, palette):
             if length < HAIR * width:  # too short to be seen as a box
                 axes.vlines(left, lane - 0.36, lane + 0.36, color=colour, linewidth=1)
                 continue
-            axes.add_patch(plt.Rectangle((left, lane - 0.36), length, 0.72, facecolor=colour, hatch=hatch,
-                                         edgecolor="white" if not hatch else "0.6", linewidth=0.4))
+            axes.add_patch(plt.Rectangle((left, lane - 0.36), length, 0.72, facecolor=colour,
+                                         hatch=hatch, edgecolor="white" if not hatch else "0.6",
+                                         linewidth=0.4))
             if length > LETTER * width * len(box["name"]):
-                axes.text(left + length / 2, lane, box["name"], fontsize=6, ha="center", va="center",
-                          clip_on=True)
+                axes.text(left + length / 2, lane, box["name"], fontsize=6, ha="center",
+                          va="center", clip_on=True)
     axes.set(xlim=(begin, end), ylim=(len(shown) - 0.5, -0.5))
     axes.set_yticks(range(len(shown)), [name for name, _ in shown], fontsize=7)
     axes.tick_params(axis="x", labelsize=7)
@@ -245,10 +252,9 @@ def plot_timeline(arguments):
 
     figure, grid = plt.subplots(len(windows), 1, squeeze=False, layout="constrained",
                                 figsize=(11, 0.6 + (0.6 + 0.27 * len(lanes)) * len(windows)))
-    for (axes,), (name, begin, end) in zip(grid, windows):
+    for (axes,), (name, begin, end) in zip(grid, windows, strict=True):
         draw_window(plt, axes, lanes, begin, end, palette)
         axes.set_title(name, fontsize=8, loc="left")
-    from matplotlib.patches import Patch
     grid[0][0].legend([plt.Rectangle((0, 0), 1, 1, color=palette(kind)[0]) for kind in used], used,
                       fontsize=7, loc="upper left", bbox_to_anchor=(1.01, 1))
     grid[-1][0].set_xlabel("microseconds", fontsize=8)

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fits the tile machine's time model to measured kernels and prints what is left, row by row.
 
-usage: scripts/tile_calibrate.py BUILD_FOLDER [--fit NAME,NAME,...] [--set NAME=VALUE ...] [--without BLOCKS]
+usage: scripts/tile_calibrate.py BUILD_FOLDER [--fit NAME,NAME,...] [--set NAME=VALUE ...]
+                                 [--without BLOCKS]
 
-Rows: bench/tile/tpu7x_measured.csv (medians of Tokamax's fused loss on a TPU7x, published with it); their
-schedules: bench/tile/loss_schedule.cpp, which BUILD_FOLDER's tessera-tile-rows replays. The fit minimises the
-squares of log(modelled / measured) over all rows, at most four parameters; --fit= fits none. Exit code 1 when
-the median error of all rows is above 10 %.
+Rows: bench/tile/tpu7x_measured.csv (medians of Tokamax's fused loss on a TPU7x, published with it);
+their schedules: bench/tile/loss_schedule.cpp, which BUILD_FOLDER's tessera-tile-rows replays. The
+fit minimises the squares of log(modelled / measured) over all rows, at most four parameters; --fit=
+fits none. Exit code 1 when the median error of all rows is above 10 %.
 """
 import argparse
 import csv
@@ -20,11 +21,12 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MEASURED = os.path.join(ROOT, "bench", "tile", "tpu7x_measured.csv")
-# What no published figure gives and the rows can tell apart; docs/tile_machine.md says what came out.
+# What no published figure gives and the rows can tell apart; docs/tile_machine.md says what came
+# out.
 DEFAULT_FIT = "mxu_efficiency,unit_overlap,dma_latency_seconds"
 MAX_PARAMETERS = 4
-# Where the fit starts, and between which values it stays: efficiencies are parts, a clock above 3 GHz does
-# not exist, and nothing on a chip takes a step 10 us.
+# Where the fit starts, and between which values it stays: efficiencies are parts, a clock above
+# 3 GHz does not exist, and nothing on a chip takes a step 10 us.
 START = {"mxu_efficiency": (0.8, 0.3, 1.0), "unit_overlap": (0.5, 0.0, 1.0),
          "hbm_efficiency": (0.8, 0.3, 1.0), "vpu_ops_per_second": (7e12, 1e12, 1.2e13),
          "eup_rate": (0.25, 0.03, 1.0), "xlu_rate": (0.25, 0.03, 1.0),
@@ -37,7 +39,8 @@ class Model:
 
     def __init__(self, build, rows):
         program = os.path.join(build, "bin", "tessera-tile-rows")
-        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
         for row in rows:
             self.send({k: v for k, v in row.items() if k != "source"})
 
@@ -62,7 +65,7 @@ def read_rows():
 
 def fit(numpy, residuals, names):
     """Levenberg-Marquardt from START, within its bounds; the values and the Jacobian there."""
-    start, low, high = (numpy.array(column, float) for column in zip(*(START[n] for n in names)))
+    start, low, high = numpy.array([START[n] for n in names], float).T
     scale = high - low
     values = start.copy()
     current = residuals(values)
@@ -82,7 +85,8 @@ def fit(numpy, residuals, names):
             j = jacobian[:, free]
             normal = j.T @ j
             change = numpy.zeros(len(names))
-            change[free] = -numpy.linalg.solve(normal + damping * numpy.diag(numpy.diag(normal) + 1e-12), j.T @ current)
+            damped = normal + damping * numpy.diag(numpy.diag(normal) + 1e-12)
+            change[free] = -numpy.linalg.solve(damped, j.T @ current)
             tried = numpy.clip(values + change * scale, low, high)
             result = residuals(tried)
             if result @ result < current @ current:
@@ -101,16 +105,17 @@ def blocks_of(row):
 
 
 def report(rows, answers):
-    print(f"{'pass':9}{'B':>7}{'V':>8} {'blocks':>15}{'measured':>10}{'modelled':>10}{'error':>8}  bound"
-          f"    {'mxu':>5}{'vpu':>5}{'hbm':>5}{'wait':>5} for")
+    print(f"{'pass':9}{'B':>7}{'V':>8} {'blocks':>15}{'measured':>10}{'modelled':>10}{'error':>8}"
+          f"  bound    {'mxu':>5}{'vpu':>5}{'hbm':>5}{'wait':>5} for")
     errors = []
-    for row, answer in zip(rows, answers):
+    for row, answer in zip(rows, answers, strict=True):
         seconds = answer["seconds"]
         measured = float(row["median_ms"])
         errors.append(seconds * 1e3 / measured - 1)
         parts = "".join(f"{answer[k] / seconds:5.0%}" for k in ("mxu", "vpu", "hbm", "waiting"))
-        print(f"{row['pass']:9}{row['b']:7}{row['v']:8} {blocks_of(row):>15}{measured:10.3f}{seconds * 1e3:10.3f}"
-              f"{errors[-1]:8.1%}  {answer['bound']:8} {parts} {answer['waits_for']}")
+        print(f"{row['pass']:9}{row['b']:7}{row['v']:8} {blocks_of(row):>15}{measured:10.3f}"
+              f"{seconds * 1e3:10.3f}{errors[-1]:8.1%}  {answer['bound']:8} {parts} "
+              f"{answer['waits_for']}")
     sizes = [abs(e) for e in errors]
     median, worst = statistics.median(sizes), max(sizes)
     print(f"{len(rows)} rows: median error {median:.1%}, worst {worst:.1%}")
@@ -118,12 +123,14 @@ def report(rows, answers):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--fit", default=DEFAULT_FIT)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--without", default="", metavar="BLOCKS",
-                        help="leave rows with these blocks (b,h,v) out of the fit, not out of the table")
+                        help="leave rows with these blocks (b,h,v) out of the fit, not out of the "
+                             "table")
     parser.add_argument("--json", help="write parameters and errors there")
     arguments = parser.parse_args()
     names = [n for n in arguments.fit.split(",") if n]
@@ -139,12 +146,12 @@ def main():
         import numpy  # only the fit needs it
 
         def residuals(values):
-            answers = model({**fixed, **dict(zip(names, map(float, values)))})
+            answers = model({**fixed, **dict(zip(names, map(float, values), strict=True))})
             return numpy.log([a["seconds"] * 1e3 / float(r["median_ms"])
-                              for a, r, used in zip(answers, rows, fitted) if used])
+                              for a, r, used in zip(answers, rows, fitted, strict=True) if used])
 
         values, jacobian = fit(numpy, residuals, names)
-        parameters.update(zip(names, map(float, values)))
+        parameters.update(zip(names, map(float, values), strict=True))
         rest = residuals(values)
         spread = math.sqrt(rest @ rest / max(1, len(rest) - len(names)))
         deviation = spread * numpy.sqrt(numpy.diag(numpy.linalg.pinv(jacobian.T @ jacobian)))
@@ -156,7 +163,8 @@ def main():
     median, worst, errors = report(rows, answers)
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as stream:
-            json.dump({"parameters": parameters, "median": median, "worst": worst, "errors": errors}, stream, indent=1)
+            json.dump({"parameters": parameters, "median": median, "worst": worst,
+                       "errors": errors}, stream, indent=1)
     return 1 if median > MEDIAN_LIMIT else 0
 
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Enforces the direction of includes between modules, what the two references link, the length of
 files and functions, the links between documents, the tests that these name, and that every planted
-bug's text is there. usage: architecture_test.py SOURCE_DIR [--oracle OBJECT... --streaming OBJECT...]"""
+bug's text is there.
+usage: architecture_test.py SOURCE_DIR [--oracle OBJECT... --streaming OBJECT...]"""
 import argparse
 import json
 import pathlib
@@ -192,7 +193,8 @@ def check_named_tests(root):
                 name = word.group(2)
                 if word.group(1):
                     known = f'{{"{name}"' in planted
-                elif name.split(".")[0] in suites or re.match(r"(Tile[A-Z]\w+|DmaSlice\w*)\.", name):
+                elif (name.split(".")[0] in suites or
+                      re.match(r"(Tile[A-Z]\w+|DmaSlice\w*)\.", name)):
                     suite, case = name.split(".", 1) if "." in name else (name, "*")
                     known = suite in suites if case == "*" else (suite, case) in cases
                     if case == "*" and table and word.start() > last:

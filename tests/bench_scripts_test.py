@@ -68,7 +68,8 @@ def sweeps(folder):
 
     code, err = run_sweep("workspace", "--values", "1e-6,100", *options)
     check("workspace 1e-06" in err and "minimum" in err, f"workspace: {err}")
-    check([r["value"] for r in read_csv(folder / "workspace.csv")] == ["100.0"], f"workspace: {err}")
+    check([r["value"] for r in read_csv(folder / "workspace.csv")] == ["100.0"],
+          f"workspace: {err}")
 
     record = json.loads((folder / "ignored.json").read_text(encoding="utf-8"))
     # Results are committed: no folder of this machine is in them.
@@ -99,7 +100,8 @@ def sweeps(folder):
 
 
 def commands():
-    words = [source.resolve() / "build/x", "--out=/a/b/c", "--venv", "/h/v/", "512x2", "a/b", "p=/u/v"]
+    words = [source.resolve() / "build/x", "--out=/a/b/c", "--venv", "/h/v/", "512x2", "a/b",
+             "p=/u/v"]
     check(command_line.command_text(words) == "build/x --out=c --venv v 512x2 a/b p=v",
           command_line.command_text(words))
 
@@ -124,7 +126,7 @@ def figures():
     def row(seconds, peaks):
         r = turns.Row("p", "forward", "f32", "vh")
         r.samples = [{"round": i, "seconds": s, "before": p, "after": p}
-                     for i, (s, p) in enumerate(zip(seconds, peaks))]
+                     for i, (s, p) in enumerate(zip(seconds, peaks, strict=True))]
         return r
     quiet = turns.summary(row([2.0] * 9, [10.0] * 9), 10.0, 10.0, row([1.0] * 9, [10.0] * 9))
     check(quiet["noisy"] == 0 and quiet["fraction_of_peak"] == 0.5 and

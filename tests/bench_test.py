@@ -46,7 +46,8 @@ def rows_of(*arguments):
 def check_row(name, row, b):
     check(COUNTERS <= row.keys(), f"{name}: without {COUNTERS - row.keys()}")
     for counter in COUNTERS & row.keys():
-        check(math.isfinite(row[counter]) and row[counter] >= 0, f"{name}: {counter} {row[counter]}")
+        check(math.isfinite(row[counter]) and row[counter] >= 0,
+              f"{name}: {counter} {row[counter]}")
     check(row["deviation_in_tolerances"] <= 1, f"{name}: deviation {row['max_abs_deviation']}")
     check(row["label"], f"{name}: no label")
     check(math.isclose(row["tokens_per_second"] * row["median_seconds"], b, rel_tol=1e-3),
@@ -62,9 +63,9 @@ def passes_types_and_layouts():
         check(context["executable"] == "tessera-bench", f"a folder: {context['executable']}")
         environment = json.loads(context["environment"])
         check(environment["TESSERA_SOME_FOLDERS"] == "a:c:d=f", f"folders: {environment}")
-        wanted = {f"linear_cross_entropy/{p}/{implementation}/{t}/{l}/B5/H24/V67"
+        wanted = {f"linear_cross_entropy/{p}/{implementation}/{t}/{layout}/B5/H24/V67"
                   for p in ("forward", "backward", "value_and_grad")
-                  for t in ("f32", "bf16", "f32:f16") for l in ("hv", "vh")}
+                  for t in ("f32", "bf16", "f32:f16") for layout in ("hv", "vh")}
         check(rows.keys() == wanted, f"names {sorted(rows)}")
         for name, row in rows.items():
             check_row(name, row, 5)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Products of bf16 by pairs (cl_kernels/engines/cpu/dot_bf16.cl) need an instruction that few processors
-# have: its arithmetic is emulated, with everything around it as it is.
+# Products of bf16 by pairs (cl_kernels/engines/cpu/dot_bf16.cl) need an instruction that few
+# processors have: its arithmetic is emulated, with everything around it as it is.
 if(TESSERA_OPENCL)
   set(pairs "TESSERA_TEST_BF16_PAIRS=1;TESSERA_TEST_IMPLEMENTATIONS=opencl.cpu")
   add_test(NAME matrix_test_bf16_pairs COMMAND matrix_test --gtest_brief=1

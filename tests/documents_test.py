@@ -122,7 +122,7 @@ def check_figures():
             cells = [c.strip() for c in line.strip("|").split("|")]
             if len(cells) < 4 or cells[1] not in ("f32", "bf16"):
                 continue
-            for layout, cell in zip(("vh", "hv"), cells[2:]):
+            for layout, cell in zip(("vh", "hv"), cells[2:4], strict=True):
                 figures = re.fullmatch(r"(\d+)(?: GFLOP/s)?, (\d+)%", cell)
                 if not figures:
                     continue
@@ -130,7 +130,8 @@ def check_figures():
                               "B512/H2048/V32768"]
                 want = (row["flops_per_second"] * 1e-9, 100 * row["fraction_of_peak"])
                 seen += 1
-                check(all(abs(float(got) - w) <= 0.501 for got, w in zip(figures.groups(), want)),
+                check(all(abs(float(got) - w) <= 0.501
+                          for got, w in zip(figures.groups(), want, strict=True)),
                       f"{page}: {cells[0]} {cells[1]} {layout}: {cell}; {file} has "
                       f"{want[0]:.1f}, {want[1]:.1f}%")
         check(seen >= 4, f"{page}: {seen} figures of {file} were found")

@@ -94,7 +94,7 @@ def check_functions(sources):
 
 def check_parser():
     """The parser must see what it is there for."""
-    body = "\n".join("  int x%d;" % i for i in range(MAX_LINES)) + "\n}"
+    body = "\n".join(f"  int x{i};" for i in range(MAX_LINES)) + "\n}"
     long = {
         "f": f"void f(int a) {{\n{body}",
         "g": f"template <class T>\nauto A::g(const T& t = {{}}) const -> T {{\n{body}",

@@ -17,15 +17,16 @@ set_tests_properties(matrix_test_of_softmax_cross_entropy PROPERTIES COST 80)
 set_tests_properties(filter_test PROPERTIES COST 40)
 set_tests_properties(subsets_test determinism_test sizes_test workspace_test PROPERTIES COST 20)
 
-# Engines for tests (engines/<name>) take every table that the library's own take; scripts/check.sh runs
-# them once.
+# Engines for tests (engines/<name>) take every table that the library's own take; scripts/check.sh
+# runs them once.
 if(TESSERA_OPENCL)
   file(GLOB engine_names RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}/engines" engines/*)
   foreach(engine IN LISTS engine_names)
     foreach(name matrix_test shards_test filter_test sizes_test subsets_test determinism_test
                  workspace_test)
       add_test(NAME ${name}_on_${engine} COMMAND ${name} --gtest_brief=1)
-      set_tests_properties(${name}_on_${engine} PROPERTIES LABELS "long;engines" TIMEOUT 900 ENVIRONMENT
+      set_tests_properties(${name}_on_${engine} PROPERTIES
+        LABELS "long;engines" TIMEOUT 900 ENVIRONMENT
         "TESSERA_TEST_ENGINES=${engine};TESSERA_TEST_IMPLEMENTATIONS=opencl.${engine}")
     endforeach()
     set_tests_properties(matrix_test_on_${engine} PROPERTIES COST 200)

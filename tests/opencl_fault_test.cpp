@@ -95,7 +95,8 @@ class FaultTest : public ::testing::Test {
                 error.code() == ErrorCode::out_of_memory || error.code() == ErrorCode::build_failed)
         << to_string(error.code()) << ": " << text;
     // With somewhere to go, only a call that may have written something can fail. (What is asked
-    // while a call's arguments are checked, before it has an implementation, is not the dispatcher's.)
+    // while a call's arguments are checked, before it has an implementation, is not the
+    // dispatcher's.)
     const bool in_checks = std::string(kind.name).starts_with("get_");
     if (names.names().empty() && has_host_default() && !in_checks) {
       EXPECT_STREQ(to_string(error.code()), to_string(ErrorCode::execution_failed)) << text;

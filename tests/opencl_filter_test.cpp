@@ -40,8 +40,9 @@ lce::Prepared prepared(const std::string& implementation, float eps) {
                        .bias = shape(DType::f32, {1001})};
   LossOptions options;
   options.wants.grad_x = options.wants.grad_w = options.wants.grad_bias = true;
-  const auto request = loss::make_request<lce::Operator>(context.state(), Pass::value_and_grad, in, {}, {}, options,
-                                         {.gradient_filter_eps = eps}, loss::Form::question);
+  const auto request =
+      loss::make_request<lce::Operator>(context.state(), Pass::value_and_grad, in, {}, {}, options,
+                                        {.gradient_filter_eps = eps}, loss::Form::question);
   return lce::prepare(request, implementation.substr(std::string("opencl.").size()),
                       *opencl::runtime_of(context.state()));
 }

@@ -22,7 +22,8 @@ namespace {
 /// bytes of them.
 constexpr cl_uint most_arguments = 15;
 
-/// Names of the kernels that a file defines: `kernel`, attributes, `void name(`, over one line or two.
+/// Names of the kernels that a file defines: `kernel`, attributes, `void name(`, over one line or
+/// two.
 std::vector<std::string> kernels_in(std::string_view text) {
   constexpr std::string_view keyword = "\nkernel ";
   constexpr std::string_view result = "void ";

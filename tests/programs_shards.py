@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shards, --combine and --statistics against the whole."""
+import itertools
 import json
 import os
 
@@ -46,7 +47,7 @@ def run_case(name, implementation, problem, place, cut, fields, check_outputs):
     total = cut[-1]
     execution = ["--implementation", implementation]
     calls, folders = [], []
-    for begin, end in zip(cut, cut[1:]):
+    for begin, end in itertools.pairwise(cut):
         call = shard_arguments(place, problem.arguments, begin, end) + execution
         call += ["--vocab-size-total", total] + (["--vocab-offset", begin] if begin else [])
         out = place.path(f"shard_{begin}")

@@ -231,7 +231,8 @@ def test_tile():
         problem = Problem(place, leading=(128,), h=128, v=301, layout="vh", bias=True)
         call = problem.arguments + ["--implementation", "tpu_tile", "--device", "TPU v6e"]
         out = place.path("out")
-        code, _, err = run("tessera-score", *call, "--grad", *problem.gradient_arguments, "--out", out)
+        code, _, err = run("tessera-score", *call, "--grad", *problem.gradient_arguments, "--out",
+                           out)
         check(code == 0, f"tpu_tile: exit {code}: {err}")
         check_outputs("tpu_tile", problem, out, problem.expected(), True)
         report = check_report("tpu_tile", out, "tpu_tile")

@@ -329,7 +329,7 @@ TEST(Reference, refuses_what_does_not_fit) {
   ASSERT_TRUE(reason.has_value());
   EXPECT_NE(reason->find("2^30"), std::string::npos) << *reason;
   request.inputs.x = View::host(nullptr, DType::f32, {1, 4});  // H of 4
-  request.loss.v = 4096;  // one shard of two
+  request.loss.v = 4096;                                       // one shard of two
   EXPECT_TRUE(row.why_unsupported(*host_state(), request).has_value());
   request.loss.pass = Pass::backward;
   EXPECT_FALSE(row.why_unsupported(*host_state(), request).has_value());

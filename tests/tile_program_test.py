@@ -42,9 +42,9 @@ def rules(refused):
 def help_and_version():
     code, out, _ = run("tessera-tile", "--help")
     check(code == 0, "--help")
-    for option in ("--chip", "--kernel", "--pass", "--shape", "--x-dtype", "--w-dtype", "--w-layout",
-                   "--block-sizes", "--f32-passes", "--vmem-limit-kib", "--dry-run", "--trace",
-                   "--sweep", "--json"):
+    for option in ("--chip", "--kernel", "--pass", "--shape", "--x-dtype", "--w-dtype",
+                   "--w-layout", "--block-sizes", "--f32-passes", "--vmem-limit-kib", "--dry-run",
+                   "--trace", "--sweep", "--json"):
         check(option in out, f"--help has no {option}")
     code, out, _ = run("tessera-tile", "--version")
     check(code == 0 and out.startswith("tessera-tile "), f"--version: {out}")
@@ -54,11 +54,13 @@ def counted_by_hand():
     """256 x 256 x 384 in blocks of 128: 2 x 3 x 2 (rows, columns, depth), x f32, w bf16."""
     x, w, f32_tile, vector = 128 * 128 * 4, 128 * 128 * 2, 128 * 128 * 4, 128 * 4
     steps = 2 * 3 * 2
-    # The depth moves in every step, and with it the blocks of x and of w. Vectors move with the rows.
+    # The depth moves in every step, and with it the blocks of x and of w. Vectors move with the
+    # rows.
     forward = {"x": (steps * x, 0), "w": (steps * w, 0), "labels": (2 * vector, 0),
                "max": (0, 2 * vector), "sum": (0, 2 * vector), "label_logit": (0, 2 * vector)}
-    # Both stages walk over the depth. In the second every step writes its tiles of both gradients, and
-    # reads them unless it is the first there: of grad_x for the first columns, of grad_w for the first rows.
+    # Both stages walk over the depth. In the second every step writes its tiles of both gradients,
+    # and reads them unless it is the first there: of grad_x for the first columns, of grad_w for
+    # the first rows.
     backward = {"x": (2 * steps * x, 0), "w": (2 * steps * w, 0), "labels": (2 * vector, 0),
                 "max": (2 * vector, 0), "gain": (2 * vector, 0), "hit": (2 * vector, 0),
                 "grad_x": ((steps - 2 * 2) * f32_tile, steps * f32_tile),
@@ -69,7 +71,8 @@ def counted_by_hand():
                for b in report["dma_bytes_by_buffer"]}
         check(got == expected, f"{which}: bytes {got}, by hand {expected}")
         total = sum(read + written for read, written in expected.values())
-        check(report["dma_bytes"] == total, f"{which}: {report['dma_bytes']} bytes, by hand {total}")
+        check(report["dma_bytes"] == total,
+              f"{which}: {report['dma_bytes']} bytes, by hand {total}")
         check(report["flops"] == factor * 256 * 256 * 384, f"{which}: {report['flops']} flops")
         # The MXU of v6e has sides of 256: of each 128 x 128 a quarter is used.
         check(report["padding_waste"] == 4, f"{which}: padding {report['padding_waste']}")
@@ -84,8 +87,8 @@ def reports():
         check(real.pop("dry_run") is False and dry.pop("dry_run") is True, f"{which}: dry_run")
         check(real == dry, f"{which}: a dry run reports something else")
         check(real["refused"] == [] and real["calibrated"] is False, f"{which}: {real}")
-        check(real["lower_bound_seconds"] <= real["modelled_seconds"] <= real["upper_bound_seconds"],
-              f"{which}: the time is outside of its bounds")
+        check(real["lower_bound_seconds"] <= real["modelled_seconds"] <=
+              real["upper_bound_seconds"], f"{which}: the time is outside of its bounds")
         check(0 < real["mxu_utilisation"] <= 1, f"{which}: {real['mxu_utilisation']}")
         check(0 < real["vmem_high_water_bytes"] <= real["vmem_limit_bytes"], f"{which}: VMEM")
     code, out, _ = run("tessera-tile", *SMALL, *BLOCKS)
@@ -115,7 +118,8 @@ def refusals():
         for arguments, expected in (
                 (["--chip", "v5p", "--shape", "2048x256x384", "--block-sizes", "512,128,100"],
                  ["R7", "R9"]),
-                (["--chip", "v6e", "--shape", "200x256x384", "--block-sizes", "128,256,128"], ["R8"]),
+                (["--chip", "v6e", "--shape", "200x256x384", "--block-sizes", "128,256,128"],
+                 ["R8"]),
                 (["--chip", "v5p", "--shape", "8192x128x4096", "--block-sizes", "8192,128,2176"],
                  ["R10"]),
                 (["--chip", "v6e", *SMALL[2:], *BLOCKS, "--vmem-limit-kib", "100"], ["R13"])):
@@ -132,9 +136,11 @@ def refusals():
         # Where nobody gives blocks and none fit: the same.
         report, err = tile("--shape", "2048x4000x384", "--dry-run", "--trace", trace, expected=2)
         check(rules(report["refused"]) == ["R8"] and report["block_sizes"] is None, f"{report}")
-        check("R8" in err and err.count("\n") == 1 and not os.path.exists(trace), f"no blocks: {err}")
+        check("R8" in err and err.count("\n") == 1 and not os.path.exists(trace),
+              f"no blocks: {err}")
         code, out, _ = run("tessera-tile", "--shape", "2048x4000x384", "--dry-run")
-        check(code == 2 and "no block sizes are legal" in out and "4000" in out, f"no blocks: {out}")
+        check(code == 2 and "no block sizes are legal" in out and "4000" in out,
+              f"no blocks: {out}")
         for arguments, said in (
                 (["--chip", "v9", "--shape", "256x256x384"], "'v9'"),
                 (["--kernel", "attention", "--shape", "256x256x384"], "'attention'"),
@@ -193,12 +199,14 @@ def traces():
         if not DRAWS:
             return
         draw("timeline", path, place.path("all.png"))
-        draw("timeline", path, place.path("part.png"), "--from", 2, "--to", 8, "--title", "some of it")
+        draw("timeline", path, place.path("part.png"), "--from", 2, "--to", 8, "--title",
+             "some of it")
         drawn(place.path("all.png"))
         drawn(place.path("part.png"))
         check("no window" in draw("timeline", path, place.path("x.png"), "--from", 3, "--to", 3,
                                   expected=1), "an empty window")
-        check("--sweep" in draw("sweep", path, place.path("x.png"), expected=1), "a trace is no sweep")
+        check("--sweep" in draw("sweep", path, place.path("x.png"), expected=1),
+              "a trace is no sweep")
         check(not os.path.exists(place.path("x.png")), "a picture in spite of it")
 
 
@@ -215,7 +223,8 @@ def sweeps():
               f"neither a time nor a rule: {c}")
     # v5p lays out labels in tiles of 1024.
     check(all(c["block_sizes"]["b_block_size"] % 1024 == 0 for c in legal), "R9")
-    check({"R8", "R9"} <= {r for c in candidates for r in rules(c["refused"])}, "rules of the others")
+    check({"R8", "R9"} <= {r for c in candidates for r in rules(c["refused"])},
+          "rules of the others")
     check(sweep["calibrated"] is False, "a sweep says whether its chip is calibrated")
     for c in (legal[0], legal[-1]):
         blocks = ",".join(str(c["block_sizes"][f"{axis}_block_size"]) for axis in "bhv")
@@ -224,7 +233,8 @@ def sweeps():
             check(alone[field] == c[field], f"{blocks}: {field} {c[field]}, alone {alone[field]}")
     code, out, _ = run("tessera-tile", *question, "--sweep")
     check(code == 0 and "h_block_size" in out and "refused by R9" in out, "the table of a sweep")
-    counts = {r: sum(r in rules(c["refused"]) for c in candidates) for r in ("R8", "R9", "R10", "R13")}
+    counts = {r: sum(r in rules(c["refused"]) for c in candidates)
+              for r in ("R8", "R9", "R10", "R13")}
     for rule, count in counts.items():
         check(not count or f"refused by {rule}: {count}, for example: {rule}: " in out,
               f"{count} candidates break {rule}: {out}")
@@ -236,8 +246,8 @@ def sweeps():
             drawn(place.path("sweep.png"))
             for h in ("128", "128,512"):
                 draw("sweep", place.path("sweep.json"), place.path("h.png"), "--h", h)
-            check("no candidate" in draw("sweep", place.path("sweep.json"), place.path("x.png"), "--h",
-                                         "100", expected=1), "an h that is none")
+            check("no candidate" in draw("sweep", place.path("sweep.json"), place.path("x.png"),
+                                         "--h", "100", expected=1), "an h that is none")
 
 
 def main():

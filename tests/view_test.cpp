@@ -9,9 +9,9 @@
 #include <limits>
 #include <random>
 
-#include "host/dispatch/host_views.hpp"
-#include "host/arguments/overlap.hpp"
 #include "host/arguments/offsets.hpp"
+#include "host/arguments/overlap.hpp"
+#include "host/dispatch/host_views.hpp"
 
 namespace tessera {
 namespace {

@@ -6,9 +6,10 @@ import pathlib
 import sys
 import tempfile
 
+import numpy as np
+
 import environment
 import inputs
-import numpy as np
 import tables
 import turns
 from environment import HERE, say

@@ -90,6 +90,6 @@ def machine(threads):
         "caches": caches(),
         "memory": f"{int(first_line('/proc/meminfo', 'MemTotal').split()[0]) >> 20} GiB",
         "system": f"{platform.platform()}, Python {platform.python_version()}",
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="minutes"),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"),
         "revision": revision(),
     }

@@ -61,8 +61,8 @@ def tokamax_loss(implementation):
     import tokamax
     from tokamax._src.ops.linear_softmax_cross_entropy_loss import api
     if implementation not in api.IMPLEMENTATIONS:
-        raise Unsupported(f"tokamax {importlib.metadata.version('tokamax')} has no '{implementation}'"
-                          f", only {', '.join(api.IMPLEMENTATIONS)}")
+        raise Unsupported(f"tokamax {importlib.metadata.version('tokamax')} has no "
+                          f"'{implementation}', only {', '.join(api.IMPLEMENTATIONS)}")
 
     def loss(x, w, labels, layout):
         return tokamax.linear_softmax_cross_entropy_loss(x, labels, w, reduction="mean",

@@ -8,7 +8,6 @@ says what is measured and how."""
 import argparse
 import json
 import os
-import pathlib
 import sys
 
 import environment

@@ -83,7 +83,7 @@ def chart(path, about, lines):
     for panel, (key, factor, title) in zip(axes, (
             ("flops_per_second", 1e-9, "GFLOP/s (2BHV forward, 6BHV with gradients)"),
             ("call_bytes_beyond_gradients", 2.0**-20,
-             "memory of a call beyond the gradients, MiB"))):
+             "memory of a call beyond the gradients, MiB")), strict=True):
         for i, peer in enumerate(peers):
             for g, group in enumerate(groups):
                 s = next(s for s in lines if s["peer"] == peer and (s["pass"], s["dtype"]) == group)
@@ -101,14 +101,15 @@ def chart(path, about, lines):
         panel.grid(axis="y", alpha=0.25)
         panel.margins(y=0.12)
     for g, (which, dtype) in enumerate(groups):
-        peak = next((s["peak_flops_per_second"] for s in lines if
-                     (s["pass"], s["dtype"]) == (which, dtype) and s["peak_flops_per_second"]), None)
+        peak = next((s["peak_flops_per_second"] for s in lines
+                     if (s["pass"], s["dtype"]) == (which, dtype) and s["peak_flops_per_second"]),
+                    None)
         if peak:
             axes[0].plot([g - 0.46, g + 0.46], [peak * 1e-9] * 2, color="black", linewidth=1.2,
                          label="the machine's measured peak" if g == 0 else None)
     handles = {}
     for panel in axes:
-        for handle, label in zip(*panel.get_legend_handles_labels()):
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     axes[0].legend(handles.values(), handles.keys(), fontsize=8, loc="center left",
                    bbox_to_anchor=(1.01, 0.5))

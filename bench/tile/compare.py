@@ -4,8 +4,9 @@
 
     python3 bench/tile/compare.py [--build build/release] [--venv build/tools/jax] [--quick]
 
-Runs jax_interpret.py for a program and then tessera-tile-bench for the same one, so that both see the
-same load. Times are the best of some calls after the first; JAX's first call compiles besides."""
+Runs jax_interpret.py for a program and then tessera-tile-bench for the same one, so that both see
+the same load. Times are the best of some calls after the first; JAX's first call compiles
+besides."""""
 import argparse
 import json
 import pathlib
@@ -16,7 +17,8 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # jax_interpret.py's name -> tessera-tile-bench's, what is counted.
-PROGRAMS = {"matmul_call": ("matmul/call", "step"), "matmul_pipeline_1": ("matmul/pipeline_1", "step"),
+PROGRAMS = {"matmul_call": ("matmul/call", "step"),
+            "matmul_pipeline_1": ("matmul/pipeline_1", "step"),
             "matmul_pipeline_2": ("matmul/pipeline_2", "step"),
             "matmul_call_16": ("matmul/call_16", "step"), "add": ("add", "step"),
             "copies": ("copies", "DMA")}

@@ -15,7 +15,8 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "tests/tile_goldens"))
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests/tile_goldens"))
 import jax_environment  # noqa: E402
 
 PARSER = jax_environment.parser(__doc__)
@@ -36,6 +37,7 @@ def child(name):
     import jax
     import numpy as np
     from jax.experimental.pallas import tpu as pltpu
+
     import jax_programs
     before = rss()
 
@@ -65,6 +67,7 @@ def child(name):
 def main():
     # pylint: disable=import-outside-toplevel
     import jax
+
     import jax_programs
     rows = []
     for name in ARGUMENTS.names or jax_programs.PROGRAMS:

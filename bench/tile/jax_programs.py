@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of bench/tile in JAX: schedules that do little, and the fused loss. tile_programs.cpp
-has the same ones for the tile machine."""
+"""The programs of bench/tile in JAX: schedules that do little, and the fused loss.
+tile_programs.cpp has the same ones for the tile machine."""
 import functools
 
 import jax

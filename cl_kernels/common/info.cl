@@ -7,11 +7,11 @@
 #define INFO_BAD_COUNT 1    // int: rows with a label out of range
 #define INFO_BAD_ROW_LOW 2  // two ints: the first such row
 #define INFO_BAD_ROW_HIGH 3
-#define INFO_DENOMINATOR 4       // float: sum of weight * c_y over counted rows
-#define INFO_CLASS_TOTAL 5       // float: sum of class weights over the whole vocabulary
+#define INFO_DENOMINATOR 4  // float: sum of weight * c_y over counted rows
+#define INFO_CLASS_TOTAL 5  // float: sum of class weights over the whole vocabulary
 
 // What a row's label says.
-#define LABEL_ELSEWHERE (-1)     // in the vocabulary, not in this shard
+#define LABEL_ELSEWHERE (-1)  // in the vocabulary, not in this shard
 #define LABEL_IGNORED (-2)
 #define LABEL_OUT_OF_RANGE (-3)
 

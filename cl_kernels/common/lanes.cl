@@ -32,13 +32,13 @@ typedef LANE_CAT(int) lane_i;
 #define LANE_LOAD_2(p) LANE_LOAD_F16(p)
 #define LANE_LOAD_TYPE(type, p) TESSERA_CAT(LANE_LOAD_, type)(p)
 
-// Pairs of 16-bit elements, the first in the low half: LANES neighbours of one row, or the elements of one
-// row beside those of another, if there is one.
+// Pairs of 16-bit elements, the first in the low half: LANES neighbours of one row, or the elements
+// of one row beside those of another, if there is one.
 #if LANES > 1
 #if LANES == 16
 #define LANE_LOAD_PAIRS(p) (int16)(as_int8(vload16(0, (p))), as_int8(vload16(1, (p))))
-#define LANE_STORE_PAIRS(v, p)          \
-  {                                     \
+#define LANE_STORE_PAIRS(v, p)           \
+  {                                      \
     vstore16(as_ushort16((v).lo), 0, p); \
     vstore16(as_ushort16((v).hi), 1, p); \
   }
@@ -73,8 +73,8 @@ static inline LANE_CAT(ushort) lane_to_bf16(lane_f value) {
 }
 #endif
 
-// Turns LANES x LANES elements over: each round interleaves row i with row i + LANES / 2, and log2(LANES)
-// rounds make rows of columns.
+// Turns LANES x LANES elements over: each round interleaves row i with row i + LANES / 2, and
+// log2(LANES) rounds make rows of columns.
 #if LANES > 1
 #if LANES == 4
 #define LANE_INTERLEAVE_LO(a, b) (lane_f)((a).s0, (b).s0, (a).s1, (b).s1)
@@ -122,10 +122,10 @@ static inline lane_f lane_exp2_fraction(lane_f f) {
   return fma(p, f, (lane_f)(1.0f));
 }
 
-// 2^t in f32, relative error below 1e-7. Exactly 0 below 2^-126, and for -Inf; +Inf from 128 on; NaN
-// stays NaN, because comparisons with it are false and it then passes through the polynomial. Adding
-// and subtracting 1.5 * 2^23 rounds to the nearest integer and leaves that integer in the low bits:
-// relaxed-math build flags would fold this away, so programs are never built with them.
+// 2^t in f32, relative error below 1e-7. Exactly 0 below 2^-126, and for -Inf; +Inf from 128 on;
+// NaN stays NaN, because comparisons with it are false and it then passes through the polynomial.
+// Adding and subtracting 1.5 * 2^23 rounds to the nearest integer and leaves that integer in the
+// low bits: relaxed-math build flags would fold this away, so programs are never built with them.
 static inline lane_f lane_exp2(lane_f t) {
   const lane_f magic = (lane_f)(12582912.0f);
   t = t < (lane_f)(-127.0f) ? (lane_f)(-127.0f) : t;
@@ -142,9 +142,9 @@ static inline lane_f lane_exp2(lane_f t) {
 static inline lane_f lane_exp(lane_f t) { return lane_exp2(t * (lane_f)(LOG2E)); }
 
 // exp(d) = scale * factor for d from -87 to 88, the factor close to 1; NaN stays NaN in the factor,
-// and d = 0 gives exactly 1. Beyond those bounds the result is meaningless. Two parts, because a sum
-// takes the product for nothing (fma). Fewer dependent instructions than lane_exp: a processor's
-// window of pending vector registers, not its arithmetic, bounds loops of exponentials.
+// and d = 0 gives exactly 1. Beyond those bounds the result is meaningless. Two parts, because a
+// sum takes the product for nothing (fma). Fewer dependent instructions than lane_exp: a
+// processor's window of pending vector registers, not its arithmetic, bounds loops of exponentials.
 #ifdef __has_builtin
 #if LANES == 8 && defined(__AVX2__) && __has_builtin(__builtin_ia32_permvarsf256)
 #define LANE_EXP_TABLE 1
@@ -152,9 +152,9 @@ static inline lane_f lane_exp(lane_f t) { return lane_exp2(t * (lane_f)(LOG2E));
 #endif
 static inline void lane_exp_parts(lane_f d, lane_f* scale, lane_f* factor) {
 #ifdef LANE_EXP_TABLE
-  // 2^(n/8) from a register and 2^f, |f| <= 1/16, from a minimax polynomial of degree 3 (2.5e-8). The
-  // magic number leaves n in the low bits; moved to bit 20 its upper part adds to the exponent, and
-  // the table has what its lower three bits add there taken off.
+  // 2^(n/8) from a register and 2^f, |f| <= 1/16, from a minimax polynomial of degree 3 (2.5e-8).
+  // The magic number leaves n in the low bits; moved to bit 20 its upper part adds to the exponent,
+  // and the table has what its lower three bits add there taken off.
   const lane_f magic = (lane_f)(1572864.0f);
   const lane_f table = as_float8((uint8)(0x3f800000u, 0x3f7b95c2u, 0x3f7837f0u, 0x3f75fed7u,
                                          0x3f7504f3u, 0x3f75672au, 0x3f7744fdu, 0x3f7ac0c7u));

@@ -9,7 +9,7 @@
 // scale * z, soft-capped where SOFT_CAP is compiled in.
 static inline lane_f lane_logit(lane_f z, float scale, float cap) {
 #if SOFT_CAP
-  return (lane_f)(cap) * tanh((lane_f)(scale / cap) * z);
+  return (lane_f)(cap)*tanh((lane_f)(scale / cap) * z);
 #else
   return (lane_f)(scale)*z;
 #endif
@@ -19,7 +19,7 @@ static inline lane_f lane_logit(lane_f z, float scale, float cap) {
 static inline lane_f lane_dz(lane_f dlogit, lane_f logit, float scale, float cap) {
 #if SOFT_CAP
   const lane_f t = logit * (lane_f)(1.0f / cap);
-  return dlogit * (lane_f)(scale) * fma(-t, t, (lane_f)(1.0f));
+  return dlogit * (lane_f)(scale)*fma(-t, t, (lane_f)(1.0f));
 #else
   return dlogit * (lane_f)(scale);
 #endif
@@ -38,10 +38,10 @@ static inline void load_lane_row(lane_row* r, global const float* coefficients, 
   r->c = LANE_LOAD(coefficients + ROW_C * ld + row);
 }
 
-// d loss / d logit. Rows that pad a panel give exactly 0, whatever their logits are: a select, since
-// 0 * NaN is NaN. A NaN factor compares false and stays.
+// d loss / d logit. Rows that pad a panel give exactly 0, whatever their logits are: a select,
+// since 0 * NaN is NaN. A NaN factor compares false and stays.
 static inline lane_f lane_dlogit(lane_f logit, lane_i is_label, lane_f class_weight,
-                          const lane_row* r) {
+                                 const lane_row* r) {
   const lane_f probability = lane_exp(logit - r->shift) * r->inverse_sum;
   lane_f g = r->p * probability;
   g = is_label ? g - r->y : g;

@@ -42,24 +42,24 @@ static inline void stats_move(lane_stats* s, lane_f maximum) {
 #endif
 #if WANT_EXP
   // Where the factor is 0 nothing was there, or nothing of it is left.
-  s->exp_logit = factor == (lane_f)(0.0f) ? (lane_f)(0.0f) : factor * (s->exp_logit + moved * s->sum);
+  s->exp_logit =
+      factor == (lane_f)(0.0f) ? (lane_f)(0.0f) : factor * (s->exp_logit + moved * s->sum);
 #endif
 #if WANT_CLASS
-  s->class_logit = s->class_sum == (lane_f)(0.0f) ? s->class_logit
-                                                  : s->class_logit + s->class_sum * moved;
+  s->class_logit =
+      s->class_sum == (lane_f)(0.0f) ? s->class_logit : s->class_logit + s->class_sum * moved;
 #endif
   s->sum *= factor;
   s->max = maximum;
 }
 
-// Adds one logit, given as its difference to the shift. A class of weight 0 adds nothing, even where
-// its logit is -Inf.
+// Adds one logit, given as its difference to the shift. A class of weight 0 adds nothing, even
+// where its logit is -Inf.
 static inline void stats_add(lane_stats* s, lane_f difference, lane_f class_weight) {
   const lane_f e = lane_exp(difference);
   s->sum += e;
 #if WANT_CLASS
-  s->class_logit +=
-      class_weight == (lane_f)(0.0f) ? (lane_f)(0.0f) : class_weight * difference;
+  s->class_logit += class_weight == (lane_f)(0.0f) ? (lane_f)(0.0f) : class_weight * difference;
   s->class_sum += class_weight;
 #endif
 #if WANT_EXP

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types. A kernel is specialised by -DX_TYPE=..., and loads everything as f32; 16-bit floats
-// travel as integers (bf16) or through vload_half/vstore_half (f16), so no extension is needed.
+// Element types. A kernel is specialised by -DX_TYPE=..., and loads
+// everything as f32; 16-bit floats travel as integers (bf16) or
+// through vload_half/vstore_half (f16), so no extension is needed.
 #ifndef TESSERA_TYPES_CL
 #define TESSERA_TYPES_CL
 

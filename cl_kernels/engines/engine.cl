@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a device multiplies: the contract between engines and the kernels of operators. This comment
-// is all of it. An engine is a folder cl_kernels/engines/<name> with engine.cl and operand.cl, which
-// define every name below but those that this file does (marked *) and TILE_N and LANES, which come
-// from the host, and one file host/engines/<name>.cpp; nothing else knows its name.
+// is all of it. An engine is a folder cl_kernels/engines/<name> with engine.cl and operand.cl,
+// which define every name below but those that this file does (marked *) and TILE_N and LANES,
+// which come from the host, and one file host/engines/<name>.cpp; nothing else knows its name.
 //
 // A product is C[m][n] = sum over k of A[m][k] * B[k][n], and every product of an operator has one
 // of three uses (PRODUCT):
@@ -16,23 +16,24 @@
 //   A_TYPE, A_LAYOUT   operand A is a matrix of the caller's, of this element type (TYPE_*), whose
 //                      contiguous index is k (ALONG_SECOND), m (ALONG_FIRST) or neither (STRIDED)
 //   A_OPERAND          1 instead: it is an operand that an epilogue stored, m along its k
-//   OUT_TYPE, OUT_LAYOUT  of the matrix that ENGINE_STORE writes: contiguous along n (ALONG_SECOND),
-//                      along m (ALONG_FIRST), or neither
-//   K_KEPT(k)          optional: false where none of the K_KEPT_STEP elements of the tile from k on, a
-//                      multiple of that, counts in the product with `panel`
+//   OUT_TYPE, OUT_LAYOUT  of the matrix that ENGINE_STORE writes: contiguous along n
+//                      (ALONG_SECOND), along m (ALONG_FIRST), or neither
+//   K_KEPT(k)          optional: false where none of the K_KEPT_STEP elements of the tile from k
+//                      on, a multiple of that, counts in the product with `panel`
 //   OUT_ADDRESS(m)     optional: where row m of the tile will be stored, to ask for it early
 //
 // What a kernel declares, by these names, before the first call
-//   matrix_a matrix    operand A: {base, m_stride, k_stride, m_readable, k_count}, base at element (0,
-//                      0) and k_count in elements; of A_OPERAND {base, extent}, extent as in matrix_b
+//   matrix_a matrix    operand A: {base, m_stride, k_stride, m_readable, k_count}, base at element
+//                      (0, 0) and k_count in elements; of A_OPERAND {base, extent}, extent as in
+//                      matrix_b
 //   engine_call e      as the host gave it
 //   tile_walk walk; a_tile now, next
 // and none that ends in an underscore, nor item, item_m, item_n, pack and turn: engines use those.
-// operand B is a matrix_b {base, extent}: panels of TILE_N columns; a panel has `extent` words of k.
+// operand B is a matrix_b {base, extent}: panels of TILE_N columns, each of `extent` words of k.
 //
 // Geometry of a work-group
 //   ENGINE_KERNEL      attributes of a kernel that multiplies
-//   ENGINE_LOCALS      declares local memory; ENGINE_SETUP(scratch) everything else. Both stand first
+//   ENGINE_LOCALS      declares local memory; ENGINE_SETUP(scratch) all else. Both stand first
 //   ENGINE_GROUP, ENGINE_GROUPS *  which of the groups that share the parts of A this one is
 //   PANEL_BEGIN, PANEL_END(panels) *  the panels of columns that this group takes
 //   BATCH_INDEX *      which product of a batch (operands then begin where the kernel says)
@@ -42,18 +43,18 @@
 //   WORDS(k), ELEMENTS(words)  an operand packs elements along k into words, and back
 //
 // Calls that all work-items of the group make together
-//   ENGINE_LOAD        brings the tile `next` of A in, whole: before the first turn, and where a tile
-//                      was passed over without a product
-//   ENGINE_TURN        the tile that was brought in is `now`; the kernel then lets `next` be the one
-//                      after it, which the products bring in meanwhile
+//   ENGINE_LOAD        brings the tile `next` of A in, whole: before the first turn, and where a
+//                      tile was passed over without a product
+//   ENGINE_TURN        the tile that was brought in is `now`; the kernel then lets `next` be the
+//                      one after it, which the products bring in meanwhile
 //   ENGINE_MULTIPLY(tile, b, panel, index, count)
-//                      PRODUCT_VISIT, PRODUCT_STORE: tile of C = now x panel of b, or += where now.k
-//                      is not 0; the index-th of `count` panels that meet this tile of A. C is
-//                      complete where TILE_COMPLETE * says so; for PRODUCT_STORE always, since the
-//                      host gives all of k in one step there
+//                      PRODUCT_VISIT, PRODUCT_STORE: tile of C = now x panel of b, or += where
+//                      now.k is not 0; the index-th of `count` panels that meet this tile of A.
+//                      C is complete where TILE_COMPLETE * says so; for PRODUCT_STORE always,
+//                      since the host gives all of k in one step there
 //   ENGINE_ACCUMULATE(sums, b, panel, index, count, first)
-//                      PRODUCT_ACCUMULATE: into the rows from now.m on of `panel` of sums (C_PANEL);
-//                      `first`: they hold nothing yet
+//                      PRODUCT_ACCUMULATE: into the rows from now.m on of `panel` of sums
+//                      (C_PANEL); `first`: they hold nothing yet
 //   ENGINE_RESCALE(sums, rows, factors)
 //                      multiplies `rows` rows of a panel of sums by factors[column]
 //   ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, add)
@@ -61,8 +62,8 @@
 //                      OUT_TYPE; `add`: what is there is added first, in f32
 //   ENGINE_CLEAR(to, m_stride, n_stride, m_count, n_count)   zeros there
 //
-// A tile of C, and how an epilogue visits it. A work-item sees columns, LANES of them side by side as
-// one lane_f, and of each some of the rows; several work-items may hold rows of the same column.
+// A tile of C, and how an epilogue visits it. A work-item sees columns, LANES of them side by side
+// as one lane_f, and of each some of the rows; several work-items may hold rows of the same column.
 //   c_tile             type of a tile; ENGINE_TILE(index) is the tile of the index-th panel
 //   FOR_COLUMNS(column)  for each column that this work-item sees: the first of LANES
 //   FOR_ROWS(m, rows)  for each row below `rows` of it that this work-item holds
@@ -83,7 +84,8 @@
 //                      kernels read it by OPERAND_LOAD(at), or as plain f32
 //   C_PANEL(sums, extent, panel, m)  where row m of a panel of accumulated sums begins; its TILE_N
 //                      columns follow each other
-//   OPERAND_EXTENT(k_count)  words of k in a panel of what operand_pack_rows made of so many elements
+//   OPERAND_EXTENT(k_count)  words of k in a panel of what operand_pack_rows made of so many
+//                      elements
 //   PANEL_ITEMS        work-items that share the columns of a panel, in kernels that go over an
 //                      operand element by element (Engine::panel_range)
 #ifndef TESSERA_ENGINE_CL
@@ -141,8 +143,8 @@ typedef struct {
 
 #include "engines/ENGINE/engine.cl"
 
-// Whether the sums of the tile are complete after this step of k. Where they always are, no test: what
-// follows may hold barriers, and PoCL 3.1 miscompiled those of an epilogue behind this condition.
+// Whether the sums of the tile are complete after this step of k. Where they always are, no test:
+// an epilogue may hold barriers, and PoCL 3.1 miscompiled those behind this condition.
 #if ENGINE_WHOLE_K
 #define TILE_COMPLETE 1
 #else

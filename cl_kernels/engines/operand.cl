@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands of products in the engine's own format: the part of the contract (engines/engine.cl) that
-// kernels need which do not multiply.
+// Operands of products in the engine's own format: the part of the contract (engines/engine.cl)
+// that kernels need which do not multiply.
 //
 // A kernel that makes operand B of a matrix defines PACK_TYPE (TYPE_*) and PACK_CONTIGUOUS (1: k is
 // contiguous in it), and calls
 //
 //   operand_pack_rows(out, k_count, panel, column, start, from, k_stride, k0, k1)
 //       elements [k0, k1) of LANES rows of the matrix, as columns from `column` on of a panel whose
-//       depth is k: start[i] is where row i begins in `from`, ROW_PADDING: it is all 0, ROW_ELSEWHERE:
-//       another launch writes it. k0 is a multiple of PACK_STEP, k1 one or k_count
+//       depth is k: start[i] is where row i begins in `from`, ROW_PADDING: it is all 0,
+//       ROW_ELSEWHERE: another launch writes it. k0 is a multiple of PACK_STEP, k1 one or k_count
 //   operand_pack_columns(out, row_count, row, start, from, k_stride, k_count, panel0, panel1)
 //       one row of the matrix as row `row` of panels of its columns, whose depth is the rows
 #ifndef TESSERA_OPERAND_CL

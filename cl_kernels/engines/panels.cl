@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operand format that engines share: panels of TILE_N columns side by side, [panel][k][TILE_N] of
-// words of 32 bits. An engine that packs several elements of k into a word says how, before it
+// The operand format that engines share: panels of TILE_N columns side by side, [panel][k][TILE_N]
+// of words of 32 bits. An engine that packs several elements of k into a word says how, before it
 // includes this file:
 //
 //   WORD_ELEMENTS                  of k in a word

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walk of a work-group over tiles of operand A: parts of its rows, which the groups take in turn,
-// so that scratch is needed per group and not per part and no result depends on who takes which; in
-// a part tiles of at most tile_m rows; in a tile steps of k.
+// The walk of a work-group over tiles of operand A: parts of its rows, which the groups take in
+// turn, so that scratch is needed per group and not per part and no result depends on who takes
+// which; in a part tiles of at most tile_m rows; in a tile steps of k.
 #ifndef TESSERA_WALK_CL
 #define TESSERA_WALK_CL
 
@@ -13,13 +13,13 @@ typedef struct {
 } a_tile;
 
 typedef struct {
-  long m_count;   // rows of A
-  long m_part;    // rows of a part; 0: the parts are even, in whole strips
+  long m_count;  // rows of A
+  long m_part;   // rows of a part; 0: the parts are even, in whole strips
   int parts;
   int tile_m;
-  int k_count;    // words
+  int k_count;  // words
   int k_step;
-  int strip;      // A_STRIP
+  int strip;  // A_STRIP
 } tile_walk;
 
 // The first row of a part; of part `parts` and beyond: the end.

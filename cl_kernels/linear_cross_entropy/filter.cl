@@ -9,8 +9,8 @@
 #define FILTER 64
 #endif
 
-// counts[panel][tile of the range] = 1 where an element is above `eps` times its row's coefficient, or
-// is not a number. Work-item (of a panel's, tile); a group has one tile.
+// counts[panel][tile of the range] = 1 where an element is above `eps` times its row's coefficient,
+// or is not a number. Work-item (of a panel's, tile); a group has one tile.
 kernel void mark(global const float* dz, global const float* coefficients, global int* counts,
                  mark_arguments a) {
 #if PANEL_ITEMS > 1
@@ -30,8 +30,8 @@ kernel void mark(global const float* dz, global const float* coefficients, globa
       lane_f over = (lane_f)(0.0f);
       for (int v = 0; v < rows; ++v) {
         // A NaN, of dz or of the limit, compares false and counts.
-        const lane_f size = fabs(OPERAND_LOAD(
-            OPERAND_AT(dz + a.at.dz, a.size.dz_columns, panel, v_begin + v, column)));
+        const lane_f size = fabs(
+            OPERAND_LOAD(OPERAND_AT(dz + a.at.dz, a.size.dz_columns, panel, v_begin + v, column)));
         over = size <= limit ? over : (lane_f)(1.0f);
       }
       float each[LANES];

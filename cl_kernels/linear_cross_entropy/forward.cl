@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logits of a chunk of rows against a range of the vocabulary, reduced to statistics as they appear:
-// an online log-sum-exp per row and slice. The tile is transposed (vocabulary down, tokens across),
-// so that everything below runs column by column.
+// Logits of a chunk of rows against a range of the vocabulary, reduced to statistics as they
+// appear: an online log-sum-exp per row and slice. The tile is transposed (vocabulary down, tokens
+// across), so that everything below runs column by column.
 //
 // KEEP_LOGITS also keeps the logits for gradients, as operands.cl says; without STATISTICS they are
 // all that is made (backward, which has the statistics).
@@ -11,8 +11,8 @@
 
 // What a block of the column's rows adds up to, over all who hold some of them.
 #if WANT_CLASS
-#define CLASS_TOTALS                                    \
-  block.class_logit = COLUMN_SUM(block.class_logit);    \
+#define CLASS_TOTALS                                 \
+  block.class_logit = COLUMN_SUM(block.class_logit); \
   block.class_sum = COLUMN_SUM(block.class_sum);
 #else
 #define CLASS_TOTALS

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// grad_w[h][v] (+)= sum over the rows of a chunk of x[row][h] * dz[row][v], as tiles [v][h]: A is dz,
-// whose k are tokens here, B is x packed by columns. Written with the caller's type and strides when
-// the chunk is all there is, else accumulated in f32.
+// grad_w[h][v] (+)= sum over the rows of a chunk of x[row][h] * dz[row][v], as tiles [v][h]: A is
+// dz, whose k are tokens here, B is x packed by columns. Written with the caller's type and strides
+// when the chunk is all there is, else accumulated in f32.
 #include "common/info.cl"
 #include "linear_cross_entropy/filtered.cl"
 #include "linear_cross_entropy/operands.cl"
@@ -25,11 +25,11 @@
 
 #if FILTER
 // Up to the last panel of tokens that counts, and 0 where none does.
-#define TRIM_NEXT                                                           \
-  while (next.depth > 0) {                                                  \
-    const int last = (next.depth - 1) / TILE_N;                             \
-    if (COUNTS(last, next.m, next.m + next.rows)) break;                    \
-    next.depth = last * TILE_N;                                             \
+#define TRIM_NEXT                                        \
+  while (next.depth > 0) {                               \
+    const int last = (next.depth - 1) / TILE_N;          \
+    if (COUNTS(last, next.m, next.m + next.rows)) break; \
+    next.depth = last * TILE_N;                          \
   }
 #else
 #define TRIM_NEXT
@@ -82,8 +82,7 @@ kernel ENGINE_KERNEL void grad_w(global const float* dz, global const float* x,
 }
 
 // out[h][v] (+)= sums[v][h], rounded once. Work-item (h or v, whichever is contiguous; the other).
-kernel void write_w(global const float* sums, global ELEMENT(OUT_TYPE) * out,
-                    write_w_arguments a) {
+kernel void write_w(global const float* sums, global ELEMENT(OUT_TYPE) * out, write_w_arguments a) {
 #if OUT_LAYOUT == W_HV
   const long v = get_global_id(0);
   const long h = get_global_id(1);

@@ -20,9 +20,10 @@
 #include "engines/engine.cl"
 
 #if FILTER
-// Whether any panel of tokens has a tile that counts in the tile `next`, or sums that it must clear.
-#define NEXT_WANTED                                                                           \
-  (next.rows == 0 || (a.size.first && next.k == 0) ||                                         \
+// Whether any panel of tokens has a tile that counts in the
+// tile `next`, or sums that it must clear.
+#define NEXT_WANTED                                                                            \
+  (next.rows == 0 || (a.size.first && next.k == 0) ||                                          \
    any_panel_counts(counts + a.at.counts, a.size.filter_tiles, panel_begin, panel_end, next.k, \
                     next.k + next.depth))
 static inline int any_panel_counts(global const int* counts, int tiles, int begin, int end,
@@ -38,8 +39,8 @@ static inline int any_panel_counts(global const int* counts, int tiles, int begi
 #endif
 
 // Work-groups: (group of parts of H, group of panels). The vocabulary is walked in steps, so that
-// packed w stays in the cache while all panels use it. `sums` has h_padded rows a panel, a multiple of
-// what a tile writes.
+// packed w stays in the cache while all panels use it. `sums` has h_padded rows a panel, a multiple
+// of what a tile writes.
 kernel ENGINE_KERNEL void grad_x(global const ELEMENT(W_TYPE) * w, global const float* dz,
                                  global const int* info, global float* sums,
                                  global const int* counts, global float* scratch,

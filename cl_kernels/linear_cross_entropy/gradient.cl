@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// dz, the gradient of the products z, for a chunk of rows and a range of the vocabulary, as an operand
-// whose k is the vocabulary: recomputed from x and w, or from logits that forward kept.
+// dz, the gradient of the products z, for a chunk of rows and a range of the vocabulary, as an
+// operand whose k is the vocabulary: recomputed from x and w, or from logits that forward kept.
 #include "common/logit.cl"
 #include "linear_cross_entropy/logits.cl"
 
-#define DZ_AT(panel, v, column) \
-  OPERAND_AT(dz + a.at.dz, a.size.v_count, panel, v, column)
+#define DZ_AT(panel, v, column) OPERAND_AT(dz + a.at.dz, a.size.v_count, panel, v, column)
 
 // Work-groups: (group of slices, group of panels), as in forward.
 kernel ENGINE_KERNEL void gradient(global const ELEMENT(W_TYPE) * w,
@@ -44,8 +43,8 @@ kernel ENGINE_KERNEL void gradient(global const ELEMENT(W_TYPE) * w,
         FOR_ROWS(m, now.rows) {
           const int v = (int)(a.size.v_base + now.m) + m;
           const lane_f z = TILE_AT(tile, m, column);
-          const lane_f logit = lane_logit(z + (lane_f)(BIAS_AT((long)v)), a.size.logit.scale,
-                                          a.size.logit.cap);
+          const lane_f logit =
+              lane_logit(z + (lane_f)(BIAS_AT((long)v)), a.size.logit.scale, a.size.logit.cap);
           const lane_f g =
               lane_dlogit(logit, label == (lane_i)(v), (lane_f)(CLASS_AT((long)v)), &r);
           OPERAND_STORE(lane_dz(g, logit, a.size.logit.scale, a.size.logit.cap),
@@ -57,8 +56,9 @@ kernel ENGINE_KERNEL void gradient(global const ELEMENT(W_TYPE) * w,
 }
 #undef DZ_AT
 
-// From kept logits, for columns v_base .. v_base + v_count; dz may take their place. Columns outside
-// and tokens inside, as logits lie that wait in grad_w. Work-item (of a panel's, group of columns).
+// From kept logits, for columns v_base .. v_base + v_count; dz may
+// take their place. Columns outside and tokens inside, as logits lie
+// that wait in grad_w. Work-item (of a panel's, group of columns).
 kernel void gradient_of_kept(global const ELEMENT(CLASS_TYPE) * class_weight,
                              global const int* labels, global const int* info,
                              global const uchar* kept, global const float* coefficients,

@@ -36,19 +36,18 @@
 #define CLASS_AT(v) 1.0f
 #endif
 
-// Kept logits may lie in memory of 16-bit elements, and begin where any of them does (KEPT_HALVES: they
-// are then read and written as pairs of those). Where a row of that memory is the vocabulary's,
-// KEPT_COLUMNS columns have rows of their own in it, each as wide as they are together, and the
-// columns after them lie beside them.
+// Kept logits may lie in memory of 16-bit elements, and begin where any of them does (KEPT_HALVES:
+// they are then read and written as pairs of those). Where a row of that memory is the
+// vocabulary's, KEPT_COLUMNS columns have rows of their own in it, each as wide as they are
+// together, and the columns after them lie beside them.
 #ifndef KEPT_COLUMNS
 #define KEPT_COLUMNS 1
 #endif
-#define KEPT_BASE(panel) \
-  ((global ushort*)(kept + a.at.kept) + (panel)*a.size.kept.panel_stride)
+#define KEPT_BASE(panel) ((global ushort*)(kept + a.at.kept) + (panel)*a.size.kept.panel_stride)
 #if KEPT_COLUMNS == 1
 #define KEPT_AT(panel, v) (KEPT_BASE(panel) + (v)*a.size.kept.v_stride)
 #else
-#define KEPT_AT(panel, v)                          \
+#define KEPT_AT(panel, v) \
   (KEPT_BASE(panel) + (v) / KEPT_COLUMNS * 2 * TILE_N + (v) % KEPT_COLUMNS * a.size.kept.v_stride)
 #endif
 // The lanes from token `column` on, of what KEPT_AT found.

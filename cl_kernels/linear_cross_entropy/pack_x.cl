@@ -47,7 +47,8 @@ kernel void pack_rows(global const ELEMENT(X_TYPE) * x, global const int* info,
   }
 }
 
-// For dz^T x: operand B of depth tokens, its columns H. Work-item (row, group of PANEL_STEP panels).
+// For dz^T x: operand B of depth tokens, its columns H.
+// Work-item (row, group of PANEL_STEP panels).
 kernel void pack_columns(global const ELEMENT(X_TYPE) * x, global const int* info,
                          global const int* rows, global float* out, pack_columns_arguments a) {
   const long i = get_global_id(0);

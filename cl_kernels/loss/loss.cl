@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every per-row kernel of a loss in one program, because a driver's compiler takes longer to start
-// than to compile these; and two kernels that do for a call of few rows what takes seven launches in
-// general, because there the launches are most of the time.
+// than to compile these; and two kernels that do for a call of few rows what takes seven launches
+// in general, because there the launches are most of the time.
 #include "loss/merge.cl"
 #include "loss/prepare.cl"
 
-// gather_labels, compact and, with `wants_values`, fill_excluded. One work-group, a work-item per
-// row.
+// gather_labels, compact and, with `wants_values`,
+// fill_excluded. One work-group, a work-item per row.
 kernel void prepare_small(global const ELEMENT(LABEL_TYPE) * labels,
                           global const ELEMENT(CLASS_TYPE) * class_weight, global int* lists,
                           global float* values, global int* info, ROW_OUTPUTS_PARAMETERS,

@@ -17,18 +17,18 @@ typedef struct {
   global int* argmax;
   global float *label_logprob, *entropy, *z_loss, *statistics, *partial;
 } row_outputs;
-#define ROW_OUTPUTS_PARAMETERS                                                                   \
-  global float *loss, global float *lse, global int *argmax, global float *label_logprob,        \
+#define ROW_OUTPUTS_PARAMETERS                                                            \
+  global float *loss, global float *lse, global int *argmax, global float *label_logprob, \
       global float *entropy, global float *z_loss, global float *statistics, global float *partial
 // Of a kernel with these parameters; what is null has the offset 0.
-#define DECLARE_OUTPUTS(name)                                                                    \
-  const row_outputs name = {loss + a.at.loss,                                                    \
-                            lse + a.at.lse,                                                      \
-                            argmax + a.at.argmax,                                                \
-                            label_logprob + a.at.label_logprob,                                  \
-                            entropy + a.at.entropy,                                              \
-                            z_loss + a.at.z_loss,                                                \
-                            statistics + a.at.statistics,                                        \
+#define DECLARE_OUTPUTS(name)                                   \
+  const row_outputs name = {loss + a.at.loss,                   \
+                            lse + a.at.lse,                     \
+                            argmax + a.at.argmax,               \
+                            label_logprob + a.at.label_logprob, \
+                            entropy + a.at.entropy,             \
+                            z_loss + a.at.z_loss,               \
+                            statistics + a.at.statistics,       \
                             partial + a.at.partial};
 
 #define OUTPUT_ROW(name, row) out->name[(row)*stride->name]
@@ -112,8 +112,8 @@ static inline void merge_row(long row, global const float* stats, int slices, in
   PUT(entropy, row, log_s - s.exp_logit / s.sum);
 #endif
   const float w = loss->weight >= 0 ? values[loss->weight + row] : 1.0f;
-  const float z = loss->logsumexp_weight != 0.0f ? loss->logsumexp_weight * lse_value * lse_value
-                                                 : 0.0f;
+  const float z =
+      loss->logsumexp_weight != 0.0f ? loss->logsumexp_weight * lse_value * lse_value : 0.0f;
   PUT(z_loss, row, w * z);
   if (out->loss) {
     const float c = values[loss->class_of_label + row];

@@ -20,8 +20,8 @@
 // class (1 without class weights, 0 for rows that do not count). `label` is the row's in the
 // caller's array, `class_weight` the weight of class 0.
 static inline void gather_label(long row, global const ELEMENT(LABEL_TYPE) * label,
-                                global const ELEMENT(CLASS_TYPE) * class_weight,
-                                global int* lists, global float* values, const call_rows* call) {
+                                global const ELEMENT(CLASS_TYPE) * class_weight, global int* lists,
+                                global float* values, const call_rows* call) {
   const long given = *label;
   int result;
   float c = 0.0f;
@@ -68,8 +68,7 @@ kernel void scatter_rows(global const uint* values, global uint* out, scatter_ro
   if (row >= a.size.rows) return;
   const long base = a.at.out + row_offset(&a.size.geometry, row);
   for (long column = 0; column < a.size.width; ++column) {
-    out[base + column * a.size.column_stride] =
-        values[a.at.values + row * a.size.width + column];
+    out[base + column * a.size.column_stride] = values[a.at.values + row * a.size.width + column];
   }
 }
 
@@ -85,8 +84,8 @@ static inline void add_exactly(float value, float* high, float* low) {
 
 // Lists the rows that count and their labels, in order, and sums the denominator in row order.
 static inline void compact_rows(global const ELEMENT(CLASS_TYPE) * class_weight, global int* lists,
-                                global const float* values, global int* info,
-                                const call_rows* call, int needs_class_total) {
+                                global const float* values, global int* info, const call_rows* call,
+                                int needs_class_total) {
   int count = 0;
   int bad = 0;
   long bad_row = -1;

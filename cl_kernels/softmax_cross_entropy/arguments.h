@@ -8,8 +8,8 @@
 
 KERNEL_STRUCTS_BEGIN(softmax_cross_entropy)
 
-// A part of an array [..., V] of the caller's that one buffer reaches: rows begin .. end of the
-// call.
+// A part of an array [..., V] of the caller's that one
+// buffer reaches: rows begin .. end of the call.
 typedef struct {
   row_geometry geometry;
   INT64 v_stride;

@@ -96,15 +96,15 @@ static inline float lane_total(lane_f v) {
 
 // LANES elements from `start`; those at or beyond `count` are `fill`. Whole vectors where the
 // elements lie side by side.
-#define DEFINE_LOAD_COLUMNS(name, type, contiguous)                                       \
+#define DEFINE_LOAD_COLUMNS(name, type, contiguous)                                              \
   static inline lane_f name(global const ELEMENT(type) * p, long start, long stride, long count, \
-                     float fill) {                                                        \
-    if (contiguous && count >= LANES) return LANE_LOAD_TYPE(type, p + start);             \
-    float lanes[LANES];                                                                   \
-    for (int lane = 0; lane < LANES; ++lane) {                                            \
-      lanes[lane] = lane < count ? LOAD(type, p, start + lane * stride) : fill;           \
-    }                                                                                     \
-    return LANE_LOAD(lanes);                                                              \
+                            float fill) {                                                        \
+    if (contiguous && count >= LANES) return LANE_LOAD_TYPE(type, p + start);                    \
+    float lanes[LANES];                                                                          \
+    for (int lane = 0; lane < LANES; ++lane) {                                                   \
+      lanes[lane] = lane < count ? LOAD(type, p, start + lane * stride) : fill;                  \
+    }                                                                                            \
+    return LANE_LOAD(lanes);                                                                     \
   }
 DEFINE_LOAD_COLUMNS(load_logits, LOGITS_TYPE, V_CONTIGUOUS)
 #if HAS_CLASS_WEIGHT
@@ -113,9 +113,9 @@ DEFINE_LOAD_COLUMNS(load_classes, CLASS_TYPE, 0)
 
 // Final logits of the columns v, v + 1, ...; `fill` from `end` on, which no cap may touch.
 static inline lane_f columns_logit(const logits_row* row, long v, long end, float fill) {
-  lane_f logit = lane_logit(
-      load_logits(row->logits, v * row->v_stride, row->v_stride, end - v, 0.0f), row->scale,
-      row->cap);
+  lane_f logit =
+      lane_logit(load_logits(row->logits, v * row->v_stride, row->v_stride, end - v, 0.0f),
+                 row->scale, row->cap);
   if (end - v < LANES) {
     float lanes[LANES];
     LANE_STORE(logit, lanes);

@@ -14,8 +14,8 @@
 #endif
 
 // One work-item's columns: stores whole vectors where they lie side by side.
-static inline void store_columns(global ELEMENT(OUT_TYPE) * out, long start, long stride, long count,
-                          lane_f values, int add) {
+static inline void store_columns(global ELEMENT(OUT_TYPE) * out, long start, long stride,
+                                 long count, lane_f values, int add) {
 #if OUT_TYPE == TYPE_F32 && OUT_CONTIGUOUS
   if (count >= LANES) {
     if (add) values += LANE_LOAD(out + start);
@@ -71,23 +71,23 @@ static inline lane_bits lane_bf16(lane_f value) {
 typedef struct __attribute__((packed)) {
   lane_bits value;
 } stream_pairs;
-#define STREAM_STORE_PAIRS(even, odd, p)   \
-  (((global stream_pairs*)(p))->value = \
+#define STREAM_STORE_PAIRS(even, odd, p) \
+  (((global stream_pairs*)(p))->value =  \
        (lane_bf16(even) >> 16) | (lane_bf16(odd) & (lane_bits)(0xffff0000u)))
 #else
-#define STREAM_STORE_PAIRS(even, odd, p)                              \
-  {                                                                   \
-    float turns[2 * LANES];                                           \
-    const lane_f even_ = (even), odd_ = (odd);                        \
-    float evens[LANES], odds[LANES];                                  \
-    LANE_STORE(even_, evens);                                         \
-    LANE_STORE(odd_, odds);                                           \
-    for (int lane = 0; lane < LANES; ++lane) {                        \
-      turns[2 * lane] = evens[lane];                                  \
-      turns[2 * lane + 1] = odds[lane];                               \
-    }                                                                 \
-    STREAM_STORE(LANE_LOAD(turns), p);                                \
-    STREAM_STORE(LANE_LOAD(turns + LANES), (p) + LANES);              \
+#define STREAM_STORE_PAIRS(even, odd, p)                 \
+  {                                                      \
+    float turns[2 * LANES];                              \
+    const lane_f even_ = (even), odd_ = (odd);           \
+    float evens[LANES], odds[LANES];                     \
+    LANE_STORE(even_, evens);                            \
+    LANE_STORE(odd_, odds);                              \
+    for (int lane = 0; lane < LANES; ++lane) {           \
+      turns[2 * lane] = evens[lane];                     \
+      turns[2 * lane + 1] = odds[lane];                  \
+    }                                                    \
+    STREAM_STORE(LANE_LOAD(turns), p);                   \
+    STREAM_STORE(LANE_LOAD(turns + LANES), (p) + LANES); \
   }
 #endif
 
@@ -121,7 +121,7 @@ static inline long stream_gradient(global const ELEMENT(LOGITS_TYPE) * row,
 // The same of the columns [begin, end), from what was kept.
 static inline void stream_kept(const kept_columns* kept, global ELEMENT(OUT_TYPE) * out, long begin,
                                long end, lane_f coefficient) {
-#define FROM_KEPT(e) ((e) > (lane_f)(LEAST_KEPT) ? (e) * coefficient : (lane_f)(0.0f))
+#define FROM_KEPT(e) ((e) > (lane_f)(LEAST_KEPT) ? (e)*coefficient : (lane_f)(0.0f))
   for (; begin < end; begin += STREAM_BLOCK) {
     local const float* e = kept->memory + begin;
     global ELEMENT(OUT_TYPE)* to = out + begin;
@@ -197,8 +197,8 @@ static inline void slice_gradient(const logits_row* row, global const float* c, 
     const lane_f classes = (lane_f)(0.0f);
 #endif
     const lane_f g = lane_dlogit(logit, is_label, classes, &r);
-    store_columns(out, v * out_v_stride, out_v_stride, v_end - v,
-                  lane_dz(g, logit, scale, cap), add);
+    store_columns(out, v * out_v_stride, out_v_stride, v_end - v, lane_dz(g, logit, scale, cap),
+                  add);
   }
 }
 

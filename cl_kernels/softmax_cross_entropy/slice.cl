@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics of logits that exist, row by row: lanes lie along the vocabulary here, so that memory is
-// read as it lies, and are merged at the end of a slice. A group is one work-item with LANES lanes on
-// a CPU, GROUP work-items of one lane elsewhere.
+// Statistics of logits that exist, row by row: lanes lie along the vocabulary here, so that memory
+// is read as it lies, and are merged at the end of a slice. A group is one work-item with LANES
+// lanes on a CPU, GROUP work-items of one lane elsewhere.
 #ifndef TESSERA_SLICE_CL
 #define TESSERA_SLICE_CL
 
@@ -16,51 +16,51 @@
 // rare with real logits, and exp(8) * V is far from overflow.
 #define MOST_DIFFERENCE 8.0f
 
-#define STREAM_SUM(LOAD_LANES, ADD_ONE)                                            \
-  for (int v = 0; v < STREAM_BLOCK; v += LANE_SPAN) {                              \
-    const lane_f logit = SCALE_LOGIT(LOAD_LANES(p + v));                           \
-    top = logit > top ? logit : top;                                               \
-    lane_f d = logit - shift;                                                      \
-    d = d < (lane_f)(LEAST_DIFFERENCE) ? (lane_f)(LEAST_DIFFERENCE) : d;           \
-    lane_f power, factor;                                                          \
-    lane_exp_parts(d, &power, &factor);                                            \
-    ADD_ONE                                                                        \
+#define STREAM_SUM(LOAD_LANES, ADD_ONE)                                  \
+  for (int v = 0; v < STREAM_BLOCK; v += LANE_SPAN) {                    \
+    const lane_f logit = SCALE_LOGIT(LOAD_LANES(p + v));                 \
+    top = logit > top ? logit : top;                                     \
+    lane_f d = logit - shift;                                            \
+    d = d < (lane_f)(LEAST_DIFFERENCE) ? (lane_f)(LEAST_DIFFERENCE) : d; \
+    lane_f power, factor;                                                \
+    lane_exp_parts(d, &power, &factor);                                  \
+    ADD_ONE                                                              \
   }
 #define ADD_FORGET sum = fma(power, factor, sum);
-#define ADD_KEEP                                    \
-  const lane_f e = power * factor;                  \
+#define ADD_KEEP                                          \
+  const lane_f e = power * factor;                        \
   STORE_ANYWHERE(local, e, keep + v * LANES / LANE_SPAN); \
   sum += e;
 
 // Adds the whole blocks of [begin, end) to the statistics, whose s->max is the reference here and
 // `top` the maximum so far; returns where the rest begins. `row` is the row's first column.
-#define DEFINE_STREAM_BLOCKS(name, ADD_ONE, KEEPING)                                               \
-  static inline long name(lane_stats* s, lane_f* top_, global const ELEMENT(LOGITS_TYPE) * row,    \
-                          long begin, long end, float scale, kept_columns* kept) {                 \
-    lane_f top = *top_;                                                                            \
-    while (end - begin >= STREAM_BLOCK) {                                                          \
-      global const ELEMENT(LOGITS_TYPE)* p = row + begin;                                          \
-      local float* keep = KEEPING ? kept->memory + begin : 0;                                      \
-      const lane_f shift = stats_shift(s->max);                                                    \
-      lane_f sum = (lane_f)(0.0f);                                                                 \
-      STREAM_SUM(LOAD_EVEN, ADD_ONE)                                                               \
-      STREAM_SUM_ODD(ADD_ONE)                                                                      \
-      /* Also true where the reference is still -Inf and a finite logit has come. */               \
-      if (any(top > s->max + (lane_f)(MOST_DIFFERENCE))) {                                         \
-        stats_move(s, top);                                                                        \
-        /* What was kept is relative to another reference, and formed again for the gradient. */   \
-        if (KEEPING) kept->from = begin;                                                           \
-      } else {                                                                                     \
-        s->sum += sum;                                                                             \
-        begin += STREAM_BLOCK;                                                                     \
-      }                                                                                            \
-    }                                                                                              \
-    *top_ = top;                                                                                   \
-    return begin;                                                                                  \
+#define DEFINE_STREAM_BLOCKS(name, ADD_ONE, KEEPING)                                             \
+  static inline long name(lane_stats* s, lane_f* top_, global const ELEMENT(LOGITS_TYPE) * row,  \
+                          long begin, long end, float scale, kept_columns* kept) {               \
+    lane_f top = *top_;                                                                          \
+    while (end - begin >= STREAM_BLOCK) {                                                        \
+      global const ELEMENT(LOGITS_TYPE)* p = row + begin;                                        \
+      local float* keep = KEEPING ? kept->memory + begin : 0;                                    \
+      const lane_f shift = stats_shift(s->max);                                                  \
+      lane_f sum = (lane_f)(0.0f);                                                               \
+      STREAM_SUM(LOAD_EVEN, ADD_ONE)                                                             \
+      STREAM_SUM_ODD(ADD_ONE)                                                                    \
+      /* Also true where the reference is still -Inf and a finite logit has come. */             \
+      if (any(top > s->max + (lane_f)(MOST_DIFFERENCE))) {                                       \
+        stats_move(s, top);                                                                      \
+        /* What was kept is relative to another reference, and formed again for the gradient. */ \
+        if (KEEPING) kept->from = begin;                                                         \
+      } else {                                                                                   \
+        s->sum += sum;                                                                           \
+        begin += STREAM_BLOCK;                                                                   \
+      }                                                                                          \
+    }                                                                                            \
+    *top_ = top;                                                                                 \
+    return begin;                                                                                \
   }
 #ifdef LOAD_ODD
-#define STREAM_SUM_ODD(ADD_ONE)    \
-  keep += STREAM_BLOCK / 2;        \
+#define STREAM_SUM_ODD(ADD_ONE) \
+  keep += STREAM_BLOCK / 2;     \
   STREAM_SUM(LOAD_ODD, ADD_ONE)
 #else
 #define STREAM_SUM_ODD(ADD_ONE)
@@ -80,7 +80,8 @@ static inline long stream_statistics(lane_stats* s, global const ELEMENT(LOGITS_
   }
   stats_move(s, top);
 #if KEEPS
-  begin = stream_kept_blocks(s, &top, row, begin, end < kept->count ? end : kept->count, scale, kept);
+  begin =
+      stream_kept_blocks(s, &top, row, begin, end < kept->count ? end : kept->count, scale, kept);
   kept->to = begin;
   kept->shift = stats_shift(s->max);
 #endif
@@ -100,7 +101,7 @@ static inline long stream_statistics(lane_stats* s, global const ELEMENT(LOGITS_
 #if GROUP > 1
 #define SHARED_PARAMETERS , local float *shared_max, local lane_stats *shared
 #define SHARED_ARGUMENTS , shared_max, shared
-#define DECLARE_SHARED          \
+#define DECLARE_SHARED           \
   local float shared_max[GROUP]; \
   local lane_stats shared[GROUP];
 #else
@@ -176,24 +177,24 @@ static inline void slice_statistics(const logits_row* row, global float* at, lon
   }
 #define PUT_STAT(field, value) at[field * ld_] = value
 #define TOTAL(member) total.member
-#define TOTAL_ARGMAX(value, index) \
+#define TOTAL_ARGMAX(value, index)        \
   const float value = total.argmax_value; \
   const int index = total.argmax;
 #else
 #define PUT_STAT(field, value) at[field * ld_] = value
 #define TOTAL(member) lane_total(s.member)
-#define TOTAL_ARGMAX(value, index)                                       \
-  float values[LANES];                                                   \
-  int indices[LANES];                                                    \
-  LANE_STORE(s.argmax_value, values);                                    \
-  LANE_STORE_I(s.argmax, indices);                                       \
-  float value = values[0];                                               \
-  int index = indices[0];                                                \
-  for (int lane = 1; lane < LANES; ++lane) {                             \
+#define TOTAL_ARGMAX(value, index)                                                  \
+  float values[LANES];                                                              \
+  int indices[LANES];                                                               \
+  LANE_STORE(s.argmax_value, values);                                               \
+  LANE_STORE_I(s.argmax, indices);                                                  \
+  float value = values[0];                                                          \
+  int index = indices[0];                                                           \
+  for (int lane = 1; lane < LANES; ++lane) {                                        \
     if (values[lane] > value || (values[lane] == value && indices[lane] < index)) { \
-      value = values[lane];                                              \
-      index = indices[lane];                                             \
-    }                                                                    \
+      value = values[lane];                                                         \
+      index = indices[lane];                                                        \
+    }                                                                               \
   }
 #endif
   PUT_STAT(STAT_MAX, maximum);

@@ -24,8 +24,8 @@
 #define SCALE_LOGIT(z) (z)
 #endif
 
-// bf16 side by side are taken as pairs, first the even columns, then the odd ones: a shift or a mask
-// widens them where widening eight in a row takes two instructions.
+// bf16 side by side are taken as pairs, first the even columns, then the odd ones: a shift or a
+// mask widens them where widening eight in a row takes two instructions.
 #if LOGITS_TYPE == TYPE_BF16 && defined(__ENDIAN_LITTLE__)
 #define LANE_SPAN (2 * LANES)
 typedef LANE_CAT(uint) lane_u;
@@ -50,9 +50,9 @@ typedef struct __attribute__((packed)) {
 #define STORE_ANYWHERE(space, v, p) (((space lane_f_anywhere*)(p))->value = (v))
 #define LOAD_ANYWHERE(space, p) (((space const lane_f_anywhere*)(p))->value)
 
-// Exponentials that the pass for the statistics kept for the gradient: those of the columns [from, to)
-// at memory + column (of a block of pairs first the even columns, then the odd ones), relative to
-// `shift`. KEEPS: a kernel does that.
+// Exponentials that the pass for the statistics kept for the gradient: those of the columns [from,
+// to) at memory + column (of a block of pairs first the even columns, then the odd ones), relative
+// to `shift`. KEEPS: a kernel does that.
 typedef struct {
   local float* memory;
   long count;  // columns that fit
@@ -62,7 +62,8 @@ typedef struct {
 #ifndef KEEPS
 #define KEEPS 0
 #endif
-// exp(LEAST_DIFFERENCE), rounded up: kept for every difference at or below that, and nothing beside 1.
+// exp(LEAST_DIFFERENCE), rounded up: kept for every
+// difference at or below that, and nothing beside 1.
 #define LEAST_KEPT 1.7e-38f
 #endif
 

@@ -12,9 +12,9 @@
 #define KEPT_COUNT 16
 #endif
 
-// Work-groups: (1, counted row of the chunk), each one work-item. `stats` and `coefficients` get the
-// row's, as `forward` and `coefficients` would have written them. No loop over rows: a compiler would
-// take the constants of all of its loops out of it, and then have no registers for any.
+// Work-groups: (1, counted row of the chunk), each one work-item. `stats` and `coefficients` get
+// the row's, as `forward` and `coefficients` would have written them. No loop over rows: a compiler
+// would take the constants of all of its loops out of it, and then have no registers for any.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void value_and_grad(
     global const ELEMENT(LOGITS_TYPE) * logits, global const ELEMENT(CLASS_TYPE) * class_weight,
     global const int* info, global const int* rows, global const int* labels, global float* stats,

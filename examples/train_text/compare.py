@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains the same steps on several implementations and compares the loss curves.
 
-usage: compare.py TRAIN_TEXT [--implementations a,b,...] [--tolerance 1e-4] [--out DIR] -- OPTIONS...
+usage: compare.py TRAIN_TEXT [--implementations a,b,...] [--tolerance 1e-4] [--out DIR]
+                  -- OPTIONS...
 
 OPTIONS go to train_text and must hold --steps. Fails when two curves differ by more than the
 tolerance at any step.

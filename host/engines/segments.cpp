@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "host/engines/engine.hpp"
 #include "host/arguments/offsets.hpp"
+#include "host/engines/engine.hpp"
 
 namespace tessera::engines {
 

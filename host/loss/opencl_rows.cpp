@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "host/engines/segments.hpp"
-#include "host/opencl/specialise.hpp"
 #include "host/loss/validate.hpp"
+#include "host/opencl/specialise.hpp"
 
 namespace tessera::loss {
 

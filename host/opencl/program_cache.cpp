@@ -160,7 +160,8 @@ struct ProgramCache::Impl {
     const auto [first, last] = programs.equal_range(hash);
     const auto found = std::find_if(first, last, [&](const auto& entry) {
       const auto& key = entry.second->key;
-      return key.file == wanted.file && key.options == wanted.options && key.engine == wanted.engine;
+      return key.file == wanted.file && key.options == wanted.options &&
+             key.engine == wanted.engine;
     });
     if (found != last) {
       const auto program = found->second;

@@ -91,8 +91,8 @@ void by_size(std::size_t size, F&& f) {
   }
 }
 
-// Waits on the event instead of asking for a blocking command: Intel's CPU runtime (2026.22) returns
-// from a blocking write that another thread of it has begun before the bytes are there.
+// Waits on the event instead of asking for a blocking command: Intel's CPU runtime (2026.22)
+// returns from a blocking write that another thread of it has begun before the bytes are there.
 void transfer(Flight& flight, cl_mem memory, std::int64_t offset, std::int64_t bytes,
               const void* from, void* to) {
   cl_event event = nullptr;

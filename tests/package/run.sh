@@ -65,9 +65,11 @@ done < <(find "$prefix/include" -name '*.hpp' | sort)
 if [ "${library##*.}" = so ]; then
   step "exported symbols are tessera's public ones"
   nm -DC --defined-only "$library" "$libdir/libtessera_tile.so" | grep ' ' | cut -d' ' -f3- |
-    grep -vE '^(vtable for |typeinfo for |typeinfo name for |VTT for )?tessera::' >"$work/alien" || true
+    grep -vE '^(vtable for |typeinfo for |typeinfo name for |VTT for )?tessera::' \
+      >"$work/alien" || true
   nm -DC --defined-only "$library" | cut -d' ' -f3- |
-    grep -E 'tessera::(opencl|dispatch|loss|engines|oracle|streaming|tuning)::' >>"$work/alien" || true
+    grep -E 'tessera::(opencl|dispatch|loss|engines|oracle|streaming|tuning)::' \
+      >>"$work/alien" || true
   if [ -s "$work/alien" ]; then
     head -20 "$work/alien"
     fail "$library exports $(wc -l <"$work/alien") symbols that are not public"

@@ -46,8 +46,8 @@ kernel void pack_b(global const float* from, global float* to, pack_b_arguments 
 }
 )";
 
-/// out[m][n] = 2 C, and behind its rows the largest and the sum of each column of a part, the index of
-/// the largest, and whether exactly one work-item owned the column.
+/// out[m][n] = 2 C, and behind its rows the largest and the sum of each column of a part, the index
+/// of the largest, and whether exactly one work-item owned the column.
 inline constexpr const char* visit_kernel = R"(
 kernel ENGINE_KERNEL void visit(global const ELEMENT(A_TYPE) * left, global const float* right,
                                 global float* out, global float* scratch, visit_arguments a,

@@ -90,7 +90,7 @@ def trace(recorder, ranks, body_writes):
     order of their buffers; `body_writes`: how many writes one run of the body makes."""
     arrays = sorted({event[3] for event in recorder.events if event[1] == "start"})
     assert len(arrays) == len(ranks), (arrays, ranks)
-    name_of = dict(zip(arrays, ranks.items()))
+    name_of = dict(zip(arrays, ranks.items(), strict=True))
     result = collections.defaultdict(list)
     latest = {}  # (core, semaphore) -> its latest copy
     writes = collections.Counter()

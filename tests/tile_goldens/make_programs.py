@@ -21,6 +21,8 @@ import jax  # noqa: E402
 import golden_programs  # noqa: E402
 import programs_calls  # noqa: E402, F401  pylint: disable=unused-import
 import programs_remote  # noqa: E402, F401  pylint: disable=unused-import
+
+# isort: split
 # Last: after kernels on several cores the others may fail (JAX's own fault, docs/tile_features.md).
 import programs_pipelines  # noqa: E402, F401  pylint: disable=unused-import
 

@@ -4,8 +4,8 @@
 
     python3 tests/tile_goldens/planted_bugs.py [--venv build/tools/jax] [NAME...]
 
-The programs are in planted_*.py. Each runs in a process of its own, because one that fails may spoil
-the next and some hang; once as by default, once with race detection. Verdicts:
+The programs are in planted_*.py. Each runs in a process of its own, because one that fails may
+spoil the next and some hang; once as by default, once with race detection. Verdicts:
     caught         an exception; its head is given
     race           race detection reported one
     printed        nothing but a line on standard output
@@ -40,6 +40,7 @@ def child(name):
     import numpy as np
     from jax._src.pallas.mosaic.interpret import interpret_pallas_call as interpreter
     from jax.experimental.pallas import tpu as pltpu
+
     import planted_cores  # pylint: disable=unused-import
     import planted_grids  # pylint: disable=unused-import
     import planted_kernels
@@ -95,6 +96,7 @@ def run(name, mode):
 def main():
     # pylint: disable=import-outside-toplevel
     import jax
+
     import planted_cores  # pylint: disable=unused-import
     import planted_grids  # pylint: disable=unused-import
     import planted_kernels

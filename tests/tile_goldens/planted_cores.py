@@ -9,7 +9,6 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from golden_programs import pattern, shape_of
-
 from planted_kernels import DMA, HBM, SIGNALS, VMEM_TILE, bug, run
 
 
@@ -90,7 +89,7 @@ def each_waits_for_the_other(params):
         pl.semaphore_wait(ready, 1)
         for other in range(2):
             @pl.when(core != other)
-            def _():
+            def _(other=other):
                 pl.semaphore_signal(ready, 1, core_index=other)
         pltpu.sync_copy(x.at[pl.ds(8 * core, 8)], tile)
         pltpu.sync_copy(tile, o.at[pl.ds(8 * core, 8)])

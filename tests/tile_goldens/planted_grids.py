@@ -212,8 +212,8 @@ def lookahead_with_one_buffer(params):
 
 @bug
 def tail_of_an_edge_block(params):
-    """Column sums of (200, 128) in blocks of 64 rows: the last block has 8 rows of the array, and the
-    sum takes all 64."""
+    """Column sums of (200, 128) in blocks of 64 rows: the last block has 8 rows of the array, and
+    the sum takes all 64."""
     def body(x, o, total):
         def step(x, o):
             @pl.when(pl.program_id(0) == 0)

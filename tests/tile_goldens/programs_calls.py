@@ -139,7 +139,8 @@ def mutated_window():
         x[...] = x[...] + 1
         o[...] = x[...]
     x = pattern((8, 128), 10)
-    o = call(body, shape_of((24, 128)), x, grid=(3,), in_specs=[blocks(8, 128, at=lambda i: (0, 0))],
+    o = call(body, shape_of((24, 128)), x, grid=(3,),
+             in_specs=[blocks(8, 128, at=lambda i: (0, 0))],
              out_specs=blocks(8, 128, at=lambda i: (i, 0)))
     return {"o": o, "x": x}
 
@@ -167,7 +168,8 @@ def types():
                    pattern((32, 256), 11, dtype), pattern((32, 256), 12, dtype), grid=(2,),
                    in_specs=[spec, spec],
                    out_specs=[spec] * 4 + [blocks(8, 128, at=lambda j: (0, j))])
-        for key, array in zip(("combined", "larger", "chosen", "rows", "columns"), out):
+        for key, array in zip(("combined", "larger", "chosen", "rows", "columns"), out,
+                              strict=True):
             # Small enough to keep all of: a corner.
             results[f"{name}_{key}"] = array[:8, 120:136]
     return results

@@ -166,8 +166,8 @@ def element_windows():
 
 @program
 def gather_buffers():
-    """x's blocks [0, 0, 2, 3, 3, 3, 1, 7, 6, 6], (64, 128) of salt 23, by a table in SMEM, with 1 to
-    4 buffers and with lookahead (from 2 on): all give the same."""
+    """x's blocks [0, 0, 2, 3, 3, 3, 1, 7, 6, 6], (64, 128) of salt 23, by a table in SMEM, with 1
+    to 4 buffers and with lookahead (from 2 on): all give the same."""
     indices = [0, 0, 2, 3, 3, 3, 1, 7, 6, 6]
 
     def run(buffers, lookahead):

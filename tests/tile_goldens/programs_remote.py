@@ -25,9 +25,9 @@ def on_devices(devices, body, out, *arrays, scratch):
     mesh = jax.make_mesh((devices,), ("x",), devices=jax.devices()[:devices])
     ring = jax.sharding.PartitionSpec("x")
     sharding = jax.sharding.NamedSharding(mesh, ring)
-    return np.asarray(jax.jit(jax.shard_map(local, mesh=mesh, in_specs=(ring,) * len(arrays), out_specs=ring,
-                                 check_vma=False))(
-                                     *[jax.device_put(a, sharding) for a in arrays]))
+    mapped = jax.jit(jax.shard_map(local, mesh=mesh, in_specs=(ring,) * len(arrays),
+                                   out_specs=ring, check_vma=False))
+    return np.asarray(mapped(*[jax.device_put(a, sharding) for a in arrays]))
 
 
 def meet(devices, *neighbours):
@@ -133,7 +133,7 @@ def ragged(values, sizes, capacity):
             return ref.at[pl.ds(start, size)]
         for device in range(devices):
             @pl.when(numbers[1, device] > 0)
-            def _():
+            def _(device=device):
                 size = numbers[1, device]
                 pltpu.make_async_remote_copy(
                     part(x, numbers[0, device], size), part(o, numbers[2, device], size), send,
@@ -141,7 +141,7 @@ def ragged(values, sizes, capacity):
         for device in range(devices):
             for row, wait in ((1, "wait_send"), (3, "wait_recv")):
                 @pl.when(numbers[row, device] > 0)
-                def _():
+                def _(device=device, row=row, wait=wait):
                     size = numbers[row, device]
                     getattr(pltpu.make_async_remote_copy(
                         part(o, 0, size), part(o, 0, size), send, receive, device_id=(device,),

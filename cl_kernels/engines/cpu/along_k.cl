@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // C (+)= A * B for few tokens and an A of 16 bits that is contiguous along k: each vector of A is
-// widened once, where it is used, and the lanes run along k instead of across tokens. Nothing is packed,
-// so what a core can widen and multiply keeps up with what it can read.
+// widened once, where it is used, and the lanes run along k instead of across tokens. Nothing is
+// packed, so what a core can widen and multiply keeps up with what it can read.
 //
-// B is [k / LANES][TILE_N][LANES] here, so that all addresses of a step are constants apart, and starts at
-// a multiple of LANES; its last step may be in part.
+// B is [k / LANES][TILE_N][LANES] here, so that all addresses of a step are constants apart, and
+// starts at a multiple of LANES; its last step may be in part.
 #ifndef TESSERA_ALONG_K_CL
 #define TESSERA_ALONG_K_CL
 
@@ -12,8 +12,9 @@
 // Vectors of A in a line of 64 bytes.
 #define ALONG_K_LINE (64 / (LANES * (int)sizeof(ELEMENT(A_TYPE))))
 
-// ALONG_K tokens (a power of two, LANES at most; the rest of a panel is padding) have LANES sums between
-// them, so that no multiplication waits for the one before. The total of each token, in its lane.
+// ALONG_K tokens (a power of two, LANES at most; the rest of a panel
+// is padding) have LANES sums between them, so that no multiplication
+// waits for the one before. The total of each token, in its lane.
 static inline lane_f token_sums(lane_f* sums) {
 #pragma unroll
   for (int i = ALONG_K; i < LANES; ++i) {
@@ -27,18 +28,17 @@ static inline lane_f token_sums(lane_f* sums) {
   return total;
 }
 
-#define ADD_PRODUCTS(at)                                                                      \
-  {                                                                                           \
-    const lane_f a = LANE_LOAD_TYPE(A_TYPE, row + (at));                                      \
-    const int of_phase = (at) / LANES * ALONG_K % LANES;                                      \
-    _Pragma("unroll") for (int n = 0; n < ALONG_K; ++n) {                                     \
-      sum[of_phase + n] =                                                                     \
-          fma(a, LANE_LOAD(columns + (at)*TILE_N + n * LANES), sum[of_phase + n]);            \
-    }                                                                                         \
+#define ADD_PRODUCTS(at)                                                                           \
+  {                                                                                                \
+    const lane_f a = LANE_LOAD_TYPE(A_TYPE, row + (at));                                           \
+    const int of_phase = (at) / LANES * ALONG_K % LANES;                                           \
+    _Pragma("unroll") for (int n = 0; n < ALONG_K; ++n) {                                          \
+      sum[of_phase + n] = fma(a, LANE_LOAD(columns + (at)*TILE_N + n * LANES), sum[of_phase + n]); \
+    }                                                                                              \
   }
 
-// The same rows of the next turn are asked for meanwhile: pieces of k are too short for the hardware to
-// run ahead.
+// The same rows of the next turn are asked for meanwhile: pieces of k are too short for the
+// hardware to run ahead.
 #define MULTIPLY_ALONG_K(c, b, panel, first)                                                  \
   for (int m = 0; m < now.rows; ++m) {                                                        \
     global const ELEMENT(A_TYPE)* row = A_ADDRESS(now, m, 0);                                 \

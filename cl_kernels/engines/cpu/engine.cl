@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine for CPUs: work-groups of one work-item, explicit vectors, no barriers and no local
-// memory. A tile of MICRO_M rows by NV vectors stays in registers over a whole panel of k; each step
-// broadcasts MICRO_M elements of A against NV vectors of B. fma() and not mad(), which drivers may
-// split. The numbers are the host's (host/engines/cpu.cpp).
+// memory. A tile of MICRO_M rows by NV vectors stays in registers over a whole panel of k; each
+// step broadcasts MICRO_M elements of A against NV vectors of B. fma() and not mad(), which drivers
+// may split. The numbers are the host's (host/engines/cpu.cpp).
 #ifndef TESSERA_CPU_ENGINE_CL
 #define TESSERA_CPU_ENGINE_CL
 
@@ -23,24 +23,26 @@
 #define ENGINE_KERNEL __attribute__((reqd_work_group_size(1, 1, 1)))
 #define ENGINE_LOCALS
 // Scratch of the group: packed rows of A, of which there are e.own[0] words, then tiles of C.
-#define ENGINE_SETUP(scratch)                                                                 \
-  const long pack_words = e.own[0];                                                           \
-  global float* pack =                                                                        \
+#define ENGINE_SETUP(scratch)                                                                    \
+  const long pack_words = e.own[0];                                                              \
+  global float* pack =                                                                           \
       (scratch) + ((get_group_id(2) * get_num_groups(1) + get_group_id(1)) * get_num_groups(0) + \
-                   get_group_id(0)) * e.group_words;                                          \
+                   get_group_id(0)) *                                                            \
+                      e.group_words;                                                             \
   int turn = 0;
 #define A_STRIP MICRO_M
 #define ENGINE_WHOLE_K 0
 
-// A tile has rows to spare, which the last strip writes. Where k takes several steps, every panel of
-// columns has a tile of its own, complete after the last.
+// A tile has rows to spare, which the last strip writes. Where k takes several steps, every panel
+// of columns has a tile of its own, complete after the last.
 #define c_tile global float*
-#define ENGINE_TILE(index)                                                                    \
-  (pack + pack_words +                                                                        \
-   (walk.k_count > walk.k_step ? (index) : 0) * ((e.tile_m + MICRO_M) * TILE_N))
+#define ENGINE_TILE(index) \
+  (pack + pack_words + (walk.k_count > walk.k_step ? (index) : 0) * ((e.tile_m + MICRO_M) * TILE_N))
 #define FOR_COLUMNS(column) for (int column = 0; column < TILE_N; column += LANES)
 #define FOR_ROWS(m, rows) for (int m = 0; m < (rows); ++m)
-#define FOR_ELEMENTS(m, rows, column) FOR_ROWS(m, rows) FOR_COLUMNS(column)
+#define FOR_ELEMENTS(m, rows, column) \
+  FOR_ROWS(m, rows)                   \
+    FOR_COLUMNS(column)
 #define TILE_AT(tile, m, column) LANE_LOAD((tile) + (m)*TILE_N + (column))
 #define TILE_SET(tile, m, column, value) LANE_STORE(value, (tile) + (m)*TILE_N + (column))
 #define COLUMN_MAX(v) (v)
@@ -49,8 +51,9 @@
 #define COLUMN_OWNER 1
 #define COLUMN_SYNC
 
-// Steps of k unrolled: addresses become constants, and the few integer instructions that are left fit
-// beside the multiplications. (Emulated instructions are long: two are enough for steps and a rest.)
+// Steps of k unrolled: addresses become constants, and the few integer
+// instructions that are left fit beside the multiplications. (Emulated
+// instructions are long: two are enough for steps and a rest.)
 #if DOT_BF16 == 2
 #define K_UNROLL 2
 #else
@@ -60,8 +63,8 @@
 // Rows of A come in strips of MICRO_M. Where A_IN_PLACE says so, whole strips are read where they
 // lie. What is not is packed: contiguous along k, a strip keeps its rows apart
 // ([MICRO_M][depth + 16], plain copies); contiguous along m, the rows interleave ([k][MICRO_M]).
-// Neither needs a transpose. The 16 spare elements a row keep rows a power of two apart from falling
-// into the same cache sets.
+// Neither needs a transpose. The 16 spare elements a row keep rows a power of two apart from
+// falling into the same cache sets.
 #define A_STRIP_WORDS(depth) (MICRO_M * ((depth) + 16))
 #if A_CONTIGUOUS_M
 #define A_PACKED_ROW_STEP(depth) 1
@@ -76,75 +79,74 @@
 #define A_ROWS_IN_PLACE(rows) 0
 #endif
 
-// Two buffers: while one is multiplied the other is loaded, a part before each strip, so that waiting
-// for memory is spread over the multiplications.
+// Two buffers: while one is multiplied the other is loaded, a part before each strip, so that
+// waiting for memory is spread over the multiplications.
 #define A_BUFFER(index) ((global WORD*)pack + ((index)&1) * (pack_words / 2))
 #define ENGINE_TURN ++turn;
-#define ENGINE_LOAD                                                                           \
+#define ENGINE_LOAD \
   if (next.rows > 0) LOAD_PART(0, 1)
 
 #if A_CONTIGUOUS_M
 // Part by part along k, and for each k along the rows, as memory lies. LANES elements are written
-// where MICRO_M are meant: the next k overwrites the surplus, and the strip's spare elements take the
-// last. Near the edge of A single elements are read instead.
-#define LOAD_PART(part, parts)                                                              \
-  {                                                                                           \
-    const int readable = A_ROWS_READABLE(next);                                               \
-    const int k0 = PART_BEGIN(part, parts);                                                   \
-    const int k1 = PART_BEGIN((part) + 1, parts);                                             \
-    for (int k = k0; k < k1; ++k) {                                                           \
-      global WORD* a = A_BUFFER(turn + 1) + (long)k * MICRO_M;                                \
-      int m0 = 0;                                                                             \
-      for (; m0 < next.rows && m0 + A_VECTOR_REACH <= readable; m0 += MICRO_M) {              \
-        for (int at = 0; at < MICRO_M; at += LANES) {                                         \
-          LANE_STORE(A_VECTOR_M(next, m0 + at, k), a + at);                                   \
-        }                                                                                     \
-        a += A_STRIP_WORDS(next.depth);                                                       \
-      }                                                                                       \
-      for (; m0 < next.rows; m0 += MICRO_M) {                                                 \
-        for (int m = 0; m < MICRO_M; ++m) {                                                   \
-          a[m] = m0 + m < next.rows ? A_AT(next, m0 + m, k) : WORD_ZERO;                      \
-        }                                                                                     \
-        a += A_STRIP_WORDS(next.depth);                                                       \
-      }                                                                                       \
-    }                                                                                         \
-    A_PREFETCH_M(k0, k1)                                                                      \
+// where MICRO_M are meant: the next k overwrites the surplus, and the strip's spare elements take
+// the last. Near the edge of A single elements are read instead.
+#define LOAD_PART(part, parts)                                                   \
+  {                                                                              \
+    const int readable = A_ROWS_READABLE(next);                                  \
+    const int k0 = PART_BEGIN(part, parts);                                      \
+    const int k1 = PART_BEGIN((part) + 1, parts);                                \
+    for (int k = k0; k < k1; ++k) {                                              \
+      global WORD* a = A_BUFFER(turn + 1) + (long)k * MICRO_M;                   \
+      int m0 = 0;                                                                \
+      for (; m0 < next.rows && m0 + A_VECTOR_REACH <= readable; m0 += MICRO_M) { \
+        for (int at = 0; at < MICRO_M; at += LANES) {                            \
+          LANE_STORE(A_VECTOR_M(next, m0 + at, k), a + at);                      \
+        }                                                                        \
+        a += A_STRIP_WORDS(next.depth);                                          \
+      }                                                                          \
+      for (; m0 < next.rows; m0 += MICRO_M) {                                    \
+        for (int m = 0; m < MICRO_M; ++m) {                                      \
+          a[m] = m0 + m < next.rows ? A_AT(next, m0 + m, k) : WORD_ZERO;         \
+        }                                                                        \
+        a += A_STRIP_WORDS(next.depth);                                          \
+      }                                                                          \
+    }                                                                            \
+    A_PREFETCH_M(k0, k1)                                                         \
   }
 // Parts begin at multiples of PART_K, so that lines of a strip are filled at once.
 #define PART_K 8
-#define PART_BEGIN(part, parts)                                                               \
+#define PART_BEGIN(part, parts) \
   ((part) == (parts) ? next.depth : (int)((long)next.depth * (part) / (parts)) / PART_K * PART_K)
 // Elements that the vector loads of one strip touch.
 #define A_VECTOR_REACH ((MICRO_M + LANES - 1) / LANES * LANES)
 #else
-#define LOAD_PART(part, parts)                                                              \
-  {                                                                                           \
-    const int in_place = A_ROWS_IN_PLACE(next.rows);                                          \
-    const int packed = (next.rows - in_place + MICRO_M - 1) / MICRO_M * MICRO_M;              \
-    const int m1 = (int)((long)packed * ((part) + 1) / (parts));                              \
-    for (int m = (int)((long)packed * (part) / (parts)); m < m1; ++m) {                       \
-      global WORD* row = A_BUFFER(turn + 1) +                                                 \
-                          (long)(m / MICRO_M) * A_STRIP_WORDS(next.depth) +                   \
-                          (long)(m % MICRO_M) * A_PACKED_ROW_STEP(next.depth);                \
-      int k = 0;                                                                              \
-      if (in_place + m >= next.rows) {                                                        \
-        for (; k < next.depth; ++k) row[k] = WORD_ZERO;                                       \
-      } else {                                                                                \
-        LOAD_ROW_VECTORS(row, in_place + m)                                                   \
-        for (; k < next.depth; ++k) row[k] = A_AT(next, in_place + m, k);                     \
-      }                                                                                       \
-    }                                                                                         \
+#define LOAD_PART(part, parts)                                                                  \
+  {                                                                                             \
+    const int in_place = A_ROWS_IN_PLACE(next.rows);                                            \
+    const int packed = (next.rows - in_place + MICRO_M - 1) / MICRO_M * MICRO_M;                \
+    const int m1 = (int)((long)packed * ((part) + 1) / (parts));                                \
+    for (int m = (int)((long)packed * (part) / (parts)); m < m1; ++m) {                         \
+      global WORD* row = A_BUFFER(turn + 1) + (long)(m / MICRO_M) * A_STRIP_WORDS(next.depth) + \
+                         (long)(m % MICRO_M) * A_PACKED_ROW_STEP(next.depth);                   \
+      int k = 0;                                                                                \
+      if (in_place + m >= next.rows) {                                                          \
+        for (; k < next.depth; ++k) row[k] = WORD_ZERO;                                         \
+      } else {                                                                                  \
+        LOAD_ROW_VECTORS(row, in_place + m)                                                     \
+        for (; k < next.depth; ++k) row[k] = A_AT(next, in_place + m, k);                       \
+      }                                                                                         \
+    }                                                                                           \
   }
 #if A_CONTIGUOUS_K
-#define LOAD_ROW_VECTORS(row, m)                                                              \
+#define LOAD_ROW_VECTORS(row, m) \
   for (; k + LANES <= A_WHOLE(next); k += LANES) LANE_STORE(A_VECTOR_K(next, m, k), (row) + k);
 #else
 #define LOAD_ROW_VECTORS(row, m)
 #endif
 #endif
 
-// Requests ahead. The builtin is clang's, whose address spaces are one on a CPU; unoptimised builds are
-// for interpreters that do not know it.
+// Requests ahead. The builtin is clang's, whose address spaces are one on a CPU; unoptimised builds
+// are for interpreters that do not know it.
 #if defined(__clang__) && defined(__OPTIMIZE__)
 #define PREFETCH(address) __builtin_prefetch((const void*)(size_t)(address), 0, 2);
 #define PREFETCH_TO_WRITE(address) __builtin_prefetch((const void*)(size_t)(address), 1, 2);
@@ -152,45 +154,45 @@
 #define PREFETCH(address) ;
 #define PREFETCH_TO_WRITE(address) ;
 #endif
-// For the rows of the next part: short pieces of memory far apart, which no hardware follows. (Of rows
-// contiguous along k they cost more than they brought.)
+// For the rows of the next part: short pieces of memory far apart, which no hardware follows. (Of
+// rows contiguous along k they cost more than they brought.)
 #if A_ADDRESSES
 #define A_LINE (64 / (int)sizeof(ELEMENT(A_TYPE)))
-#define A_PREFETCH_M(k0, k1)                                                                  \
-  const int k2 = k1 + (k1 - k0) < next.depth ? k1 + (k1 - k0) : next.depth;                   \
-  for (int k = ELEMENTS(k1); k < ELEMENTS(k2); ++k) {                                         \
-    for (int m = 0; m < next.rows; m += A_LINE) PREFETCH(A_ADDRESS(next, m, k))               \
+#define A_PREFETCH_M(k0, k1)                                                    \
+  const int k2 = k1 + (k1 - k0) < next.depth ? k1 + (k1 - k0) : next.depth;     \
+  for (int k = ELEMENTS(k1); k < ELEMENTS(k2); ++k) {                           \
+    for (int m = 0; m < next.rows; m += A_LINE) PREFETCH(A_ADDRESS(next, m, k)) \
   }
 #else
 #define A_PREFETCH_M(k0, k1)
 #endif
 // For lines that an epilogue will write: OUT_ADDRESS(m), if there is one, in row m of the tile.
 #ifdef OUT_ADDRESS
-#define OUT_PREFETCH(strip, m_all)                                                            \
-  for (int m = (strip)*MICRO_M; m < ((strip) + 1) * MICRO_M && m < (m_all); ++m) {            \
-    PREFETCH_TO_WRITE(OUT_ADDRESS(m))                                                         \
+#define OUT_PREFETCH(strip, m_all)                                                 \
+  for (int m = (strip)*MICRO_M; m < ((strip) + 1) * MICRO_M && m < (m_all); ++m) { \
+    PREFETCH_TO_WRITE(OUT_ADDRESS(m))                                              \
   }
 #else
 #define OUT_PREFETCH(strip, m_all)
 #endif
 
-#define MULTIPLY_STEP(u, A_WORD)                                                              \
-  {                                                                                           \
-    LANE_WORD column[NV];                                                                        \
-    _Pragma("unroll") for (int n = 0; n < NV; ++n) {                                          \
-      column[n] = LANE_LOAD(b + (u)*TILE_N + n * LANES);                                      \
-    }                                                                                         \
-    _Pragma("unroll") for (int m = 0; m < MICRO_M; ++m) {                                     \
-      const LANE_WORD broadcast = A_WORD(m, u);                                               \
-      _Pragma("unroll") for (int n = 0; n < NV; ++n) {                                        \
-        MULTIPLY_ADD(acc[(u) % PHASES][m][n], broadcast, column[n])                           \
-      }                                                                                       \
-    }                                                                                         \
+#define MULTIPLY_STEP(u, A_WORD)                                    \
+  {                                                                 \
+    LANE_WORD column[NV];                                           \
+    _Pragma("unroll") for (int n = 0; n < NV; ++n) {                \
+      column[n] = LANE_LOAD(b + (u)*TILE_N + n * LANES);            \
+    }                                                               \
+    _Pragma("unroll") for (int m = 0; m < MICRO_M; ++m) {           \
+      const LANE_WORD broadcast = A_WORD(m, u);                     \
+      _Pragma("unroll") for (int n = 0; n < NV; ++n) {              \
+        MULTIPLY_ADD(acc[(u) % PHASES][m][n], broadcast, column[n]) \
+      }                                                             \
+    }                                                               \
   }
 
-// One register tile over `depth` steps of k, the last of them half a word where `half_word` is 1. A tile
-// that is narrow has registers left: PHASES sums per element keep the multipliers busy. What C holds is
-// added at the end, so that no multiplication waits for it.
+// One register tile over `depth` steps of k, the last of them half a word where `half_word` is 1. A
+// tile that is narrow has registers left: PHASES sums per element keep the multipliers busy. What C
+// holds is added at the end, so that no multiplication waits for it.
 static inline void multiply_strip(global float* c, int ldc, global const A_SOURCE* a, long row_step,
                                   global const WORD* b, int depth, int half_word, int first) {
   lane_f acc[PHASES][MICRO_M][NV];
@@ -234,22 +236,22 @@ static inline void multiply_strip(global float* c, int ldc, global const A_SOURC
 
 #ifdef K_KEPT
 // Run by run of the k that are kept; a C that none of them reaches is cleared.
-#define MULTIPLY_STRIP(c, ldc, a, row_step, b, depth, half_word, first)                       \
-  {                                                                                           \
-    int clear = first;                                                                        \
-    for (int run = 0; run < (depth); run += K_KEPT_STEP) {                                    \
-      int end = run;                                                                          \
-      while (end < (depth) && K_KEPT(end)) end += K_KEPT_STEP;                                \
-      if (end == run) continue;                                                               \
-      multiply_strip(c, ldc, (a) + (long)run * A_K_STEP, row_step, (b) + (long)run * TILE_N,  \
-                     (end < (depth) ? end : (depth)) - run, 0, clear);                        \
-      clear = 0;                                                                              \
-      run = end;                                                                              \
-    }                                                                                         \
-    if (clear) multiply_strip(c, ldc, a, row_step, b, 0, 0, 1);                               \
+#define MULTIPLY_STRIP(c, ldc, a, row_step, b, depth, half_word, first)                      \
+  {                                                                                          \
+    int clear = first;                                                                       \
+    for (int run = 0; run < (depth); run += K_KEPT_STEP) {                                   \
+      int end = run;                                                                         \
+      while (end < (depth) && K_KEPT(end)) end += K_KEPT_STEP;                               \
+      if (end == run) continue;                                                              \
+      multiply_strip(c, ldc, (a) + (long)run * A_K_STEP, row_step, (b) + (long)run * TILE_N, \
+                     (end < (depth) ? end : (depth)) - run, 0, clear);                       \
+      clear = 0;                                                                             \
+      run = end;                                                                             \
+    }                                                                                        \
+    if (clear) multiply_strip(c, ldc, a, row_step, b, 0, 0, 1);                              \
   }
 #else
-#define MULTIPLY_STRIP(c, ldc, a, row_step, b, depth, half_word, first)                       \
+#define MULTIPLY_STRIP(c, ldc, a, row_step, b, depth, half_word, first) \
   multiply_strip(c, ldc, a, row_step, b, depth, half_word, first);
 #endif
 #define A_PACKED(strip, k_all) \
@@ -257,8 +259,8 @@ static inline void multiply_strip(global float* c, int ldc, global const A_SOURC
 
 // c (+)= A * b for all strips of the A of this turn, with a part of the next A loaded before each.
 #if A_IN_PLACE
-#define MULTIPLY_IN_PLACE(c, b, strip, first)                                                 \
-  MULTIPLY_STRIP(c, TILE_N, A_POINTER(now, (strip)*MICRO_M), A_ROW_STEP, b, now.depth,        \
+#define MULTIPLY_IN_PLACE(c, b, strip, first)                                          \
+  MULTIPLY_STRIP(c, TILE_N, A_POINTER(now, (strip)*MICRO_M), A_ROW_STEP, b, now.depth, \
                  A_HALF(now), first)
 #else
 #define MULTIPLY_IN_PLACE(c, b, strip, first)
@@ -288,17 +290,17 @@ static inline void multiply_strip(global float* c, int ldc, global const A_SOURC
 #undef ENGINE_LOAD
 #define ENGINE_LOAD  // nothing is packed
 #else
-#define ENGINE_MULTIPLY(tile, b, panel, index, count)                                         \
+#define ENGINE_MULTIPLY(tile, b, panel, index, count) \
   MULTIPLY_TILE(tile, b, panel, index, count, now.k == 0)
 #endif
-#define ENGINE_ACCUMULATE(sums, b, panel, index, count, first)                                \
+#define ENGINE_ACCUMULATE(sums, b, panel, index, count, first) \
   MULTIPLY_TILE(sums, b, panel, index, count, first)
-#define ENGINE_RESCALE(sums, rows, factors)                                                   \
-  for (int m = 0; m < (rows); ++m) {                                                          \
-    FOR_COLUMNS(column) {                                                                     \
-      global float* at = (sums) + (long)m * TILE_N + column;                                  \
-      LANE_STORE(LANE_LOAD(at) * LANE_LOAD((factors) + column), at);                          \
-    }                                                                                         \
+#define ENGINE_RESCALE(sums, rows, factors)                          \
+  for (int m = 0; m < (rows); ++m) {                                 \
+    FOR_COLUMNS(column) {                                            \
+      global float* at = (sums) + (long)m * TILE_N + column;         \
+      LANE_STORE(LANE_LOAD(at) * LANE_LOAD((factors) + column), at); \
+    }                                                                \
   }
 
 #if PRODUCT == PRODUCT_STORE

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands of the cpu engine. With DOT_BF16 what is packed of x for products with w is pairs of bf16, a
-// word of the bits of two, the second 0 where k is odd; with ALONG_K its k runs across lanes.
+// Operands of the cpu engine. With DOT_BF16 what is packed of x for
+// products with w is pairs of bf16, a word of the bits of two, the
+// second 0 where k is odd; with ALONG_K its k runs across lanes.
 #ifndef TESSERA_CPU_OPERAND_CL
 #define TESSERA_CPU_OPERAND_CL
 

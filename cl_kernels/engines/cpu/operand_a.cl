@@ -6,8 +6,8 @@
 //   A_CONTIGUOUS_K        1: A_VECTOR_K(tile, m, k) loads LANES of them: k, k+1, ...
 //   A_CONTIGUOUS_M        1: A_VECTOR_M(tile, m, k) loads LANES of them: m, m+1, ...; all m below
 //                         A_ROWS_READABLE(tile) may be loaded, also beyond tile.rows
-//   A_IN_PLACE            1: A_POINTER(tile, m) is row m, contiguous along k, in what the inner loop
-//                         multiplies; rows are A_ROW_STEP elements apart
+//   A_IN_PLACE            1: A_POINTER(tile, m) is row m, contiguous along k, in what the inner
+//                         loop multiplies; rows are A_ROW_STEP elements apart
 //   A_ADDRESSES           1: A_ADDRESS(tile, m, k) points to the element of A_AT, of A_TYPE; k in
 //                         elements
 //   A_HALF(tile)          with DOT_BF16: 1 if the last pair of the tile's rows is half
@@ -17,7 +17,7 @@
 #if A_OPERAND
 // TILE_N elements of k side by side, then the next panel: rows of such an operand are contiguous
 // along k in pieces of whole vectors.
-#define A_INDEX(tile, m_, k_)                                                                 \
+#define A_INDEX(tile, m_, k_) \
   (((long)((k_) / TILE_N) * matrix.extent + tile.m + (m_)) * TILE_N + (k_) % TILE_N)
 #define A_AT(tile, m_, k_) matrix.base[A_INDEX(tile, m_, k_)]
 #define A_CONTIGUOUS_K 1
@@ -25,13 +25,12 @@
 #else
 
 #define A_ADDRESSES (A_LAYOUT != STRIDED)
-#define A_ADDRESS(tile, m_, k_)                                                               \
+#define A_ADDRESS(tile, m_, k_) \
   (matrix.base + (ELEMENTS(tile.k) + (k_)) * matrix.k_stride + (tile.m + (m_)) * matrix.m_stride)
 #define A_ROWS_READABLE(tile) (int)(matrix.m_readable - tile.m)
 #if DOT_BF16
-#define A_AT(tile, m_, k_)                                                                    \
-  pair_of(A_ADDRESS(tile, m_, 2 * (k_)), matrix.k_stride,                                     \
-          2 * (tile.k + (k_)) + 1 < matrix.k_count)
+#define A_AT(tile, m_, k_) \
+  pair_of(A_ADDRESS(tile, m_, 2 * (k_)), matrix.k_stride, 2 * (tile.k + (k_)) + 1 < matrix.k_count)
 #define A_HALF(tile) (2 * (tile.k + tile.depth) > matrix.k_count)
 // Two elements of a row, of which the second may be beyond the end.
 static inline int pair_of(global const ushort* low, long k_stride, int has_high) {
@@ -57,8 +56,8 @@ static inline int pair_of(global const ushort* low, long k_stride, int has_high)
 #elif A_LAYOUT == ALONG_FIRST
 #define A_CONTIGUOUS_M 1
 #if DOT_BF16
-#define A_VECTOR_M(tile, m_, k_)                                                              \
-  lane_join_pairs(A_ADDRESS(tile, m_, 2 * (k_)), A_ADDRESS(tile, m_, 2 * (k_) + 1),           \
+#define A_VECTOR_M(tile, m_, k_)                                                    \
+  lane_join_pairs(A_ADDRESS(tile, m_, 2 * (k_)), A_ADDRESS(tile, m_, 2 * (k_) + 1), \
                   2 * (tile.k + (k_)) + 1 < matrix.k_count)
 #else
 #define A_VECTOR_M(tile, m_, k_) LANE_LOAD_TYPE(A_TYPE, A_ADDRESS(tile, m_, k_))

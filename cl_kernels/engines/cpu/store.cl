@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile of C goes to a matrix of the caller's: vectors along its contiguous index, LANES x LANES
-// blocks turned over in registers where that is m. What is left at the edges goes element by element.
+// A tile of C goes to a matrix of the caller's: vectors along its
+// contiguous index, LANES x LANES blocks turned over in registers
+// where that is m. What is left at the edges goes element by element.
 #ifndef TESSERA_CPU_STORE_CL
 #define TESSERA_CPU_STORE_CL
 

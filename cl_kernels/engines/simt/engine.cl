@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The portable engine: a work-group of SIMT_ITEMS work-items computes a TILE_M x TILE_N tile through
-// local memory, each work-item ITEM_M x ITEM_N elements of it in registers. OpenCL C 1.2 core only;
-// 64 x 64 with panels 16 deep takes 16 KiB + 2 * 4.25 KiB of local memory, below the 32 KiB that
-// every device has.
+// The portable engine: a work-group of SIMT_ITEMS work-items computes a TILE_M x TILE_N tile
+// through local memory, each work-item ITEM_M x ITEM_N elements of it in registers. OpenCL C 1.2
+// core only; 64 x 64 with panels 16 deep takes 16 KiB + 2 * 4.25 KiB of local memory, below the
+// 32 KiB that every device has.
 #ifndef TESSERA_SIMT_ENGINE_CL
 #define TESSERA_SIMT_ENGINE_CL
 
@@ -20,12 +20,14 @@
 // A tile lives in local memory, for one panel of columns only: the host gives all of k in one step.
 #define c_tile local float*
 #define ENGINE_TILE(index) tile_c
-// SIMT_ITEMS is at least TILE_N (host/engines/simt.cpp), so that each column has a work-item, and that
-// holds all of it.
+// SIMT_ITEMS is at least TILE_N (host/engines/simt.cpp), so that each column has a work-item, and
+// that holds all of it.
 #define FOR_COLUMNS(column) \
   for (int column = (int)get_local_id(0); column < TILE_N; column += SIMT_ITEMS)
 #define FOR_ROWS(m, rows) for (int m = 0; m < (rows); ++m)
-#define FOR_ELEMENTS(m, rows, column) FOR_ROWS(m, rows) FOR_COLUMNS(column)
+#define FOR_ELEMENTS(m, rows, column) \
+  FOR_ROWS(m, rows)                   \
+    FOR_COLUMNS(column)
 #define TILE_AT(tile, m, column) (tile)[(m)*TILE_N + (column)]
 #define TILE_SET(tile, m, column, value) ((tile)[(m)*TILE_N + (column)] = (value))
 #define COLUMN_MAX(v) (v)
@@ -40,16 +42,17 @@
 #else
 #define SIMT_TILE local float tile_c[TILE_M * TILE_N];
 #endif
-#define ENGINE_LOCALS                                    \
-  SIMT_TILE                                              \
-  local float panel_a[SIMT_DEPTH * SIMT_LD_A];           \
+#define ENGINE_LOCALS                          \
+  SIMT_TILE                                    \
+  local float panel_a[SIMT_DEPTH * SIMT_LD_A]; \
   local float panel_b[SIMT_DEPTH * TILE_N];
 // A is read panel by panel inside the multiplication.
 #define ENGINE_LOAD
 #define ENGINE_TURN
 
 #if A_OPERAND
-#define A_AT(m_, k_) *PANEL_AT(matrix.base, matrix.extent, (k_) / TILE_N, now.m + (m_), (k_) % TILE_N)
+#define A_AT(m_, k_) \
+  *PANEL_AT(matrix.base, matrix.extent, (k_) / TILE_N, now.m + (m_), (k_) % TILE_N)
 #else
 #define A_AT(m_, k_) \
   LOAD(A_TYPE, matrix.base, (now.m + (m_)) * matrix.m_stride + (now.k + (k_)) * matrix.k_stride)
@@ -57,50 +60,49 @@
 
 // The same for every work-item of the group; K_KEPT_STEP is a multiple of SIMT_DEPTH.
 #ifdef K_KEPT
-#define SIMT_SKIP(k) if (!(K_KEPT((k) / K_KEPT_STEP * K_KEPT_STEP))) continue;
+#define SIMT_SKIP(k) \
+  if (!(K_KEPT((k) / K_KEPT_STEP * K_KEPT_STEP))) continue;
 #else
 #define SIMT_SKIP(k)
 #endif
 
 // acc = A * b over all of the tile's depth; every work-item of the group takes part.
-#define SIMT_PRODUCT(b, panel)                                                                 \
-  const int item = (int)get_local_id(0);                                                       \
-  const int item_m = item / SIMT_COLUMNS;                                                      \
-  const int item_n = item % SIMT_COLUMNS;                                                      \
-  global const float* columns_ = PANEL_AT((b).base, (b).extent, panel, now.k, 0);              \
-  float acc[ITEM_M][ITEM_N];                                                                   \
-  for (int m = 0; m < ITEM_M; ++m)                                                             \
-    for (int n = 0; n < ITEM_N; ++n) acc[m][n] = 0.0f;                                         \
-  for (int k0 = 0; k0 < now.depth; k0 += SIMT_DEPTH) {                                         \
-    SIMT_SKIP(k0)                                                                              \
-    /* The panels, and the tile that an epilogue reads, are free to be overwritten. */         \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-    for (int i = item; i < SIMT_DEPTH * TILE_M; i += SIMT_ITEMS) {                             \
-      SIMT_A_INDEX(i)                                                                          \
-      panel_a[k * SIMT_LD_A + m] =                                                             \
-          m < now.rows && k0 + k < now.depth ? A_AT(m, k0 + k) : 0.0f;                         \
-    }                                                                                          \
-    for (int i = item; i < SIMT_DEPTH * TILE_N; i += SIMT_ITEMS) {                             \
-      panel_b[i] = k0 + i / TILE_N < now.depth ? columns_[(long)k0 * TILE_N + i] : 0.0f;       \
-    }                                                                                          \
-    /* Both panels are complete before anybody reads them. */                                  \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-    for (int k = 0; k < SIMT_DEPTH; ++k) {                                                     \
-      float a_column[ITEM_M];                                                                  \
-      float b_row[ITEM_N];                                                                     \
-      for (int m = 0; m < ITEM_M; ++m)                                                         \
-        a_column[m] = panel_a[k * SIMT_LD_A + item_m + m * SIMT_ROWS];                         \
-      for (int n = 0; n < ITEM_N; ++n)                                                         \
-        b_row[n] = panel_b[k * TILE_N + item_n + n * SIMT_COLUMNS];                            \
-      for (int m = 0; m < ITEM_M; ++m)                                                         \
-        for (int n = 0; n < ITEM_N; ++n) acc[m][n] = fma(a_column[m], b_row[n], acc[m][n]);    \
-    }                                                                                          \
+#define SIMT_PRODUCT(b, panel)                                                                     \
+  const int item = (int)get_local_id(0);                                                           \
+  const int item_m = item / SIMT_COLUMNS;                                                          \
+  const int item_n = item % SIMT_COLUMNS;                                                          \
+  global const float* columns_ = PANEL_AT((b).base, (b).extent, panel, now.k, 0);                  \
+  float acc[ITEM_M][ITEM_N];                                                                       \
+  for (int m = 0; m < ITEM_M; ++m)                                                                 \
+    for (int n = 0; n < ITEM_N; ++n) acc[m][n] = 0.0f;                                             \
+  for (int k0 = 0; k0 < now.depth; k0 += SIMT_DEPTH) {                                             \
+    SIMT_SKIP(k0)                                                                                  \
+    /* The panels, and the tile that an epilogue reads, are free to be overwritten. */             \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                  \
+    for (int i = item; i < SIMT_DEPTH * TILE_M; i += SIMT_ITEMS) {                                 \
+      SIMT_A_INDEX(i)                                                                              \
+      panel_a[k * SIMT_LD_A + m] = m < now.rows && k0 + k < now.depth ? A_AT(m, k0 + k) : 0.0f;    \
+    }                                                                                              \
+    for (int i = item; i < SIMT_DEPTH * TILE_N; i += SIMT_ITEMS) {                                 \
+      panel_b[i] = k0 + i / TILE_N < now.depth ? columns_[(long)k0 * TILE_N + i] : 0.0f;           \
+    }                                                                                              \
+    /* Both panels are complete before anybody reads them. */                                      \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                  \
+    for (int k = 0; k < SIMT_DEPTH; ++k) {                                                         \
+      float a_column[ITEM_M];                                                                      \
+      float b_row[ITEM_N];                                                                         \
+      for (int m = 0; m < ITEM_M; ++m)                                                             \
+        a_column[m] = panel_a[k * SIMT_LD_A + item_m + m * SIMT_ROWS];                             \
+      for (int n = 0; n < ITEM_N; ++n) b_row[n] = panel_b[k * TILE_N + item_n + n * SIMT_COLUMNS]; \
+      for (int m = 0; m < ITEM_M; ++m)                                                             \
+        for (int n = 0; n < ITEM_N; ++n) acc[m][n] = fma(a_column[m], b_row[n], acc[m][n]);        \
+    }                                                                                              \
   }
 
 // Neighbouring work-items read along whichever index is contiguous in memory.
 #if A_LAYOUT == ALONG_FIRST && !A_OPERAND
-#define SIMT_A_INDEX(i)         \
-  const int m = (i) % TILE_M;   \
+#define SIMT_A_INDEX(i)       \
+  const int m = (i) % TILE_M; \
   const int k = (i) / TILE_M;
 #else
 #define SIMT_A_INDEX(i)           \
@@ -109,61 +111,61 @@
 #endif
 
 // Into the local tile, for an epilogue; complete when this returns.
-#define ENGINE_MULTIPLY(tile, b, panel, index, count)                                          \
-  {                                                                                            \
-    SIMT_PRODUCT(b, panel)                                                                     \
-    /* With depth 0 the loop above has no barrier; an earlier epilogue may still read. */      \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-    for (int m = 0; m < ITEM_M; ++m)                                                           \
-      for (int n = 0; n < ITEM_N; ++n)                                                         \
-        TILE_SET(tile, item_m + m * SIMT_ROWS, item_n + n * SIMT_COLUMNS, acc[m][n]);          \
-    /* The epilogue reads elements that other work-items wrote. */                             \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+#define ENGINE_MULTIPLY(tile, b, panel, index, count)                                     \
+  {                                                                                       \
+    SIMT_PRODUCT(b, panel)                                                                \
+    /* With depth 0 the loop above has no barrier; an earlier epilogue may still read. */ \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                         \
+    for (int m = 0; m < ITEM_M; ++m)                                                      \
+      for (int n = 0; n < ITEM_N; ++n)                                                    \
+        TILE_SET(tile, item_m + m * SIMT_ROWS, item_n + n * SIMT_COLUMNS, acc[m][n]);     \
+    /* The epilogue reads elements that other work-items wrote. */                        \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                         \
   }
 
 // Straight into memory, for sums that outlive the group. No work-item reads another's elements, so
 // nothing has to be waited for.
-#define ENGINE_ACCUMULATE(sums, b, panel, index, count, first)                                 \
-  {                                                                                            \
-    SIMT_PRODUCT(b, panel)                                                                     \
-    global float* to_ = (sums);                                                                \
-    for (int m = 0; m < ITEM_M; ++m) {                                                         \
-      const int r = item_m + m * SIMT_ROWS;                                                    \
-      if (r >= now.rows) continue;                                                             \
-      for (int n = 0; n < ITEM_N; ++n) {                                                       \
-        global float* at_ = to_ + (long)r * TILE_N + item_n + n * SIMT_COLUMNS;                \
-        *at_ = (first) ? acc[m][n] : *at_ + acc[m][n];                                         \
-      }                                                                                        \
-    }                                                                                          \
+#define ENGINE_ACCUMULATE(sums, b, panel, index, count, first)                  \
+  {                                                                             \
+    SIMT_PRODUCT(b, panel)                                                      \
+    global float* to_ = (sums);                                                 \
+    for (int m = 0; m < ITEM_M; ++m) {                                          \
+      const int r = item_m + m * SIMT_ROWS;                                     \
+      if (r >= now.rows) continue;                                              \
+      for (int n = 0; n < ITEM_N; ++n) {                                        \
+        global float* at_ = to_ + (long)r * TILE_N + item_n + n * SIMT_COLUMNS; \
+        *at_ = (first) ? acc[m][n] : *at_ + acc[m][n];                          \
+      }                                                                         \
+    }                                                                           \
   }
-#define ENGINE_RESCALE(sums, rows, factors)                                                    \
-  {                                                                                            \
-    const int item_m = (int)get_local_id(0) / SIMT_COLUMNS;                                    \
-    const int item_n = (int)get_local_id(0) % SIMT_COLUMNS;                                    \
-    for (int r = item_m; r < (rows); r += SIMT_ROWS)                                           \
-      for (int n = item_n; n < TILE_N; n += SIMT_COLUMNS)                                      \
-        (sums)[(long)r * TILE_N + n] *= (factors)[n];                                          \
+#define ENGINE_RESCALE(sums, rows, factors)                 \
+  {                                                         \
+    const int item_m = (int)get_local_id(0) / SIMT_COLUMNS; \
+    const int item_n = (int)get_local_id(0) % SIMT_COLUMNS; \
+    for (int r = item_m; r < (rows); r += SIMT_ROWS)        \
+      for (int n = item_n; n < TILE_N; n += SIMT_COLUMNS)   \
+        (sums)[(long)r * TILE_N + n] *= (factors)[n];       \
   }
 
 // Neighbouring work-items write along the matrix's contiguous index.
 #if OUT_LAYOUT == ALONG_FIRST
-#define SIMT_FOR_OUT(m, n, m_count, n_count)                                                   \
-  for (int i = (int)get_local_id(0), m, n;                                                     \
+#define SIMT_FOR_OUT(m, n, m_count, n_count) \
+  for (int i = (int)get_local_id(0), m, n;   \
        i < (m_count) * (n_count) && (m = i % (m_count), n = i / (m_count), 1); i += SIMT_ITEMS)
 #else
-#define SIMT_FOR_OUT(m, n, m_count, n_count)                                                   \
-  for (int i = (int)get_local_id(0), m, n;                                                     \
+#define SIMT_FOR_OUT(m, n, m_count, n_count) \
+  for (int i = (int)get_local_id(0), m, n;   \
        i < (m_count) * (n_count) && (n = i % (n_count), m = i / (n_count), 1); i += SIMT_ITEMS)
 #endif
-#define ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, add)                      \
-  SIMT_FOR_OUT(m, n, m_count, n_count) {                                                       \
-    const long at_ = m * (m_stride) + n * (n_stride);                                          \
-    const float value_ = TILE_AT(tile, m, n);                                                  \
-    STORE(OUT_TYPE, to, at_, (add) ? LOAD(OUT_TYPE, to, at_) + value_ : value_);               \
+#define ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, add)        \
+  SIMT_FOR_OUT(m, n, m_count, n_count) {                                         \
+    const long at_ = m * (m_stride) + n * (n_stride);                            \
+    const float value_ = TILE_AT(tile, m, n);                                    \
+    STORE(OUT_TYPE, to, at_, (add) ? LOAD(OUT_TYPE, to, at_) + value_ : value_); \
   }
-#define ENGINE_CLEAR(to, m_stride, n_stride, m_count, n_count)                                 \
-  SIMT_FOR_OUT(m, n, m_count, n_count) {                                                       \
-    STORE(OUT_TYPE, to, m * (m_stride) + n * (n_stride), 0.0f);                                \
+#define ENGINE_CLEAR(to, m_stride, n_stride, m_count, n_count) \
+  SIMT_FOR_OUT(m, n, m_count, n_count) {                       \
+    STORE(OUT_TYPE, to, m*(m_stride) + n * (n_stride), 0.0f);  \
   }
 
 #endif

@@ -12,13 +12,15 @@ bool runs_a_kernel() {
   using namespace tessera::tile;
   std::vector<float> x(64 * 128, 3.0f), y(x.size());
   Machine machine({.chip = find_chip("v6e")});
-  const auto from = machine.array<float>(
-      "x", tessera::View::host(x.data(), tessera::DType::f32, {64, 128}));
+  const auto from =
+      machine.array<float>("x", tessera::View::host(x.data(), tessera::DType::f32, {64, 128}));
   const auto to = machine.array<float>(
       "y", tessera::MutableView::host(y.data(), tessera::DType::f32, {64, 128}));
   const auto rows = BlockSpec::blocks({8, 128}, [](const GridPoint& g) { return ix(g[0], 0); });
-  call(machine, "twice", {.grid = {8}, .in = {rows}, .out = {rows}},
-       [](auto a, auto b) { map(b, [](float v) { return 2 * v; }, a); })(from, to);
+  call(machine, "twice", {.grid = {8}, .in = {rows}, .out = {rows}}, [](auto a, auto b) {
+    map(
+        b, [](float v) { return 2 * v; }, a);
+  })(from, to);
   return y.back() == 6.0f && machine.report().time.modelled_seconds > 0;
 }
 
