@@ -44,8 +44,9 @@ list="$logs/tests"
 test="$build/tests/matrix_test"
 # "Suite.", then "  Test/name  # GetParam() = ..." below it; what each operator has is no kernel's.
 "$test" --gtest_list_tests --gtest_filter="$filter" |
-  awk -v test="$test" '/^[^ ]/ { suite = $1 } /^  .*AgreesWithTheOracle\// { print test, suite $1 }' \
-    >"$list"
+  awk -v test="$test" '
+    /^[^ ]/ { suite = $1 }
+    /^  .*AgreesWithTheOracle\// { print test, suite $1 }' >"$list"
 count="$(wc -l <"$list")"
 [ "$count" -gt 0 ] || fail "no test matches $filter"
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Tables of many short cases: one process each, so that kernels are compiled once.
-foreach(name subsets_test determinism_test filter_test shards_test sizes_test workspace_test long_test)
+foreach(name subsets_test determinism_test filter_test shards_test sizes_test workspace_test
+             long_test)
   tessera_test(${name} ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cpp ONE_PROCESS TIMEOUT 900)
 endforeach()
 # The largest: one process for each operator, by its file in support/operators.
@@ -38,8 +39,10 @@ if(TESSERA_OPENCL)
   foreach(bytes IN ITEMS 16384 256)
     add_test(NAME matrix_test_local_${bytes}
              COMMAND matrix_test --gtest_brief=1 --gtest_filter=*/softmax_cross_entropy*)
-    set_tests_properties(matrix_test_local_${bytes} PROPERTIES LABELS long TIMEOUT 900 ENVIRONMENT
-      "OPENCL_LAYERS=$<TARGET_FILE:tessera_test_layer>;TESSERA_TEST_IMPLEMENTATIONS=opencl.cpu;TESSERA_LAYER_LIMITS=local_memory=${bytes}")
+    set(environment "OPENCL_LAYERS=$<TARGET_FILE:tessera_test_layer>"
+        TESSERA_TEST_IMPLEMENTATIONS=opencl.cpu TESSERA_LAYER_LIMITS=local_memory=${bytes})
+    set_tests_properties(matrix_test_local_${bytes} PROPERTIES LABELS long TIMEOUT 900
+                         ENVIRONMENT "${environment}")
   endforeach()
 endif()
 

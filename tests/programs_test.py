@@ -309,7 +309,8 @@ def test_info():
         call = ["--operator", "softmax_cross_entropy", "--shape", shape, "--block-sizes", "8,64",
                 "--implementation", "eigen", "--pass", "backward"]
         code, text, err = run("tessera-info", *call)
-        check(code == 0 and "softmax_cross_entropy backward B 64 V 1000, f32" in text, f"{call}: {err}")
+        check(code == 0 and "softmax_cross_entropy backward B 64 V 1000, f32" in text,
+              f"{call}: {err}")
         code, out, err = run("tessera-info", "--json", *call)
         info = json.loads(out) if code == 0 else {"request": {}, "plan": {"block_sizes": {}}}
         check(info["request"] == {"operator": "softmax_cross_entropy", "pass": "backward", "b": 64,
@@ -343,7 +344,8 @@ def test_info():
                       ["--shape", "4x4", "--operator", "attention"],
                       ["--operator", "softmax_cross_entropy"],
                       ["--shape", "4", "--operator", "softmax_cross_entropy"],
-                      ["--shape", "4x4", "--operator", "softmax_cross_entropy", "--w-layout", "vh"]):
+                      ["--shape", "4x4", "--operator", "softmax_cross_entropy", "--w-layout",
+                       "vh"]):
         code, out, err = run("tessera-info", *arguments)
         check(code == 2 and err.count("\n") == 1 and not out, f"info {arguments}: {code} {err!r}")
     for program in ("tessera-info", "tessera-score"):
