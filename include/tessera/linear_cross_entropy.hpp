@@ -138,36 +138,55 @@ struct Result : LossResult {
 };
 
 // -- Calls that return owned results; they block --------------------------------------------------
+//
+// Each throws Error: invalid_argument, foreign_context or label_out_of_range where the call itself
+// is wrong, before any work; what the implementation that was asked for, or all of them, ran into
+// (unsupported, build_failed, out_of_memory, workspace_too_small, execution_failed); and
+// label_out_of_range where labels in device memory turn out to be. docs/errors.md has the codes.
 
-/// Loss and the optional outputs named by `options.wants`. Throws Error.
+/// The loss, () or with Reduction::none [...], and the outputs that `options.wants` names, each
+/// [...] (statistics [..., 2]).
 TESSERA_API Result forward(Context& context, const Inputs& inputs, const LossOptions& options = {},
                            const ExecutionOptions& execution = {});
 /// `forward(context, inputs, {}, {})`: the call above with the default options.
 inline Result forward(Context& context, const Inputs& inputs, Defaults, Defaults) {
   return forward(context, inputs, LossOptions{}, ExecutionOptions{});
 }
-/// Gradients from `inputs.statistics` or `inputs.lse`. On a shard both are those of the whole.
+/// The gradients that `options.wants` names, in the shapes and types of their inputs (grad_bias
+/// f32), from `inputs.statistics` or `inputs.lse`, one of which must be given. On a shard both are
+/// those of the whole.
 TESSERA_API Result backward(Context& context, const Inputs& inputs, const LossOptions& options = {},
                             const ExecutionOptions& execution = {});
 /// `backward(context, inputs, {}, {})`: the call above with the default options.
 inline Result backward(Context& context, const Inputs& inputs, Defaults, Defaults) {
   return backward(context, inputs, LossOptions{}, ExecutionOptions{});
 }
-/// Loss, optional outputs and gradients together.
+/// What forward and backward return, together; a logit is formed once where memory allows. Not on a
+/// shard, whose loss nobody knows yet.
 TESSERA_API Result value_and_grad(Context& context, const Inputs& inputs,
                                   const LossOptions& options = {},
                                   const ExecutionOptions& execution = {});
-/// Statistics of one shard of the vocabulary, to be merged by `combine`.
+/// Statistics of one shard of the vocabulary (`options.vocab_offset`, `vocab_size_total`), a row
+/// for each token, to be merged by `combine`.
 TESSERA_API PartialResult forward_partial(Context& context, const Inputs& inputs,
                                           const LossOptions& options = {},
                                           const ExecutionOptions& execution = {});
 
 // -- Calls that write the caller's views; asynchronous unless any view is host memory -------------
+//
+// Where all views are device memory the call returns when its commands are enqueued, behind
+// `execution.wait_for` on `execution.queue`; a view in host memory makes it wait until they are
+// done. Views, queue and lent workspace must live, and inputs stay as they are, until the
+// Completion is. Throws as the calls above before an output is touched; what fails later,
+// `Completion::wait` throws, and the outputs that were given are then unspecified.
 
+/// Writes the outputs that are given, at least one, in the shapes that Outputs says.
 TESSERA_API Completion forward(Context& context, const Inputs& inputs, const Outputs& outputs,
                                const LossOptions& options, const ExecutionOptions& execution = {});
+/// Writes, or adds to, the gradients that are given, at least one.
 TESSERA_API Completion backward(Context& context, const Inputs& inputs, const Gradients& gradients,
                                 const LossOptions& options, const ExecutionOptions& execution = {});
+/// Both; at least one gradient.
 TESSERA_API Completion value_and_grad(Context& context, const Inputs& inputs,
                                       const Outputs& outputs, const Gradients& gradients,
                                       const LossOptions& options,
@@ -175,12 +194,15 @@ TESSERA_API Completion value_and_grad(Context& context, const Inputs& inputs,
 
 // -- Questions ------------------------------------------------------------------------------------
 
-/// What the call would use; compiles what it needs. Views need shapes, strides and types; host
-/// pointers may be null.
+// Views need shapes, strides and types; host pointers may be null. Without outputs and gradients
+// the question is about the call that owns its results.
+
+/// What the call would use; compiles what it needs. Throws Error where the call would.
 TESSERA_API Plan plan(Context& context, Pass pass, const Inputs& inputs, const Outputs& outputs,
                       const Gradients& gradients, const LossOptions& options = {},
                       const ExecutionOptions& execution = {});
-/// Why `implementation` would not serve this request; nothing: it would.
+/// Why `implementation` would not serve this request, or what is wrong with it; nothing: it would
+/// run. Compiles nothing. Throws Error invalid_argument for a name that no implementation has.
 TESSERA_API std::optional<std::string> why_unsupported(Context& context,
                                                        const std::string& implementation, Pass pass,
                                                        const Inputs& inputs, const Outputs& outputs,
@@ -189,13 +211,14 @@ TESSERA_API std::optional<std::string> why_unsupported(Context& context,
                                                        const ExecutionOptions& execution = {});
 /// What is compiled in, in the order of the table.
 TESSERA_API std::vector<ImplementationInfo> implementations();
-/// Cost of a pass by shapes and types, with the blocks that would be chosen.
+/// Cost of a pass by shapes and types, with the blocks that would be chosen; runs and compiles
+/// nothing. Throws Error where the call is wrong or nobody would serve it.
 TESSERA_API CostEstimate cost_estimate(Context& context, Pass pass, const Inputs& inputs,
                                        const Outputs& outputs, const Gradients& gradients,
                                        const LossOptions& options = {},
                                        const ExecutionOptions& execution = {});
 /// Block sizes that `implementation` would choose for inputs of these shapes and types, and where
-/// they come from. Pointers may be null.
+/// they come from. Pointers may be null. Throws as `cost_estimate`.
 TESSERA_API std::pair<BlockSizes, BlockSource> infer_block_sizes(Context& context,
                                                                  const std::string& implementation,
                                                                  Pass pass, const Inputs& inputs);
