@@ -9,6 +9,7 @@ at run time (TESSERA_TEST_KERNEL_DIR, see tests/support/main.cpp), so nothing is
 file is compiled alone and linked in front of the archive of the modules. Fields of a mutation:
 
   name, file, old, new   what is planted
+  compiled_in            of a header: the source whose templates it changes
   test, filter           the executable, and which of its tests (GoogleTest's syntax)
   cases                  optional: TESSERA_TEST_CASES, parts of names of cases of the tables
   implementation         optional: TESSERA_TEST_IMPLEMENTATIONS
@@ -88,15 +89,20 @@ def run_shell(command, build):
 def with_mutated_host(build, mutation, folder):
     """Compiles the mutated file and links the test against it; the path of the executable."""
     source = write(folder, mutation["file"], mutated_text(mutation))
-    original = os.path.join(ROOT, mutation["file"])
+    original = os.path.join(ROOT, mutation.get("compiled_in", mutation["file"]))
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as stream:
         entries = [e for e in json.load(stream) if e["file"] == original]
     if not entries:
-        raise Invalid(f"{mutation['file']} is not compiled in {build}")
+        raise Invalid(f"{original} is not compiled in {build}")
     words = shlex.split(entries[0]["command"])
     object_file = os.path.join(folder, "mutated.o")
     words[words.index("-o") + 1] = object_file
-    words[words.index(original)] = source
+    if "compiled_in" in mutation:
+        words.insert(1, "-I" + folder)  # before the tree's own
+        if words[0].endswith("ccache"):  # which the compiler's name follows
+            words[1], words[2] = words[2], words[1]
+    else:
+        words[words.index(original)] = source
     # The mutated text may leave something unused.
     run_shell(shlex.join([w for w in words if w != "-Werror"]), build)
     target = "tests/" + mutation["test"]
