@@ -7,6 +7,10 @@
 #include <iostream>
 #include <iterator>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 #include "tests/support/compare.hpp"
 #include "tests/support/runner.hpp"
 
@@ -56,5 +60,10 @@ int main(int argc, char** argv) {
   const int code = RUN_ALL_TESTS();
   tessera::test::close_shared_context();
   tessera::test::Summary::instance().write();
+#ifdef __SANITIZE_ADDRESS__
+  // While the driver's threads wait. When the process ends they are ending too, and LeakSanitizer,
+  // which looks into each, sometimes crashes then ("Tracer caught signal 11").
+  __lsan_do_leak_check();
+#endif
   return code;
 }
