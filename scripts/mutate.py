@@ -111,8 +111,12 @@ def with_mutated_host(build, mutation, folder):
     if len(link) != 1:
         raise Invalid(f"no link command for {target}")
     executable = os.path.join(folder, mutation["test"])
-    # An archive member whose symbols are all defined already is not taken.
-    run_shell(link[0].replace(f"-o {target} ", f"-o {executable} {object_file} "), build)
+    # An archive member whose symbols are all defined already is not taken, and of a template that
+    # several objects have the first is.
+    words = link[0].replace(f"-o {target} ", f"-o {executable} ").split(" ")
+    first = next(i for i, word in enumerate(words) if word.endswith(".o"))
+    words.insert(first, object_file)
+    run_shell(" ".join(words), build)
     return executable
 
 
