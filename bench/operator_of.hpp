@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <string_view>
 
 #include "bench/operator.hpp"
+#include "programs/operators.hpp"
 #include "tessera/operators.hpp"
 
 namespace tessera::bench {
@@ -19,16 +19,8 @@ class OperatorOf : public BenchOperator {
   std::vector<ImplementationInfo> implementations() const override {
     return Traits::implementations();
   }
-  bool has_weights() const override {
-    return std::any_of(Traits::inputs.begin(), Traits::inputs.end(),
-                       [&](const auto& input) { return is_operand(input) && is_weight(input); });
-  }
-  bool has_hidden() const override {
-    return std::any_of(Traits::inputs.begin(), Traits::inputs.end(), [&](const auto& input) {
-      return is_operand(input) &&
-             std::string_view(input.shape.text()).find('H') != std::string_view::npos;
-    });
-  }
+  bool has_weights() const override { return programs::operator_info(Traits::name).has_weights(); }
+  bool has_hidden() const override { return programs::operator_info(Traits::name).has_hidden(); }
   bool filters_gradients() const override {
     return requires(typename Op::ExecutionOptions e) { e.gradient_filter_eps; };
   }
@@ -43,14 +35,13 @@ class OperatorOf : public BenchOperator {
   std::vector<ArrayOf> gradients(const ProblemKey& key) const override {
     std::vector<ArrayOf> arrays;
     for (const auto& gradient : Traits::gradients) {
-      for (const auto& input : Traits::inputs) {
-        if (input.view != gradient.of || !is_operand(input)) continue;
-        ArrayOf array = array_of(key, input);
-        array.of = array.name;
-        array.name = gradient.name;
-        array.type = gradient.type.value_or(array.type);
-        arrays.push_back(array);
-      }
+      const auto& input = input_of(gradient);
+      if (!is_operand(input)) continue;
+      ArrayOf array = array_of(key, input);
+      array.of = array.name;
+      array.name = gradient.name;
+      array.type = gradient.type.value_or(array.type);
+      arrays.push_back(array);
     }
     return arrays;
   }

@@ -75,18 +75,16 @@ typename Operator::Outputs make_outputs(const ScoreOptions& o, const ScoreArrays
 template <class Operator>
 typename Operator::Gradients make_gradients(const ScoreOptions& o, const ScoreArrays& arrays,
                                             ScoreResults& results) {
-  using Traits = OperatorTraits<Operator>;
   typename Operator::Gradients gradients;
   if (!o.grad) return gradients;
-  for (const auto& gradient : Traits::gradients) {
-    const auto input = std::find_if(Traits::inputs.begin(), Traits::inputs.end(),
-                                    [&](const auto& each) { return each.view == gradient.of; });
-    const NpyArray& array = arrays[input->name];
+  for (const auto& gradient : OperatorTraits<Operator>::gradients) {
+    const char* input = input_of(gradient).name;
+    const NpyArray& array = arrays[input];
     if (!array) continue;
     const DType type = gradient_type(o, gradient.type.value_or(array.view().dtype()));
     HostTensor& tensor = results.add(gradient.name, HostTensor(type, array.view().extents()));
-    gradients.*gradient.view = arrays.gradient_view(input->name, tensor);
-    results.arrays.back().keeps_layout = o.op().input(input->name)->is_weight();
+    gradients.*gradient.view = arrays.gradient_view(input, tensor);
+    results.arrays.back().keeps_layout = o.op().input(input)->is_weight();
     results.arrays.back().fortran_order =
         results.arrays.back().keeps_layout && array.fortran_order();
   }
@@ -163,9 +161,7 @@ ScoreOutcome call_combine(const ScoreOptions& o, const ScoreArrays& arrays, Loss
                           ScoreResults& results) {
   check_implementation_names(o.implementation);
   options = reconcile_shards(o, arrays["class_weight"].view().size());
-  for (const auto& output : loss_outputs) {
-    if (output.wanted != nullptr) options.wants.*output.wanted = true;
-  }
+  options.wants = every_output();
   std::vector<PartialResult> shards;
   for (const auto& folder : o.combine) shards.push_back(read_partials(folder));
   const CombineInputs inputs{.labels = arrays["labels"].view(),

@@ -153,7 +153,7 @@ std::vector<Case<Op>> pass_cases() {
   // A gradient of what is not there.
   for (std::size_t i = 0; i < OperatorTraits<Op>::gradients.size(); ++i) {
     const auto& gradient = OperatorTraits<Op>::gradients[i];
-    const auto& of = C::input_of(gradient);
+    const auto& of = input_of(gradient);
     if (of.reads == Reads::always) continue;
     cases.push_back({std::string(gradient.name) + "_WithoutItsInput",
                      [&gradient, &of, i](C& c) {

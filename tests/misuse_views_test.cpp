@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is wrong of the views of any operator: each of its arguments is missing, of another type or
 // shape, misaligned, over another, or elsewhere.
+#include "host/arguments/checks.hpp"
 #include "tests/support/misuse.hpp"
 
 namespace tessera::misuse {
 namespace {
-
-using test::text_of;
 
 /// A type that the argument may not have, and what the message says of it.
 std::pair<DType, std::string> wrong_type(ElementTypes types) {
@@ -38,7 +37,8 @@ std::vector<std::pair<std::string, Dims>> wrong_shapes(const Dims& right) {
 
 /// "a has shape [5], expected [4]".
 std::string shape_message(const char* name, const Dims& wrong, const Dims& right) {
-  return name + (" has shape " + text_of(wrong)) + ", expected " + text_of(right);
+  return name + (" has shape " + arguments::to_string(wrong)) + ", expected " +
+         arguments::to_string(right);
 }
 
 template <class Op>
@@ -159,7 +159,7 @@ std::vector<Case<Op>> gradient_cases() {
   std::vector<Case<Op>> cases;
   for (std::size_t i = 0; i < OperatorTraits<Op>::gradients.size(); ++i) {
     const auto& gradient = OperatorTraits<Op>::gradients[i];
-    const auto& of = C::input_of(gradient);
+    const auto& of = input_of(gradient);
     const std::string name = gradient.name;
     const Dims right = C().extents(of.shape);
     const auto add = [&](const std::string& what, auto view, std::vector<std::string> says) {
@@ -182,12 +182,13 @@ std::vector<Case<Op>> gradient_cases() {
     strides[0] = 0;
     add("OverItself",
         [i, right, strides](C& c) { return MutableView::host(c.at(64 * (i + 1)), right, strides); },
-        {name + " with extents " + text_of(right) + " and strides " + text_of(strides),
+        {name + " with extents " + arguments::to_string(right) + " and strides " +
+             arguments::to_string(strides),
          "share memory"});
     if (i == 0) continue;
     // Begins with the last element of the one before.
     const auto& before = OperatorTraits<Op>::gradients[i - 1];
-    const auto room = static_cast<std::size_t>(C().extents(C::input_of(before).shape).product());
+    const auto room = static_cast<std::size_t>(C().extents(input_of(before).shape).product());
     add("OverTheOneBefore",
         [i, right, room](C& c) { return c.out_view(64 * i + 4 * room - 4, right); },
         {std::string(before.name) + " and " + name + " overlap"});
@@ -201,7 +202,7 @@ std::vector<Case<Op>> joint_cases() {
   using C = Call<Op>;
   const auto& first = OperatorTraits<Op>::inputs[0];
   const Dims rows = C().extents(first.shape);
-  const std::string shape_of_first = std::string(first.name) + " " + text_of(rows);
+  const std::string shape_of_first = std::string(first.name) + " " + arguments::to_string(rows);
   std::vector<Case<Op>> cases = {
       {"LabelsLength",
        [](C& c) { c.in.labels = View::host(c.labels.data(), {3}); },
@@ -244,7 +245,8 @@ std::vector<Case<Op>> joint_cases() {
        [&first, rows](C& c) {
          c.in.*first.view = View::host(c.data(first.name), rows, {std::int64_t{1} << 62, 1});
        },
-       {first.name + (" with extents " + text_of(rows)), "4611686018427387904", "beyond 2^63"}},
+       {first.name + (" with extents " + arguments::to_string(rows)), "4611686018427387904",
+        "beyond 2^63"}},
       {"ExtentsOverflow",
        [&first](C& c) {
          const std::int64_t n = std::int64_t{1} << 40;

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "tests/support/small_call.hpp"
-#include "tests/support/wants.hpp"
 
 namespace tessera::test {
 namespace {
@@ -24,12 +23,6 @@ class OperatorTraitsTest : public testing::Test {
   Context context_{ContextOptions{.host_only = true, .warning_handler = [](const auto&) {}}};
   typename Operator::ExecutionOptions execution_{};
 
-  static const InputArgument<typename Operator::Inputs>& input_of(
-      const GradientArgument<Operator>& gradient) {
-    return *std::find_if(OperatorTraits<Operator>::inputs.begin(),
-                         OperatorTraits<Operator>::inputs.end(),
-                         [&](const auto& input) { return input.view == gradient.of; });
-  }
   /// A call with everything that can be given and asked for.
   typename Operator::Result everything(const typename Operator::Inputs& inputs) {
     LossOptions options = call_.options;
@@ -81,7 +74,7 @@ TYPED_TEST(OperatorTraitsTest, EveryArgumentIsThereOnce) {
   static_assert(sizeof(typename TypeParam::Result) ==
                 sizeof(LossResult) + Traits::gradients.size() * sizeof(HostTensor));
   for (const auto& gradient : Traits::gradients) {
-    EXPECT_EQ(std::string("grad_") + TestFixture::input_of(gradient).name, gradient.name);
+    EXPECT_EQ(std::string("grad_") + input_of(gradient).name, gradient.name);
   }
 }
 
@@ -135,8 +128,7 @@ TYPED_TEST(OperatorTraitsTest, ShapesAndTypesAreThoseOfACall) {
     for (const auto& gradient : Traits::gradients) {
       const HostTensor& owned = result.*gradient.owned;
       ASSERT_TRUE(owned) << gradient.name;
-      EXPECT_EQ(owned.extents(), call.extents(TestFixture::input_of(gradient).shape))
-          << gradient.name;
+      EXPECT_EQ(owned.extents(), call.extents(input_of(gradient).shape)) << gradient.name;
       EXPECT_EQ(owned.dtype(), gradient.type.value_or(DType::bf16)) << gradient.name;
     }
   }

@@ -14,7 +14,7 @@ using Plan = streaming::LinearPlan;
 
 streaming::LinearShape shape_of(const Request& request, int threads) {
   const auto& g = request.gradients;
-  const bool gradients = request.loss.wants_gradients();
+  const bool gradients = has_gradients(request.loss.pass);
   streaming::LinearShape shape;
   shape.rows = request.loss.b;
   shape.h = hidden(request);
@@ -127,7 +127,7 @@ void run(const loss::StreamingCall<Operator>& call, const Plan& plan) {
   p.w_stride_h = in.w.strides()[0];
   p.w_stride_v = in.w.strides()[1];
   p.bias = loss::dense_f32(in.bias, 0, r.loss.v, call.arena);
-  if (r.loss.wants_gradients()) set_gradients(p, r.gradients, call.rows, call.arena);
+  if (has_gradients(r.loss.pass)) set_gradients(p, r.gradients, call.rows, call.arena);
   streaming::run_linear(p, plan, call.environment, call.scratch());
 }
 

@@ -26,7 +26,7 @@ std::int64_t workspace_bytes(const Request& request) {
   // x twice (rows that do not count are cleared in a copy), w and the final logits.
   std::int64_t elements = 2 * b * h + h * v + b * v;
   // dz and the gradients.
-  if (request.loss.wants_gradients()) elements += b * v + b * h + h * v + v;
+  if (has_gradients(request.loss.pass)) elements += b * v + b * h + h * v + v;
   return elements * static_cast<std::int64_t>(sizeof(double));
 }
 

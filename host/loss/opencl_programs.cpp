@@ -66,7 +66,7 @@ RowPlaces::RowPlaces(const loss::LossRequest& request, std::int64_t tile_n) {
   };
   class_of_label = next(value_words, row);
   if (request.weight) weight = next(value_words, row);
-  if (request.wants_gradients()) {
+  if (has_gradients(request.pass)) {
     if (request.dloss) dloss = next(value_words, row);
     if (request.dlse) dlse = next(value_words, row);
     if (request.pass == Pass::value_and_grad) {
@@ -128,7 +128,7 @@ std::vector<std::pair<opencl::Specialisation, std::string>> loss_kernels_of(
     add({"merge"});
     if (r.outputs.loss && r.options.reduction != Reduction::none) add({"reduce_loss"});
   }
-  if (r.wants_gradients()) add({"coefficients"});
+  if (has_gradients(r.pass)) add({"coefficients"});
   const auto& o = r.outputs;
   const auto scattered = [](const MutableView& view, int columns) {
     return view && view.rank() - (columns > 1 ? 1 : 0) > 1;

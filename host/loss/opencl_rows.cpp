@@ -142,7 +142,7 @@ void LossRows::prepare() {
   class_weight_local_ = class_weight_;
   class_weight_local_.offset += r.options.vocab_offset * class_stride_;
   gather(r.weight, "weight", at_.weight, r.b, 1);
-  if (r.wants_gradients()) {
+  if (has_gradients(r.pass)) {
     const bool per_row = r.options.reduction == Reduction::none;
     gather(r.dloss, "dloss", at_.dloss, per_row ? r.b : 1, 1);
     gather(r.dlse, "dlse", at_.dlse, r.b, 1);

@@ -66,7 +66,7 @@ std::unique_ptr<Completion::State> run_reference(const Reference<Op>& reference,
   oracle::Values values;
   oracle::Gradients gradients;
   if (request.loss.wants_values()) values = oracle::forward(problem);
-  if (request.loss.wants_gradients()) gradients = oracle::backward(problem);
+  if (has_gradients(request.loss.pass)) gradients = oracle::backward(problem);
 
   // The inputs are unmapped by now: an output may be an input's view, or share its memory object.
   dispatch::HostViews views(*state, request.execution.queue);

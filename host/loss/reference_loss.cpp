@@ -127,7 +127,7 @@ oracle::Problem reference_problem(const LossRequest& request, dispatch::HostView
   }
   problem.weight = read_vector(views.read(request.weight), request.b);
   problem.class_weight = read_vector(views.read(request.class_weight), request.v_total);
-  if (!request.wants_gradients()) return problem;
+  if (!has_gradients(request.pass)) return problem;
 
   const bool none = request.options.reduction == Reduction::none;
   problem.dloss = read_vector(views.read(request.dloss), none ? request.b : 1);

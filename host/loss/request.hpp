@@ -29,9 +29,6 @@ struct LossRequest {
   LossOptions options{};
   bool is_shard = false;  ///< vocab_size_total was given
 
-  bool wants_gradients() const noexcept {
-    return pass == Pass::backward || pass == Pass::value_and_grad;
-  }
   bool wants_values() const noexcept { return pass != Pass::backward; }
 };
 

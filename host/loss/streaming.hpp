@@ -99,7 +99,7 @@ std::unique_ptr<Completion::State> run_streaming(const Streaming<Op, Plan>& walk
   const auto& gradients = OperatorTraits<Op>::gradients;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const MutableView& view = mapped.gradients.*gradients[i].view;
-    if (!view || !operators::input_of<Op>(gradients[i]).shape.has_leading()) continue;
+    if (!view || !input_of(gradients[i]).shape.has_leading()) continue;
     rows.fill_other_rows(view, OperatorTraits<Op>::accumulates(mapped.gradients, i), threads);
   }
   if (mapped.loss.wants_values()) rows.write_values();

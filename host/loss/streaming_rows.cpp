@@ -83,7 +83,7 @@ std::int64_t StreamingRows::bytes(const LossRequest& request) {
   counter.take<std::int64_t>(request.b);
   counter.take<std::int64_t>(request.b);
   counter.take<streaming::RowSums>(request.b);
-  if (request.wants_gradients()) counter.take<streaming::Cotangent>(request.b);
+  if (has_gradients(request.pass)) counter.take<streaming::Cotangent>(request.b);
   return counter.used() + dense_f32_bytes(request.class_weight, request.v);
 }
 
@@ -93,7 +93,7 @@ StreamingRows::StreamingRows(const LossRequest& request, streaming::Arena& arena
   labels_ = arena.take<std::int64_t>(request.b);
   global_labels_ = arena.take<std::int64_t>(request.b);
   sums_ = arena.take<streaming::RowSums>(request.b);
-  if (request.wants_gradients()) cotangents_ = arena.take<streaming::Cotangent>(request.b);
+  if (has_gradients(request.pass)) cotangents_ = arena.take<streaming::Cotangent>(request.b);
   class_weight_ = dense_f32(request.class_weight, request.options.vocab_offset, request.v, arena);
   if (request.class_weight) {
     for (std::int64_t c = 0; c < request.v_total; ++c) {
@@ -104,7 +104,7 @@ StreamingRows::StreamingRows(const LossRequest& request, streaming::Arena& arena
   }
   scan_labels();
   if (request.pass == Pass::backward) load_statistics();
-  if (request.wants_gradients()) load_cotangents();
+  if (has_gradients(request.pass)) load_cotangents();
 }
 
 float StreamingRows::weight(std::int64_t row) const {

@@ -9,16 +9,10 @@ namespace tessera::loss {
 
 namespace {
 
-Dims with_axis(Dims dims, std::int64_t extent) {
-  dims.push_back(extent);
-  return dims;
-}
-
 /// Members that have a meaning in some passes only: silence would hide a mistake.
 void check_passes(const arguments::Checks& checks, Pass pass, const LossInputs& in,
                   const LossOptions& options) {
-  const bool gradients = pass == Pass::backward || pass == Pass::value_and_grad;
-  if (!gradients) {
+  if (!has_gradients(pass)) {
     checks.refuse("dloss", in.dloss, "only backward and value_and_grad read a cotangent");
     checks.refuse("dlse", in.dlse, "only backward and value_and_grad read a cotangent");
   }
@@ -71,6 +65,28 @@ void finite(const arguments::Checks& checks, const char* name, float value) {
   }
 }
 
+/// Compares the shape of a loss argument; `source` names where the leading axes come from.
+template <class Argument, class V>
+void check_shape(const arguments::Checks& checks, const Argument& argument, V& view,
+                 const LossRequest& r, const arguments::Source& source) {
+  const auto& shape = argument.shape;
+  const Reduction reduction = r.options.reduction;
+  // The only letter is T.
+  const Dims expected = shape.extents(r.leading, reduction, [&](char) { return r.v_total; });
+  arguments::Source from = source;
+  if (shape.is_of_loss()) {
+    from = reduction == Reduction::none   ? source.with(" (reduction none)")
+           : reduction == Reduction::mean ? "the loss is a single number (reduction mean)"
+                                          : "the loss is a single number (reduction sum)";
+  } else if (!shape.has_leading()) {
+    from = r.is_shard ? "one per word of the whole vocabulary (vocab_size_total)"
+                      : "one per word of the vocabulary";
+  } else if (shape.rank() > 0) {
+    from = source.with(", then (max, sum)");
+  }
+  checks.shape(argument.name, view, expected, from);
+}
+
 void check_outputs(arguments::Checks& checks, Pass pass, Outputs& out, const LossRequest& r,
                    const arguments::Source& source) {
   if (pass != Pass::forward && pass != Pass::value_and_grad) {
@@ -82,20 +98,8 @@ void check_outputs(arguments::Checks& checks, Pass pass, Outputs& out, const Los
   for (const auto& output : loss_outputs) {
     checks.output(output.name, out.*output.view, output.types);
   }
-  const Reduction reduction = r.options.reduction;
   for (const auto& output : loss_outputs) {
-    if (!(out.*output.view)) continue;
-    const auto& shape = output.shape;
-    const Dims expected = shape.extents(r.leading, reduction, [&](char) { return r.v; });
-    arguments::Source from = source;
-    if (shape.is_of_loss()) {
-      from = reduction == Reduction::none   ? source.with(" (reduction none)")
-             : reduction == Reduction::mean ? "a single number (reduction mean)"
-                                            : "a single number (reduction sum)";
-    } else if (shape.rank() > 0) {
-      from = source.with(", then (max, sum)");
-    }
-    checks.shape(output.name, out.*output.view, expected, from);
+    if (out.*output.view) check_shape(checks, output, out.*output.view, r, source);
   }
 }
 
@@ -144,31 +148,12 @@ LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& i
 
   checks.require("labels", inputs.labels, "every call needs them");
   LossInputs in = inputs;
-  checks.input("labels", in.labels, ElementTypes::integer);
-  checks.input("weight", in.weight, ElementTypes::floating);
-  checks.input("class_weight", in.class_weight, ElementTypes::floating);
-  checks.input("dloss", in.dloss, ElementTypes::floating);
-  checks.input("dlse", in.dlse, ElementTypes::floating);
-  checks.input("lse", in.lse, ElementTypes::f32);
-  checks.input("statistics", in.statistics, ElementTypes::f32);
-
-  checks.shape("labels", in.labels, leading, source);
-  checks.shape("weight", in.weight, leading, source);
-  checks.shape("class_weight", in.class_weight, {r.v_total},
-               r.is_shard ? "one per word of the whole vocabulary (vocab_size_total)"
-                          : "one per word of the vocabulary");
-  if (options.reduction == Reduction::none) {
-    checks.shape("dloss", in.dloss, leading, source.with(" (reduction none)"));
-  } else {
-    checks.shape("dloss", in.dloss, {},
-                 options.reduction == Reduction::mean
-                     ? "the loss is a single number (reduction mean)"
-                     : "the loss is a single number (reduction sum)");
+  for (const auto& input : loss_inputs<LossInputs>) {
+    checks.input(input.name, in.*input.view, input.types);
   }
-  checks.shape("dlse", in.dlse, leading, source);
-  checks.shape("lse", in.lse, leading, source);
-  checks.shape("statistics", in.statistics, with_axis(leading, 2),
-               source.with(", then (max, sum)"));
+  for (const auto& input : loss_inputs<LossInputs>) {
+    if (in.*input.view) check_shape(checks, input, in.*input.view, r, source);
+  }
 
   r.labels = in.labels;
   r.weight = in.weight;

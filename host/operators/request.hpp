@@ -59,15 +59,6 @@ bool wants_any_gradient(const Request<Op>& request) {
   return false;
 }
 
-/// The input that a gradient is of.
-template <class Op>
-const InputArgument<typename Op::Inputs>& input_of(const GradientArgument<Op>& gradient) {
-  const auto& inputs = OperatorTraits<Op>::inputs;
-  std::size_t at = 0;
-  while (inputs[at].view != gradient.of) ++at;  // a gradient is of one of them
-  return inputs[at];
-}
-
 /// Announces the first `count` inputs, those of which no group of operators takes care, and binds
 /// their shapes. The request's views must stay where they are.
 template <class Op>
@@ -106,14 +97,14 @@ void check_gradients(arguments::Checks& checks, Request<Op>& request, Pass pass)
   }
   for (const auto& gradient : gradients) {
     if (request.gradients.*gradient.view && !(request.inputs.*gradient.of)) {
-      const std::string input = input_of<Op>(gradient).name;
+      const std::string input = input_of(gradient).name;
       checks.fail(std::string(gradient.name) + " is asked for but no " + input +
                   " is given; give the " + input + " or drop the gradient");
     }
     checks.output(gradient.name, request.gradients.*gradient.view, ElementTypes::floating);
   }
   for (const auto& gradient : gradients) {
-    const auto& input = input_of<Op>(gradient);
+    const auto& input = input_of(gradient);
     const View& of = request.inputs.*gradient.of;
     if (!of) continue;
     checks.shape(gradient.name, request.gradients.*gradient.view, of.extents(),
@@ -128,7 +119,7 @@ void describe_gradients(Request<Op>& request, const Wants& wants) {
   for (const auto& gradient : OperatorTraits<Op>::gradients) {
     const View& of = request.inputs.*gradient.of;
     if (!of || (gradient.wanted != nullptr && !(wants.*gradient.wanted))) continue;
-    const auto& shape = input_of<Op>(gradient).shape;
+    const auto& shape = input_of(gradient).shape;
     Dims strides;
     if (!shape.has_leading() && of.rank() == 2 && of.strides()[0] < of.strides()[1]) {
       strides = {1, of.extents()[0]};
@@ -159,7 +150,7 @@ void check_overlaps(const arguments::Checks& checks, const Request<Op>& request)
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].in_place) continue;
     in_place = gradients[i].name;
-    in_place_of = input_of<Op>(gradients[i]).name;
+    in_place_of = input_of(gradients[i]).name;
     if (OperatorTraits<Op>::accumulates(request.gradients, i) &&
         arguments::same_memory(request.gradients.*gradients[i].view,
                                request.inputs.*gradients[i].of)) {

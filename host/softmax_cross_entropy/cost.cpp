@@ -15,7 +15,7 @@ CostEstimate cost(const Request& r) {
   // Forward: scale, subtract the maximum, add. A gradient: scale, subtract lse, two products by
   // factors of the row and the scale. A compare and the exp itself do not count.
   const std::int64_t per_logit =
-      (r.loss.wants_values() ? 3 : 0) + (r.loss.wants_gradients() ? 5 : 0);
+      (r.loss.wants_values() ? 3 : 0) + (has_gradients(r.loss.pass) ? 5 : 0);
   c.flops = c.executed_flops = saturating_product(logits, per_logit);
   // value_and_grad forms each logit twice: for lse, and for the gradient once lse is known.
   c.transcendentals = saturating_product(logits, (both ? 2 : 1) * (1 + cap));

@@ -31,7 +31,7 @@ std::int64_t scratch_of(const Request& r, const engines::Engine& engine, std::in
                         std::int64_t slices) {
   std::int64_t words = loss::loss_rows_words(r.loss, engine.tile_n());
   if (r.loss.wants_values()) words += opencl::region_words(8 * slices * chunk);
-  if (r.loss.wants_gradients()) words += opencl::region_words(5 * chunk);
+  if (has_gradients(r.loss.pass)) words += opencl::region_words(5 * chunk);
   return words;
 }
 

@@ -39,7 +39,7 @@ class Run {
         continue;
       }
       if (r_.loss.wants_values()) forward(begin);
-      if (r_.loss.wants_gradients()) gradient(begin);
+      if (has_gradients(r_.loss.pass)) gradient(begin);
     }
     // Rows that do not count come last: in place, their logits are gone after this.
     gradient_excluded();
@@ -58,7 +58,7 @@ class Run {
     }
     const std::int64_t rows = s_.chunk_rows;
     if (r_.loss.wants_values()) stats_ = call_.scratch(8 * s_.slices * rows, "statistics");
-    if (r_.loss.wants_gradients()) coefficients_ = call_.scratch(5 * rows, "coefficients");
+    if (has_gradients(r_.loss.pass)) coefficients_ = call_.scratch(5 * rows, "coefficients");
   }
 
   /// Work-groups: (slice, row).

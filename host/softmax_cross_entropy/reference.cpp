@@ -8,7 +8,7 @@ namespace {
 
 std::int64_t workspace_bytes(const Request& request) {
   // The given and the final logits; dz and its copy.
-  const std::int64_t copies = request.loss.wants_gradients() ? 4 : 2;
+  const std::int64_t copies = has_gradients(request.loss.pass) ? 4 : 2;
   return copies * request.loss.b * request.loss.v * static_cast<std::int64_t>(sizeof(double));
 }
 

@@ -19,6 +19,10 @@ namespace tessera {
 /// The pass of an operator that a request asks for.
 enum class Pass { forward, backward, value_and_grad, forward_partial };
 
+constexpr bool has_gradients(Pass pass) noexcept {
+  return pass == Pass::backward || pass == Pass::value_and_grad;
+}
+
 /// "forward", "backward", "value_and_grad" or "forward_partial".
 TESSERA_API const char* to_string(Pass pass) noexcept;
 

@@ -124,28 +124,39 @@ struct GradientArgument {
 template <class Operator>
 struct OperatorTraits;
 
+/// The input that a gradient is of.
+template <class Operator>
+constexpr const InputArgument<typename Operator::Inputs>& input_of(
+    const GradientArgument<Operator>& gradient) {
+  const auto& inputs = OperatorTraits<Operator>::inputs;
+  std::size_t at = 0;
+  while (inputs[at].view != gradient.of) ++at;  // a gradient is of one of them
+  return inputs[at];
+}
+
+/// The inputs that every loss has; `Inputs` is any struct with these members.
+template <class Inputs>
+inline constexpr std::array<InputArgument<Inputs>, 7> loss_inputs = {{
+    {"labels", &Inputs::labels, "[...]", ElementTypes::integer, Reads::always},
+    {"weight", &Inputs::weight, "[...]", ElementTypes::floating, Reads::where_given},
+    {"class_weight", &Inputs::class_weight, "[T]", ElementTypes::floating, Reads::where_given},
+    {"dloss", &Inputs::dloss, "() or [...]", ElementTypes::floating, Reads::with_gradients},
+    {"dlse", &Inputs::dlse, "[...]", ElementTypes::floating, Reads::with_gradients},
+    {"lse", &Inputs::lse, "[...]", ElementTypes::f32, Reads::in_backward},
+    {"statistics", &Inputs::statistics, "[..., 2]", ElementTypes::f32, Reads::in_backward},
+}};
 inline constexpr std::size_t loss_input_count = 7;
 
-/// The inputs that every loss has, after an operator's `own`.
+/// An operator's `own` inputs, then those of every loss.
 template <class Inputs, std::size_t count>
 constexpr std::array<InputArgument<Inputs>, count + loss_input_count> with_loss_inputs(
     const InputArgument<Inputs> (&own)[count]) {
-  const auto join = [&]<std::size_t... i>(std::index_sequence<i...>) {
-    using enum ElementTypes;
-    return std::array<InputArgument<Inputs>, count + loss_input_count>{
-        own[i]...,
-        InputArgument<Inputs>{"labels", &Inputs::labels, "[...]", integer, Reads::always},
-        InputArgument<Inputs>{"weight", &Inputs::weight, "[...]", floating, Reads::where_given},
-        InputArgument<Inputs>{"class_weight", &Inputs::class_weight, "[T]", floating,
-                              Reads::where_given},
-        InputArgument<Inputs>{"dloss", &Inputs::dloss, "() or [...]", floating,
-                              Reads::with_gradients},
-        InputArgument<Inputs>{"dlse", &Inputs::dlse, "[...]", floating, Reads::with_gradients},
-        InputArgument<Inputs>{"lse", &Inputs::lse, "[...]", f32, Reads::in_backward},
-        InputArgument<Inputs>{"statistics", &Inputs::statistics, "[..., 2]", f32,
-                              Reads::in_backward}};
+  const auto join = [&]<std::size_t... i, std::size_t... j>(std::index_sequence<i...>,
+                                                            std::index_sequence<j...>) {
+    return std::array<InputArgument<Inputs>, count + loss_input_count>{own[i]...,
+                                                                       loss_inputs<Inputs>[j]...};
   };
-  return join(std::make_index_sequence<count>());
+  return join(std::make_index_sequence<count>(), std::make_index_sequence<loss_input_count>());
 }
 
 /// The outputs that every loss has.
@@ -162,13 +173,18 @@ inline constexpr std::array<OutputArgument<Outputs, LossResult>, 7> loss_outputs
      &Wants::statistics},
 }};
 
+/// What asks for every optional output of a loss.
+constexpr Wants every_output() {
+  Wants wants;
+  for (const auto& output : loss_outputs) {
+    if (output.wanted != nullptr) wants.*output.wanted = true;
+  }
+  return wants;
+}
+
 /// The passes of every loss.
 inline constexpr std::array loss_passes = {Pass::forward, Pass::backward, Pass::value_and_grad,
                                            Pass::forward_partial};
-
-constexpr bool has_gradients(Pass pass) noexcept {
-  return pass == Pass::backward || pass == Pass::value_and_grad;
-}
 
 /// Whether `pass` reads an input that is read as `reads` says.
 constexpr bool reads_in(Pass pass, Reads reads) noexcept {

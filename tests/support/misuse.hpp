@@ -10,8 +10,8 @@
 
 #include "tests/support/small_call.hpp"
 
-/// Calls that are wrong: each is refused at the door with a message that names the argument, its
-/// value and the limit, before any output is touched.
+/// Calls that are wrong: each is refused before anything runs, with a message that names the
+/// argument, its value and the limit, before any output is touched.
 namespace tessera::misuse {
 
 inline constexpr std::int64_t B = 4;
@@ -72,12 +72,6 @@ struct Call {
   }
 
   Dims extents(const SymbolicShape& shape) const { return small.extents(shape); }
-  static const auto& input_of(const GradientArgument<Operator>& gradient) {
-    for (const auto& input : Traits::inputs) {
-      if (input.view == gradient.of) return input;
-    }
-    throw std::logic_error(gradient.name);
-  }
   /// Of an input, by name.
   float* data(const char* input) { return small.numbers.at(input).data(); }
 
@@ -118,7 +112,7 @@ struct Case {
 
 template <class Operator>
 void expect_refused(const Case<Operator>& c) {
-  // Host only: whatever could run would come after the door.
+  // Host only: the checks come before any implementation is chosen.
   Context context(ContextOptions{.host_only = true, .warning_handler = [](const auto&) {}});
   Call<Operator> call;
   c.breaks(call);

@@ -6,7 +6,6 @@
 
 #include "tests/support/runner.hpp"
 #include "tests/support/test_operator.hpp"
-#include "tests/support/wants.hpp"
 
 /// The half of a TestOperator that follows from OperatorTraits.
 namespace tessera::test {
@@ -65,11 +64,8 @@ class TestOperatorOf : public TestOperator {
   std::vector<GradientInfo> gradients() const final {
     std::vector<GradientInfo> all;
     for (const auto& gradient : Traits::gradients) {
-      for (const auto& i : Traits::inputs) {
-        if (i.view == gradient.of) {
-          all.push_back({gradient.name, {i.name, i.shape, i.types, i.reads}});
-        }
-      }
+      const auto& i = input_of(gradient);
+      all.push_back({gradient.name, {i.name, i.shape, i.types, i.reads}});
     }
     return all;
   }

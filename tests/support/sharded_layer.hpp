@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "tessera/tessera.hpp"
-#include "tests/support/wants.hpp"
 
 /// A small layer whose vocabulary is cut into shards, and the comparison of what they merge to.
 namespace tessera::test {

@@ -14,15 +14,6 @@
 
 namespace tessera::test {
 
-/// "[2, 3]", as messages have it.
-inline std::string text_of(const Dims& dims) {
-  std::string text = "[";
-  for (int axis = 0; axis < dims.rank(); ++axis) {
-    text += (axis > 0 ? ", " : "") + std::to_string(dims[axis]);
-  }
-  return text + "]";
-}
-
 /// Which inputs a call gives: those that an operator must have, those that are not of every loss,
 /// or all that the pass reads (in backward the saved statistics, rather than lse).
 enum class Given { required, own, all };

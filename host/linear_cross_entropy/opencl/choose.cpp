@@ -202,7 +202,7 @@ std::optional<Schedule> choose_other(const Request& r, const engines::Engine& en
   const std::int64_t v = std::max<std::int64_t>(base.v_piece, 1);
   const bool sum_in_place = sums_in_place(r.gradients.grad_w);
   Schedule s = base;
-  if (!r.loss.wants_gradients()) {
+  if (!has_gradients(r.loss.pass)) {
     s.name = "streamed";
     s.v_range = v;
     if (fit_chunk(r, engine, s, limits, std::min(all, block))) return s;
@@ -261,7 +261,7 @@ std::optional<Schedule> choose_in_slices(const Request& r, const engines::Engine
   std::vector<std::int64_t> shrinks{1};
   while (shrinks.back() < most_shrink) shrinks.push_back(4 * shrinks.back());
   Schedule s = base;
-  if (r.loss.wants_gradients()) {
+  if (has_gradients(r.loss.pass)) {
     for (const auto store : {store_in_grad_w, store_in_grad_w_by_range, store_in_scratch}) {
       // Chunks of rows cost little more, where their gradients of w can be summed.
       if (store == store_in_scratch && sums_in_place(r.gradients.grad_w)) continue;

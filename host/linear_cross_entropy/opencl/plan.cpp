@@ -152,7 +152,7 @@ std::int64_t Regions::largest() const {
 
 Regions regions_of(const Request& r, const engines::Engine& engine, const Schedule& s) {
   const auto& g = r.gradients;
-  const bool grads = r.loss.wants_gradients();
+  const bool grads = has_gradients(r.loss.pass);
   Regions w;
   w.packed_rows = s.chunk_rows * engine.operand_words(logits_product(r, s));
   if (r.loss.wants_values()) w.stats = s.slices * 8 * s.chunk_rows;

@@ -79,7 +79,7 @@ std::vector<std::pair<opencl::Specialisation, std::string>> kernels_of(const Req
   std::vector<std::pair<opencl::Specialisation, std::string>> list{{p.pack_rows, "pack_rows"}};
   const auto& g = r.gradients;
   if (r.loss.wants_values() || s.keeps_logits) list.emplace_back(p.forward, "forward");
-  if (!r.loss.wants_gradients()) return list;
+  if (!has_gradients(r.loss.pass)) return list;
   list.emplace_back(p.gradient, s.keeps_logits ? "gradient_of_kept" : "gradient");
   if (filters_gradients(r)) list.emplace_back(p.filter, "mark");
   if (g.grad_w) {

@@ -56,7 +56,7 @@ void Run::rows_outer() {
   for (const auto& chunk : chunks()) {
     pack(chunk, false);
     if (request_.loss.wants_values()) forward(chunk);
-    if (!request_.loss.wants_gradients()) continue;
+    if (!has_gradients(request_.loss.pass)) continue;
     coefficients(chunk);
     if (request_.gradients.grad_w) pack(chunk, true);
     for (auto& piece : parts) {

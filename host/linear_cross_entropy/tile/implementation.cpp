@@ -59,7 +59,7 @@ std::int64_t machine_bytes(const Request& request, const Setup& setup) {
     vmem = tile::vmem_use(*setup.chip, allocations(Pass::forward, k, o)).declared;
     bytes += 7 * word * k.b;  // labels and statistics
   }
-  if (request.loss.wants_gradients()) {
+  if (has_gradients(request.loss.pass)) {
     const auto use = tile::vmem_use(*setup.chip, allocations(Pass::backward, k, o));
     vmem = std::max(vmem, use.declared);
     bytes += 5 * word * k.b;  // labels and coefficients
@@ -103,7 +103,7 @@ Setup make_setup(const ContextState& state, const Request& request,
   Setup s;
   s.chip = &tile::find_chip(state.tile_chip.empty() ? default_chip : state.tile_chip);
   const auto& g = request.gradients;
-  const bool gradients = request.loss.wants_gradients();
+  const bool gradients = has_gradients(request.loss.pass);
   Kernel& k = s.kernel;
   k.b = request.loss.b;
   k.h = hidden(request);

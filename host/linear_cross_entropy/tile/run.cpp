@@ -348,7 +348,7 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
   const StreamingRows rows(mapped, arena);
   TileCall call(*state, request, mapped, rows, setup, views, arena, attempt);
   if (mapped.wants_values()) call.values();
-  if (mapped.wants_gradients()) call.gradients();
+  if (has_gradients(mapped.pass)) call.gradients();
   attempt.outputs_touched = true;
   if (mapped.wants_values()) rows.write_values();
   auto completion = rows.completion();
