@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/App.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -12,7 +13,6 @@
 #include <sstream>
 
 #include "bench/operator.hpp"
-#include "programs/cli.hpp"
 
 namespace tessera::bench {
 

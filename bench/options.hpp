@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <CLI/App.hpp>
 #include <vector>
 
 #include "bench/row.hpp"
+#include "programs/cli.hpp"
 
 namespace tessera::bench {
 

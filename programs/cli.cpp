@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -165,6 +167,22 @@ CLI::Option* add_triple(CLI::App& app, const std::string& name, std::vector<std:
         if (target.size() != 3) throw CLI::ValidationError(name, "takes three numbers, " + form);
       },
       description);
+}
+
+CLI::Option* add_choice(CLI::App& app, const std::string& name,
+                        const std::vector<std::string>& choices,
+                        const std::function<void(std::size_t)>& chosen,
+                        const std::string& description) {
+  return app
+      .add_option_function<std::string>(
+          name,
+          [name, choices, chosen](const std::string& text) {
+            const auto found = std::find(choices.begin(), choices.end(), text);
+            if (found == choices.end()) fail_choice(name, text, choices);
+            chosen(static_cast<std::size_t>(found - choices.begin()));
+          },
+          description)
+      ->type_name(fmt::format("{}", fmt::join(choices, "|")));
 }
 
 Context make_context(const std::string& device, const std::vector<std::string>& implementations,

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <CLI/App.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/context.hpp"
 #include "tessera/error.hpp"
 #include "tessera/execution.hpp"
+
+// CLI11 takes seconds to compile: only sources that declare options include it.
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 /// What the command lines of all programs share.
 namespace tessera::programs {
@@ -32,7 +39,6 @@ int exit_code(ErrorCode code) noexcept;
 [[noreturn]] void fail_call(const std::string& message);
 
 // -- Options; each parses its whole text strictly (no octal, no trailing characters)
-// ---------------
 
 CLI::Option* add_integer(CLI::App& app, const std::string& name,
                          std::optional<std::int64_t>& target, const std::string& description);
@@ -45,6 +51,11 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::s
 /// Three numbers, e.g. "1024,512,2048"; `form` says which: "takes three numbers, B,H,V".
 CLI::Option* add_triple(CLI::App& app, const std::string& name, std::vector<std::int64_t>& target,
                         char separator, const std::string& form, const std::string& description);
+/// One of `choices`; `chosen` is called with its place.
+CLI::Option* add_choice(CLI::App& app, const std::string& name,
+                        const std::vector<std::string>& choices,
+                        const std::function<void(std::size_t)>& chosen,
+                        const std::string& description);
 /// One of `choices`, given as name and value.
 template <class T>
 CLI::Option* add_choice(CLI::App& app, const std::string& name, T& target,
@@ -68,24 +79,11 @@ template <class T>
 CLI::Option* add_choice(CLI::App& app, const std::string& name, T& target,
                         const std::vector<std::pair<std::string, T>>& choices,
                         const std::string& description) {
-  std::string type_name;
-  for (const auto& choice : choices) type_name += (type_name.empty() ? "" : "|") + choice.first;
-  return app
-      .add_option_function<std::string>(
-          name,
-          [name, &target, choices](const std::string& text) {
-            std::vector<std::string> names;
-            for (const auto& [key, value] : choices) {
-              if (key == text) {
-                target = value;
-                return;
-              }
-              names.push_back(key);
-            }
-            fail_choice(name, text, names);
-          },
-          description)
-      ->type_name(type_name);
+  std::vector<std::string> names;
+  for (const auto& choice : choices) names.push_back(choice.first);
+  return add_choice(
+      app, name, names, [&target, choices](std::size_t at) { target = choices[at].second; },
+      description);
 }
 
 }  // namespace tessera::programs

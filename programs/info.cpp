@@ -3,11 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <CLI/App.hpp>
 #include <algorithm>
 #include <string_view>
 
 #include "peaks/peaks.hpp"
-#include "programs/cli.hpp"
 #include "programs/operators.hpp"
 #include "tessera/tessera.hpp"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <CLI/App.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "programs/cli.hpp"
 #include "programs/report.hpp"
 #include "tessera/dtype.hpp"
 #include "tessera/execution.hpp"

@@ -3,9 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <CLI/App.hpp>
 #include <algorithm>
-
-#include "programs/cli.hpp"
 
 namespace tessera::programs {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <CLI/App.hpp>
 #include <cstdio>
 
 #include "programs/cli.hpp"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <CLI/App.hpp>
+
 #include "programs/cli.hpp"
 #include "programs/score.hpp"
 #include "programs/score_options.hpp"

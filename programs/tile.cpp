@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "programs/cli.hpp"
+#include <CLI/App.hpp>
 
 namespace tessera::programs {
 namespace {

@@ -4,7 +4,7 @@
 # Each section runs in a shell of its own; the summary at the end says which passed.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-sections=(style long lanes host_only package asan tsan intel oclgrind mutations)
+sections=(style long lanes host_only asan tsan intel oclgrind mutations)
 
 # How the tree reads. Every part runs, so that one run names all there is to do. That each kernel
 # compiles alone is no part of it: kernels_alone_test (scripts/test.sh) says that.
@@ -96,11 +96,6 @@ section_host_only() {
   run_tests host-only --label-exclude long
 }
 
-section_package() {
-  configure_and_build release
-  tests/package/run.sh
-}
-
 # Whether the tests that failed passed, and then LeakSanitizer itself crashed.
 only_leak_check_crashed() {
   local logs=build/asan/Testing/Temporary failed crashed
@@ -130,7 +125,9 @@ section_asan() {
 section_tsan() {
   configure_and_build tsan
   export TSAN_OPTIONS="suppressions=$root/tests/sanitizers/tsan.supp:second_deadlock_stack=1"
-  run_tests tsan --label-exclude "long|unsanitized" --exclude-regex '^matrix_test_of_'
+  # Beside the matrix, what only plans more or other shapes of the same calls.
+  run_tests tsan --label-exclude "long|unsanitized" \
+    --exclude-regex '^(matrix_test_of_|opencl_limits_test|OpenclPlan)'
   build/tsan/tests/matrix_test --gtest_brief=1 --gtest_filter='*_views'
 }
 
@@ -160,6 +157,7 @@ section_intel() {
   build/release/bin/tessera-info
   # Tests of the host alone would say nothing new.
   run_tests release --label-exclude "long|host"
+  run_tests release --tests-regex "^matrix_test_on_simt_"
 }
 
 # The portable kernels in an interpreter: data races, uninitialised values, accesses out of bounds.

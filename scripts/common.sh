@@ -83,6 +83,8 @@ use_ccache() {
   command -v ccache >/dev/null || return 0
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
   export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1
+  # What ccache asks for where headers are precompiled.
+  export CCACHE_SLOPPINESS=pch_defines,time_macros
 }
 
 # configure_and_build PRESET [target...]: shows compiler errors, not the list of compiled files.

@@ -52,6 +52,8 @@ def sources(build):
         first = next(i for i, w in enumerate(words) if w.startswith("-"))
         out = words.index("-o")
         kept = [w for w in words[first:out] + words[out + 2:] if w not in ("-c", entry["file"])]
+        if "-include" in kept:  # precompiled headers
+            del kept[kept.index("-include"):kept.index("-include") + 2]
         yield str(file.relative_to(ROOT)), [w for w in kept if not w.startswith("-O")]
 
 

@@ -98,6 +98,8 @@ def with_mutated_host(build, mutation, folder):
     object_file = os.path.join(folder, "mutated.o")
     words[words.index("-o") + 1] = object_file
     if "compiled_in" in mutation:
+        if "-include" in words:  # the precompiled headers have the original
+            del words[words.index("-include"):words.index("-include") + 2]
         words.insert(1, "-I" + folder)  # before the tree's own
         if words[0].endswith("ccache"):  # which the compiler's name follows
             words[1], words[2] = words[2], words[1]
