@@ -38,23 +38,20 @@ void check(const Problem& p) {
     require_size(p.w.size(), p.h * p.v, "w");
     require_optional(p.bias.size(), p.v, "bias");
   }
-  require_size(p.labels.size(), p.b, "labels");
+  if (p.k > 0) {
+    require_size(p.target_indices.size(), p.b * p.k, "target_indices");
+    require_size(p.target_probs.size(), p.b * p.k, "target_probs");
+  } else if (!p.targets.empty()) {
+    require_size(p.targets.size(), p.b * p.v_total(), "targets");
+  } else {
+    require_size(p.labels.size(), p.b, "labels");
+  }
   require_optional(p.weight.size(), p.b, "weight");
   require_optional(p.class_weight.size(), p.v_total(), "class_weight");
   require_optional(p.dloss.size(), p.options.reduction == Reduction::none ? p.b : 1, "dloss");
   require_optional(p.dlse.size(), p.b, "dlse");
   require_optional(p.max.size(), p.b, "max");
   require_size(p.sum.size(), static_cast<std::int64_t>(p.max.size()), "sum");
-}
-
-bool is_ignored(const Problem& p, std::int64_t row) {
-  return p.labels[index(row)] == p.options.ignore_index;
-}
-
-/// Neither ignored nor a word of the vocabulary.
-bool is_bad(const Problem& p, std::int64_t row) {
-  const std::int64_t label = p.labels[index(row)];
-  return !is_ignored(p, row) && (label < 0 || label >= p.v_total());
 }
 
 bool counts(const Problem& p, std::int64_t row) { return !is_ignored(p, row) && !is_bad(p, row); }
@@ -66,6 +63,15 @@ double weight_of(const Problem& p, std::int64_t row) {
 /// Class weight of a global column.
 double class_weight_of(const Problem& p, std::int64_t column) {
   return p.class_weight.empty() ? 1.0 : p.class_weight[index(column)];
+}
+
+/// sum of q_v c_v over the row's target.
+double class_weight_of_target(const Problem& p, std::int64_t row) {
+  double sum = 0.0;
+  for (const auto& [column, probability] : target_of(p, row)) {
+    sum += probability * class_weight_of(p, column);
+  }
+  return sum;
 }
 
 /// A term of coefficient 0 is absent, so that 0 * Inf is 0.
@@ -156,13 +162,11 @@ std::int64_t argmax_of(const double* logits, std::int64_t v) {
   return best;
 }
 
-/// sum of weight_b * c_y over the counted rows.
+/// The sum over the counted rows.
 double mean_denominator(const Problem& p) {
   double denominator = 0.0;
   for (std::int64_t row = 0; row < p.b; ++row) {
-    if (counts(p, row)) {
-      denominator += weight_of(p, row) * class_weight_of(p, p.labels[index(row)]);
-    }
+    if (counts(p, row)) denominator += weight_of(p, row) * share_of(p, row);
   }
   return denominator;
 }
@@ -172,8 +176,10 @@ double row_loss(const Problem& p, std::int64_t row, const double* logits, const 
   // Bad: there is no label to speak of. All -Inf: 0 / 0.
   if (is_bad(p, row) || s.max == -infinity) return nan_value;
   const double eps = p.options.label_smoothing;
-  const std::int64_t label = p.labels[index(row)];
-  double nll = term((1.0 - eps) * class_weight_of(p, label), s.distance(logits[label]));
+  double nll = 0.0;
+  for (const auto& [column, probability] : target_of(p, row)) {
+    nll += term((1.0 - eps) * probability * class_weight_of(p, column), s.distance(logits[column]));
+  }
   if (eps != 0.0) {
     double smooth = 0.0;
     for (std::int64_t j = 0; j < p.v; ++j) {
@@ -235,6 +241,7 @@ void partial_row(Values& values, const Problem& p, std::int64_t row, const doubl
     values.argmax[i] = p.options.vocab_offset + best;
     values.argmax_value[i] = logits[best];
   }
+  if (p.labels.empty()) return;
   const std::int64_t local = p.labels[i] - p.options.vocab_offset;
   if (!is_bad(p, row) && local >= 0 && local < p.v) values.label_logit[i] = logits[local];
 }
@@ -257,7 +264,15 @@ Values forward(const Problem& p) {
 
     const std::size_t i = index(row);
     row_losses[i] = row_loss(p, row, logits, s);
-    values.label_logprob[i] = is_bad(p, row) ? nan_value : -s.distance(logits[p.labels[i]]);
+    if (is_bad(p, row)) {
+      values.label_logprob[i] = nan_value;
+    } else {
+      // NaN where the row has no distribution, whatever its target.
+      values.label_logprob[i] = 0.0 * s.lse();
+      for (const auto& [column, probability] : target_of(p, row)) {
+        values.label_logprob[i] -= term(probability, s.distance(logits[column]));
+      }
+    }
     // H = -sum p log p with log p = (logit - max) - log(sum).
     values.entropy[i] = std::log(s.sum) - values.exp_logit[i] / s.sum;
     const double lse = s.lse();
@@ -278,6 +293,7 @@ Gradients backward(const Problem& p) {
   Gradients gradients;
   gradients.dz = raw_logits(p);  // overwritten row by row with the gradient with respect to it
   std::vector<double> logits(index(p.v));
+  std::vector<double> hits(index(p.v));  // (1 - eps) c_v q_v
   for (std::int64_t row = 0; row < p.b; ++row) {
     double* z = gradients.dz.data() + row * p.v;
     if (!counts(p, row)) {
@@ -296,14 +312,19 @@ Gradients backward(const Problem& p) {
     }
     const double dlse = p.dlse.empty() ? 0.0 : p.dlse[i];
     const double from_loss = weight_of(p, row) * dloss;
-    const double c_label = class_weight_of(p, p.labels[i]);
-    const double a = (1.0 - eps) * c_label + eps / v_total * class_total;
+    const double a = (1.0 - eps) * class_weight_of_target(p, row) + eps / v_total * class_total;
+    hits.assign(index(p.v), 0.0);
+    for (const auto& [column, probability] : target_of(p, row)) {
+      const std::int64_t local = column - p.options.vocab_offset;
+      if (local < 0 || local >= p.v) continue;
+      hits[index(local)] += (1.0 - eps) * probability * class_weight_of(p, column);
+    }
     const double two_lambda_lse = 2.0 * p.options.logsumexp_weight * s.lse();
     for (std::int64_t j = 0; j < p.v; ++j) {
       const std::int64_t column = p.options.vocab_offset + j;
       const double probability = s.probability(logits[index(j)]);
       double g = (a + two_lambda_lse) * probability - eps * class_weight_of(p, column) / v_total;
-      if (column == p.labels[i]) g -= (1.0 - eps) * c_label;
+      g -= hits[index(j)];
       g = from_loss * g + dlse * probability;
       z[j] = g * final_logit_slope(p.options, z[j]);
     }

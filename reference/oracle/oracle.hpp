@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "tessera/loss.hpp"
@@ -21,6 +22,9 @@
 ///   are what they would be without it;
 /// - the denominator of the mean is summed in row order; exactly 0 gives loss 0 and no gradient
 ///   from the loss;
+/// - a row whose soft targets have a negative or NaN probability, or an index that is neither a
+/// word
+///   nor ignore_index, is like one whose label is out of range; two pairs of one index add up;
 /// - an ignored row is never read. Its statistics are those of no columns at all: max -Inf, sum 0;
 /// - argmax compares logits rounded to f32, the lowest index winning.
 namespace tessera::oracle {
@@ -29,7 +33,14 @@ struct Problem {
   std::int64_t b = 0, h = 0, v = 0;  ///< rows, hidden, columns of this call (a shard's)
   std::vector<double> x, w;          ///< [b, h] and [h, v], row-major; not read by the softmax
   std::vector<double> logits;        ///< [b, v] before scale and cap: softmax_cross_entropy
-  std::vector<std::int64_t> labels;  ///< [b], global
+  std::vector<std::int64_t> labels;  ///< [b], global; empty where soft targets are given
+  /// Soft targets as `k` pairs a row, each [b, k]; the indices are global, and one that is
+  /// ignore_index is no pair. k = 0: not given.
+  std::int64_t k = 0;
+  std::vector<std::int64_t> target_indices;
+  std::vector<double> target_probs;
+  /// Soft targets of every word: [b, columns of the whole vocabulary]. Empty: not given.
+  std::vector<double> targets;
   std::vector<double> bias;          ///< [v] or empty; not read by the softmax
   std::vector<double> weight;        ///< [b] or empty: 1
   std::vector<double> class_weight;  ///< [columns of the whole vocabulary] or empty: 1
@@ -52,13 +63,14 @@ struct Problem {
 struct Values {
   // The ordinary outputs; empty for a problem that is not whole.
   std::vector<double> loss;           ///< 1, or b without reduction
-  std::vector<double> label_logprob;  ///< [b]
+  std::vector<double> label_logprob;  ///< [b]; of soft targets the sum of q (logit - lse)
   std::vector<double> entropy;        ///< [b]
   std::vector<double> z_loss;         ///< [b]
   // Of this call's columns, [b] each.
   std::vector<double> lse, max, sum;
   std::vector<std::int64_t> argmax;  ///< global; -1 for ignored rows
   // The other fields of tessera::Partial, [b] each.
+  // label_logit is -Inf for soft targets, which a Partial does not have.
   std::vector<double> label_logit, class_logit, class_sum, argmax_value, exp_logit;
   /// [b, v]: the final logits after scale, bias and cap; 0 in ignored rows.
   std::vector<double> logits;
@@ -72,6 +84,17 @@ struct Gradients {
   /// [b, v], linear: with respect to x . w + bias; 0 in rows that add nothing to grad_w.
   std::vector<double> dz;
 };
+
+/// The words that a row's target names and their probabilities; a label is one word of 1, padding
+/// none.
+std::vector<std::pair<std::int64_t, double>> target_of(const Problem& problem, std::int64_t row);
+/// What a row of weight 1 adds to the mean's denominator: the weight of its label's class, the mean
+/// of those of its pairs, 1 where every word has a probability.
+double share_of(const Problem& problem, std::int64_t row);
+/// Whether a row's target names no word at all: it is not read.
+bool is_ignored(const Problem& problem, std::int64_t row);
+/// Whether it names what is no word, or has a negative or NaN probability.
+bool is_bad(const Problem& problem, std::int64_t row);
 
 /// Throws std::invalid_argument naming the member whose size does not fit the extents.
 Values forward(const Problem& problem);

@@ -28,13 +28,33 @@ def f32(value):
     return float(np.float32(value))
 
 
+def soft_targets(r, targets, b, v, ignored):
+    """Pairs, `targets` a row, or a probability of every word. Rows differ in what they add up to
+    and in how many pairs they have; what pads a row has a probability that must not count."""
+    if targets == "dense":
+        q = r.dirichlet(np.full(v, 0.5), b)
+        q[:, v // 4] = 0
+        q[b // 2] *= 0.8
+        return {"targets": q}
+    indices = np.stack([r.permutation(v)[:targets] for _ in range(b)])
+    probs = r.dirichlet(np.ones(targets), b)
+    probs[0] *= 0.6
+    probs[1, 1] = 0
+    indices[2, targets // 2:] = IGNORED
+    for row in ignored:
+        indices[row] = IGNORED
+    return {"target_indices": indices, "target_probs": probs}
+
+
 def inputs(seed, b, h, v, *, softmax=False, bias=False, weight=False, class_weight=False,
-           ignored=(), dloss=None, dlse=False, spread=1.0):
+           ignored=(), dloss=None, dlse=False, spread=1.0, targets=None):
     """Random inputs with one dominating column per call, as float32."""
     r = np.random.default_rng(seed)
     data = {"labels": r.integers(0, v, b)}
     for row in ignored:
         data["labels"][row] = IGNORED
+    if targets is not None:
+        data = soft_targets(r, targets, b, v, ignored)
     if softmax:
         data["logits"] = spread * 2 * r.standard_normal((b, v))
         data["logits"][:, v // 3] += 3
@@ -59,6 +79,24 @@ def inputs(seed, b, h, v, *, softmax=False, bias=False, weight=False, class_weig
     return {k: a if a.dtype == np.int64 else a.astype(np.float32) for k, a in data.items()}
 
 
+def target_of(t, shape, c):
+    """What F.cross_entropy takes; the probabilities of all words; which rows count; what a row of
+    weight 1 adds to the mean's denominator."""
+    if "labels" in t:
+        counted = t["labels"] != IGNORED
+        safe = torch.where(counted, t["labels"], 0)
+        q = F.one_hot(safe, shape[-1]).to(torch.float64)
+        return t["labels"], q, counted, c[safe]
+    if "targets" in t:
+        q = t["targets"]
+        return q, q, torch.ones(shape[0], dtype=bool), torch.ones(shape[0], dtype=torch.float64)
+    real = t["target_indices"] != IGNORED
+    words = torch.where(real, t["target_indices"], 0)
+    probs = torch.where(real, t["target_probs"], 0.0)
+    q = torch.zeros(shape, dtype=torch.float64).scatter_add(-1, words, probs)
+    return q, q, real.any(-1), (q * c).sum(-1) / probs.sum(-1)
+
+
 def run(data, options):
     """PyTorch's answer: a dict of float64 arrays."""
     o = {"logsumexp_weight": 0.0, "logit_scale": 1.0, "logit_soft_cap": 0.0,
@@ -68,8 +106,6 @@ def run(data, options):
     leaves = [k for k in ("x", "w", "bias", "logits") if k in t]
     for name in leaves:
         t[name].requires_grad_()
-    labels = t["labels"]
-    counted = labels != IGNORED
     if "logits" in t:
         z = t["logits"]
     else:
@@ -77,19 +113,19 @@ def run(data, options):
     logits = o["logit_scale"] * z
     if o["logit_soft_cap"]:
         logits = o["logit_soft_cap"] * torch.tanh(logits / o["logit_soft_cap"])
+    c = t.get("class_weight", torch.ones(logits.shape[-1], dtype=torch.float64))
+    target, q, counted, share = target_of(t, logits.shape, c)
     lse = torch.where(counted, torch.logsumexp(logits, -1), 0.0)
-    nll = F.cross_entropy(logits, labels, weight=t.get("class_weight"), ignore_index=IGNORED,
+    nll = F.cross_entropy(logits, target, weight=t.get("class_weight"), ignore_index=IGNORED,
                           label_smoothing=o["label_smoothing"], reduction="none")
-    weight = t.get("weight", torch.ones(labels.shape, dtype=torch.float64))
+    weight = t.get("weight", torch.ones(counted.shape, dtype=torch.float64))
     z_loss = weight * o["logsumexp_weight"] * lse ** 2
     rows = torch.where(counted, weight * nll + z_loss, 0.0)
     if o["reduction"] == "mean":
-        c = t.get("class_weight", torch.ones(logits.shape[-1], dtype=torch.float64))
-        safe = torch.where(counted, labels, 0)
-        loss = rows.sum() / (weight * c[safe])[counted].sum()
-        if "weight" not in t and not o["logsumexp_weight"]:
+        loss = rows.sum() / (weight * share)[counted].sum()
+        if "weight" not in t and not o["logsumexp_weight"] and "target_indices" not in t:
             # Where PyTorch has a mean of its own, it is this one.
-            own = F.cross_entropy(logits, labels, weight=t.get("class_weight"),
+            own = F.cross_entropy(logits, target, weight=t.get("class_weight"),
                                   ignore_index=IGNORED, label_smoothing=o["label_smoothing"])
             torch.testing.assert_close(loss, own, rtol=1e-13, atol=0)
     else:
@@ -100,7 +136,8 @@ def run(data, options):
     objective.backward()
 
     log_p = torch.log_softmax(logits, -1)
-    picked = log_p.gather(-1, torch.where(counted, labels, 0)[:, None])[:, 0]
+    # 0 where q is, even if the word is masked.
+    picked = torch.where(q != 0, q * log_p, 0.0).sum(-1)
     out = {
         "loss": loss,
         "lse": lse,
@@ -146,6 +183,18 @@ def cases():
     yield ("softmax_everything", inputs(20, 9, 0, 21, softmax=True, weight=True,
                                         class_weight=True, ignored=(2,), dloss="rows", dlse=True),
            {**ALL, "reduction": "none"})
+
+
+    yield "pairs", inputs(21, 7, 5, 23, targets=4, dlse=True, ignored=(5,)), {}
+    yield ("pairs_everything", inputs(22, 9, 6, 17, targets=5, dloss=-1.5, **EVERY), ALL)
+    yield "dense", inputs(23, 7, 5, 11, targets="dense"), {"label_smoothing": 0.2}
+    yield ("dense_class_weight", inputs(24, 6, 4, 13, targets="dense", class_weight=True), {})
+    yield ("dense_everything", inputs(25, 9, 6, 17, targets="dense", dloss="rows",
+                                      **{**EVERY, "ignored": ()}), {**ALL, "reduction": "none"})
+    yield ("softmax_pairs", inputs(26, 8, 0, 19, softmax=True, targets=3, class_weight=True,
+                                   ignored=(4,)), {"label_smoothing": 0.1})
+    yield ("softmax_dense", inputs(27, 8, 0, 19, softmax=True, targets="dense", weight=True),
+           {"logsumexp_weight": 0.2})
 
 
 def main():
