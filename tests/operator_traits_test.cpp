@@ -207,6 +207,10 @@ TYPED_TEST(OperatorTraitsTest, AnInputIsTakenByThePassesThatReadIt) {
       if (input.reads == Reads::always) continue;
       auto inputs = this->call_.inputs(pass, Given::required);
       inputs.*input.view = this->call_.view(input);
+      if (input.reads == Reads::in_place_of_labels) {
+        if (pass == Pass::forward_partial) continue;  // refused: a shard takes labels
+        this->call_.soften(inputs, input);
+      }
       const auto why =
           why_unsupported(this->context_, "reference", pass, inputs, {}, {}, this->call_.options);
       EXPECT_EQ(!why, reads_in(pass, input.reads)) << to_string(pass) << " " << input.name;

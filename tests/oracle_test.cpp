@@ -23,6 +23,7 @@ struct Combination {
   const test::TestOperator* op = &test::test_operator<linear_cross_entropy::Operator>();
   bool cap = false, scale = false, smoothing = false, class_weight = false, weight = false,
        z_loss = false, dlse = false, ignored = false;
+  test::Targets targets = test::Targets::labels;
   Reduction reduction = Reduction::mean;
 
   std::string name() const {
@@ -32,6 +33,8 @@ struct Combination {
         {weight, " weight"}, {z_loss, " z_loss"},  {class_weight, " class_weight"},
         {dlse, " dlse"},     {ignored, " ignored"}};
     for (const auto& [on, word] : flags) text += on ? word : "";
+    if (targets == test::Targets::pairs) text += " pairs";
+    if (targets == test::Targets::dense) text += " dense";
     return text + (reduction == Reduction::mean  ? " mean"
                    : reduction == Reduction::sum ? " sum"
                                                  : " none");
@@ -71,6 +74,18 @@ Problem make_problem(const Combination& c, unsigned seed) {
   if (c.scale) p.options.logit_scale = 0.6f;
   if (c.smoothing) p.options.label_smoothing = 0.2f;
   if (c.z_loss) p.options.logsumexp_weight = 0.3f;
+  if (c.targets == test::Targets::pairs) {
+    const auto none = p.options.ignore_index;
+    p.k = 3;
+    p.target_indices = {3, 1, 4, 0, none, none, none, 2, 3, 4, 0, 1};
+    p.target_probs = {0.5, 0.25, 0.25, 0.6, 7.0, 7.0, 7.0, 1.0, 0.0, 0.2, 0.3, 0.1};
+    if (c.ignored) p.target_indices[3] = none;
+    p.labels.clear();
+  } else if (c.targets == test::Targets::dense) {
+    std::uniform_real_distribution<double> uniform(0.0, 0.5);
+    for (std::int64_t i = 0; i < p.b * p.v; ++i) p.targets.push_back(uniform(random));
+    p.labels.clear();
+  }
   return p;
 }
 
@@ -80,7 +95,7 @@ double objective(const test::TestOperator* op, const Problem& p) {
   double result = 0.0;
   for (std::size_t i = 0; i < values.loss.size(); ++i) result += p.dloss[i] * values.loss[i];
   for (std::size_t i = 0; i < p.dlse.size(); ++i) {
-    if (p.labels[i] != p.options.ignore_index) result += p.dlse[i] * values.lse[i];
+    if (!oracle::is_ignored(p, static_cast<std::int64_t>(i))) result += p.dlse[i] * values.lse[i];
   }
   return result;
 }
@@ -124,7 +139,10 @@ void for_each_combination(const std::function<void(const Combination&)>& body) {
     for (unsigned bits = 0; bits < 256; ++bits) {
       for (auto reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
         const auto on = [&](unsigned bit) { return (bits >> bit & 1u) != 0; };
-        body({op, on(0), on(1), on(2), on(3), on(4), on(5), on(6), on(7), reduction});
+        for (const auto targets :
+             {test::Targets::labels, test::Targets::pairs, test::Targets::dense}) {
+          body({op, on(0), on(1), on(2), on(3), on(4), on(5), on(6), on(7), targets, reduction});
+        }
       }
     }
   }
@@ -141,7 +159,7 @@ TEST(Oracle, gradients_are_the_difference_quotients_under_every_combination_of_o
                         c.name() + ": " + gradient.name);
     });
   });
-  EXPECT_EQ(combinations, 768 * static_cast<int>(test::test_operators().size()));
+  EXPECT_EQ(combinations, 3 * 768 * static_cast<int>(test::test_operators().size()));
 }
 
 // The same sums in another order: 2^-53 times a few dozen terms.
@@ -187,6 +205,7 @@ Problem shard_of(const test::TestOperator* op, const Problem& whole, std::int64_
 
 TEST(Oracle, shards_make_up_the_whole) {
   for_each_combination([](const Combination& c) {
+    if (c.targets != test::Targets::labels) return;  // a shard takes labels
     const Problem whole = make_problem(c, 77);
     const auto values = c.op->forward_by_oracle(whole);
     const auto gradients = c.op->backward_by_oracle(whole);

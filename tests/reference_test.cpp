@@ -53,8 +53,8 @@ void expect_close(const std::vector<float>& actual, const std::vector<double>& e
 
 /// The loss half of a request over vectors it owns.
 struct LossArrays {
-  std::vector<std::int64_t> labels;
-  std::vector<float> weight, class_weight, dloss, dlse;
+  std::vector<std::int64_t> labels, target_indices;
+  std::vector<float> weight, class_weight, dloss, dlse, target_probs, targets;
   std::vector<float> loss, lse, label_logprob, entropy, z_loss, statistics;
   std::vector<std::int32_t> argmax;
 
@@ -64,12 +64,12 @@ struct LossArrays {
         class_weight(to_f32(p.class_weight)),
         dloss(to_f32(p.dloss)),
         dlse(to_f32(p.dlse)) {
+    set_targets(p, request);
     request.leading = {p.b};
     request.b = p.b;
     request.v = p.v;
     request.v_total = p.v_total();
     request.options = p.options;
-    request.labels = labels;
     if (!weight.empty()) request.weight = weight;
     if (!class_weight.empty()) request.class_weight = class_weight;
     const bool none = p.options.reduction == Reduction::none;
@@ -88,6 +88,21 @@ struct LossArrays {
                        .entropy = entropy,
                        .z_loss = z_loss,
                        .statistics = MutableView::host(statistics.data(), {p.b, 2})};
+  }
+
+  void set_targets(const oracle::Problem& p, loss::LossRequest& request) {
+    target_indices = p.target_indices;
+    target_probs = to_f32(p.target_probs);
+    targets = to_f32(p.targets);
+    if (p.k > 0) {
+      request.k = p.k;
+      request.target_indices = View::host(target_indices.data(), {p.b, p.k});
+      request.target_probs = View::host(target_probs.data(), {p.b, p.k});
+    } else if (!targets.empty()) {
+      request.targets = View::host(targets.data(), {p.b, p.v_total()});
+    } else {
+      request.labels = labels;
+    }
   }
 
   void expect(const std::map<std::string, std::vector<double>>& golden) const {
@@ -308,7 +323,8 @@ TEST(Reference, a_label_out_of_range_is_an_error_once_the_outputs_are_written) {
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::label_out_of_range);
-    EXPECT_NE(std::string(error.what()).find("row 1 is 7, neither in [0, 2)"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("row 1 is 7; the vocabulary is 0 to 1"),
+              std::string::npos)
         << error.what();
   }
 }

@@ -48,7 +48,7 @@ class ContextState : public std::enable_shared_from_this<ContextState> {
         device(std::move(runtime)),
         tile_chip(std::move(tile_chip_name)) {}
 
-  dispatch::WarningLog warnings;
+  mutable dispatch::WarningLog warnings;  ///< a warning changes nothing that a call sees
   dispatch::ThreadPool threads;
   dispatch::HostWorkspaces workspaces;
   /// nullptr: host only.

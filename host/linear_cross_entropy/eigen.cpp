@@ -26,6 +26,7 @@ streaming::LinearShape shape_of(const Request& request, int threads) {
   shape.grad_x_f32 = g.grad_x.dtype() == DType::f32;
   shape.grad_w_f32 = g.grad_w.dtype() == DType::f32;
   shape.threads = threads;
+  shape.form = StreamingRows::form(request.loss);
   return shape;
 }
 

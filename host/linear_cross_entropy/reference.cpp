@@ -27,6 +27,7 @@ std::int64_t workspace_bytes(const Request& request) {
   std::int64_t elements = 2 * b * h + h * v + b * v;
   // dz and the gradients.
   if (has_gradients(request.loss.pass)) elements += b * v + b * h + h * v + v;
+  if (request.loss.targets) elements += b * v;
   return elements * static_cast<std::int64_t>(sizeof(double));
 }
 

@@ -149,7 +149,7 @@ loss::LossRequest check_combine(const PartialResult& merged, const CombineInputs
       .labels = inputs.labels, .weight = inputs.weight, .class_weight = inputs.class_weight};
   auto request = loss::check_loss(checks, Pass::forward, in, {}, whole, merged.extents, total,
                                   "the rows of the shards " + arguments::to_string(merged.extents));
-  loss::check_labels(checks, request, {});
+  loss::check_targets(checks, request, {});
   loss::describe_outputs(request);
   return request;
 }

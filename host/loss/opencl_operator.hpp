@@ -258,6 +258,7 @@ std::optional<std::string> why_unsupported(const Opencl<Op, Plan>& own, ContextS
                                            const std::string& engine_name) {
   auto* runtime = opencl::runtime_of(state);
   if (runtime == nullptr) return "the context has no OpenCL device";
+  if (request.loss.has_soft_targets()) return "it takes labels, no soft targets yet; use eigen";
   auto& known = runtime->keep<PreparedCalls<Op, Plan>>();
   auto reason = known.why_unsupported(own.operands(request), engine_name, *runtime);
   return reason ? reason : own.refuses(request);

@@ -24,7 +24,11 @@ struct OperatorRequest : operators::Request<Op> {
   LossRequest loss{};
 
   std::string operation() const {
-    return std::string(OperatorTraits<Op>::name) + "." + to_string(loss.pass);
+    // Piece by piece: g++ 12 takes a sum of them for an overflow under -fsanitize=thread.
+    std::string text = OperatorTraits<Op>::name;
+    text += '.';
+    text += to_string(loss.pass);
+    return text;
   }
   std::string output_names() const;  ///< "loss, lse, grad_w": the views given, for messages
 };
@@ -95,10 +99,13 @@ OperatorRequest<Op> make_request(const ContextState& state, Pass pass,
   arguments::Checks checks(&state, r.operation(), form);
   const auto symbols = operators::check_inputs(checks, r, own_inputs<Op>);
   auto& in = r.inputs;
-  r.loss = check_loss(
-      checks, pass,
-      {in.labels, in.weight, in.class_weight, in.dloss, in.dlse, in.lse, in.statistics}, outputs,
-      options, symbols.leading(), symbols.extent('V'), symbols.leading_source());
+  LossInputs of_loss;
+  for (std::size_t i = 0; i < loss_input_count; ++i) {
+    of_loss.*loss_inputs<LossInputs>[i].view =
+        in.*OperatorTraits<Op>::inputs[own_inputs<Op> + i].view;
+  }
+  r.loss = check_loss(checks, pass, of_loss, outputs, options, symbols.leading(),
+                      symbols.extent('V'), symbols.leading_source());
   // As they are read.
   in.dloss = r.loss.dloss;
   in.lse = r.loss.lse;
@@ -117,7 +124,7 @@ OperatorRequest<Op> make_request(const ContextState& state, Pass pass,
     checks.fail("no output is asked for; give at least one view");
   }
   operators::check_overlaps(checks, r);
-  if (form != Form::question) check_labels(checks, r.loss, r.execution.wait_for);
+  if (form != Form::question) check_targets(checks, r.loss, r.execution.wait_for);
   return r;
 }
 

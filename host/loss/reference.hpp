@@ -11,6 +11,7 @@
 
 #include "host/loss/operator.hpp"
 #include "host/loss/reference_loss.hpp"
+#include "host/loss/targets.hpp"
 
 /// The implementation `reference` of any loss operator: reads the arguments into vectors of double,
 /// calls the oracle, and writes what it says.
@@ -57,9 +58,10 @@ std::unique_ptr<Completion::State> run_reference(const Reference<Op>& reference,
   describe(reference, request, attempt.dispatch);
   if (state->device) state->device->wait_for(request.execution.wait_for);
   oracle::Problem problem;
+  std::string bad;
   {
     dispatch::HostViews views(*state, request.execution.queue);
-    problem = reference_problem(request.loss, views);
+    problem = reference_problem(request.loss, views, bad);
     reference.read(request, views, problem);
     views.finish();
   }
@@ -84,7 +86,7 @@ std::unique_ptr<Completion::State> run_reference(const Reference<Op>& reference,
                  OperatorTraits<Op>::accumulates(request.gradients, i));
   }
   views.finish();
-  return reference_completion(problem);
+  return finished(bad);
 }
 
 template <class Op>

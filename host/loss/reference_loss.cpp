@@ -6,19 +6,10 @@
 #include <cmath>
 
 #include "host/arguments/offsets.hpp"
+#include "host/loss/targets.hpp"
 
 namespace tessera::loss {
 namespace {
-
-/// Reports the first label that only the run itself could see to be wrong.
-class LabelFailure : public Completion::State {
- public:
-  explicit LabelFailure(std::string message) : message_(std::move(message)) {}
-  void wait_once() override { throw Error(ErrorCode::label_out_of_range, message_); }
-
- private:
-  std::string message_;
-};
 
 /// `max` rounded to f32, and the sums moved so that they are relative to the rounded one: else exp
 /// would turn the rounding of a large maximum into a relative error of the sum.
@@ -90,8 +81,7 @@ std::vector<double> read_matrix(const View& view, std::int64_t rows, std::int64_
   const arguments::RowOffsets offsets(view, view.rank() - 1);
   const std::int64_t stride = view.strides().back();
   for (std::int64_t row = 0; row < rows; ++row) {
-    if (problem && problem->labels[static_cast<std::size_t>(row)] == problem->options.ignore_index)
-      continue;
+    if (problem && oracle::is_ignored(*problem, row)) continue;
     const std::int64_t begin = offsets(row);
     for (std::int64_t j = 0; j < columns; ++j) {
       values[static_cast<std::size_t>(row * columns + j)] =
@@ -112,19 +102,60 @@ std::vector<double> read_vector(const View& view, std::int64_t count) {
   return values;
 }
 
-oracle::Problem reference_problem(const LossRequest& request, dispatch::HostViews& views) {
+namespace {
+
+/// The request with its targets on the host.
+LossRequest with_targets(const LossRequest& request, dispatch::HostViews& views) {
+  LossRequest result = request;
+  for (View* view :
+       {&result.labels, &result.target_indices, &result.target_probs, &result.targets}) {
+    *view = views.read(*view);
+  }
+  return result;
+}
+
+std::string first_bad(const oracle::Problem& problem, const Targets& targets) {
+  for (std::int64_t row = 0; row < problem.b; ++row) {
+    if (oracle::is_bad(problem, row)) return targets.why_bad(row);
+  }
+  return {};
+}
+
+/// Returns what is wrong with the first row whose target is none; empty: nothing.
+std::string read_targets(const LossRequest& request, dispatch::HostViews& views,
+                         oracle::Problem& problem) {
+  const LossRequest mapped = with_targets(request, views);
+  const Targets targets(mapped);
+  if (request.targets) {
+    problem.targets = read_matrix(mapped.targets, request.b, request.v_total);
+    return first_bad(problem, targets);
+  }
+  problem.k = request.k;
+  for (std::int64_t row = 0; row < request.b; ++row) {
+    if (request.labels) problem.labels.push_back(targets.label_of(row));
+    for (std::int64_t pair = 0; pair < request.k; ++pair) {
+      const auto [column, q] = targets.pair_of(row, pair);
+      problem.target_indices.push_back(column);
+      problem.target_probs.push_back(static_cast<double>(q));
+    }
+  }
+  // Without a single pair no row names a word.
+  if (!request.labels && request.k == 0) {
+    problem.labels.assign(static_cast<std::size_t>(request.b), request.options.ignore_index);
+  }
+  return first_bad(problem, targets);
+}
+
+}  // namespace
+
+oracle::Problem reference_problem(const LossRequest& request, dispatch::HostViews& views,
+                                  std::string& bad) {
   oracle::Problem problem;
   problem.b = request.b;
   problem.v = request.v;
   problem.options = request.options;
   problem.options.vocab_size_total = request.v_total;
-  const View labels = views.read(request.labels);
-  const arguments::RowOffsets offsets(labels, labels.rank());
-  problem.labels.resize(static_cast<std::size_t>(request.b));
-  for (std::int64_t row = 0; row < request.b; ++row) {
-    problem.labels[static_cast<std::size_t>(row)] =
-        arguments::load_int(labels.host_data(), labels.dtype(), offsets(row));
-  }
+  bad = read_targets(request, views, problem);
   problem.weight = read_vector(views.read(request.weight), request.b);
   problem.class_weight = read_vector(views.read(request.class_weight), request.v_total);
   if (!has_gradients(request.pass)) return problem;
@@ -213,21 +244,6 @@ void write_matrix(const MutableView& view, const std::vector<double>& values, bo
       arguments::store_f32(view.host_data(), view.dtype(), at, value);
     }
   }
-}
-
-std::unique_ptr<Completion::State> reference_completion(const oracle::Problem& problem) {
-  for (std::size_t row = 0; row < problem.labels.size(); ++row) {
-    const std::int64_t label = problem.labels[row];
-    if (label == problem.options.ignore_index || (label >= 0 && label < problem.v_total())) {
-      continue;
-    }
-    return std::make_unique<LabelFailure>(
-        "labels: row " + std::to_string(row) + " is " + std::to_string(label) +
-        ", neither in [0, " + std::to_string(problem.v_total()) + ") nor ignore_index " +
-        std::to_string(problem.options.ignore_index) +
-        "; its loss and gradient are NaN, the other rows are complete");
-  }
-  return std::make_unique<Completion::State>();
 }
 
 }  // namespace tessera::loss

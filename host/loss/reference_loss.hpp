@@ -29,8 +29,10 @@ std::optional<std::string> reference_refusal(const LossRequest& request);
 void check_fixed_workspace(const char* who, std::optional<std::size_t> workspace_bytes,
                            const MutableView& workspace, std::int64_t needed);
 
-/// The loss half of a problem, with everything but x, w, bias or logits.
-oracle::Problem reference_problem(const LossRequest& request, dispatch::HostViews& views);
+/// The loss half of a problem, with everything but x, w, bias or logits. `bad` says what is wrong
+/// with the first row whose target is none; empty: nothing.
+oracle::Problem reference_problem(const LossRequest& request, dispatch::HostViews& views,
+                                  std::string& bad);
 
 /// A host view [axes..., columns], as [rows, columns]. Rows that `problem` ignores stay 0, unread;
 /// without a problem every row is read.
@@ -44,8 +46,5 @@ void write_values(const LossRequest& request, const oracle::Values& values,
                   dispatch::HostViews& views);
 /// Writes the elements of a host view in row-major order, or adds them in f32.
 void write_matrix(const MutableView& view, const std::vector<double>& values, bool accumulate);
-
-/// A finished call; waiting for it throws when a device label was out of range.
-std::unique_ptr<Completion::State> reference_completion(const oracle::Problem& problem);
 
 }  // namespace tessera::loss

@@ -16,7 +16,11 @@ struct LossRequest {
   std::int64_t b = 0;        ///< rows
   std::int64_t v = 0;        ///< columns of this call (the shard's)
   std::int64_t v_total = 0;  ///< columns of the whole vocabulary; == v without shards
-  View labels{};             ///< [leading]
+  View labels{};             ///< [leading]; not given where soft targets are
+  View target_indices{};     ///< [leading, k], with target_probs
+  View target_probs{};       ///< [leading, k]
+  View targets{};            ///< [leading, v_total]
+  std::int64_t k = 0;        ///< pairs of a row
   View weight{};             ///< [leading]
   View class_weight{};       ///< [v_total]; column j of this call is entry vocab_offset + j
   View dloss{};              ///< () or [leading]; empty: 1
@@ -30,6 +34,7 @@ struct LossRequest {
   bool is_shard = false;  ///< vocab_size_total was given
 
   bool wants_values() const noexcept { return pass != Pass::backward; }
+  bool has_soft_targets() const noexcept { return targets || target_indices; }
 };
 
 }  // namespace tessera::loss

@@ -21,8 +21,9 @@ template <class Op>
 OperatorRequest<Op> on_host(const OperatorRequest<Op>& request, dispatch::HostViews& views) {
   OperatorRequest<Op> result = request;
   auto& l = result.loss;
-  std::vector<View*> reads = {&l.labels, &l.weight, &l.class_weight, &l.dloss,
-                              &l.dlse,   &l.lse,    &l.statistics};
+  std::vector<View*> reads = {&l.labels,       &l.weight, &l.class_weight, &l.dloss,
+                              &l.dlse,         &l.lse,    &l.statistics,   &l.target_indices,
+                              &l.target_probs, &l.targets};
   for (std::size_t i = 0; i < own_inputs<Op>; ++i) {
     reads.push_back(&(result.inputs.*OperatorTraits<Op>::inputs[i].view));
   }

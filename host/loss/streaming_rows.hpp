@@ -13,6 +13,7 @@
 #include "host/dispatch/host_views.hpp"
 #include "host/dispatch/table.hpp"
 #include "host/loss/request.hpp"
+#include "host/loss/targets.hpp"
 #include "reference/streaming/rows.hpp"
 
 /// What the `eigen` implementations of the loss operators share: the per-token half of a request,
@@ -41,16 +42,18 @@ class StreamingRows {
 
   std::int64_t counted() const noexcept { return counted_; }
   std::int64_t labelled() const noexcept { return labelled_; }
-  const std::int64_t* rows() const noexcept { return rows_; }      ///< [counted] flat rows
-  const std::int64_t* labels() const noexcept { return labels_; }  ///< [counted] column here or -1
-  streaming::RowSums* sums() const noexcept { return sums_; }      ///< [counted]
-  const streaming::Cotangent* cotangents() const noexcept { return cotangents_; }
+  const std::int64_t* rows() const noexcept { return tables_.rows; }  ///< [counted] flat rows
+  /// [counted] column here or -1
+  const std::int64_t* labels() const noexcept { return tables_.labels; }
+  streaming::RowSums* sums() const noexcept { return tables_.sums; }  ///< [counted]
+  const streaming::Cotangent* cotangents() const noexcept { return tables_.cotangents; }
   const float* class_weight() const noexcept { return class_weight_; }  ///< [v] or nullptr
 
   // What the request needs of the sums.
   static bool class_terms(const LossRequest& request) noexcept;
   static bool entropy(const LossRequest& request) noexcept;
   static bool argmax(const LossRequest& request) noexcept;
+  static streaming::TargetForm form(const LossRequest& request) noexcept;
   bool class_terms() const noexcept { return class_terms(request_); }
   bool entropy() const noexcept { return entropy(request_); }
   bool argmax() const noexcept { return argmax(request_); }
@@ -73,9 +76,33 @@ class StreamingRows {
 
  private:
   struct Writers;
+  enum class State : std::uint8_t { counts, ignored, bad };
+  /// By the place of a row among those that are kept, but for `states`.
+  struct Tables {
+    std::int64_t* rows = nullptr;
+    std::int64_t* labels = nullptr;
+    State* states = nullptr;           ///< of every row
+    double* target_weights = nullptr;  ///< sum of q c
+    streaming::RowSums* sums = nullptr;
+    streaming::Cotangent* cotangents = nullptr;
+    std::int64_t* target_offsets = nullptr;  ///< dense targets
+    // Pairs, k a row.
+    std::int64_t* pair_columns = nullptr;  ///< columns here or -1
+    float* pair_probs = nullptr;           ///< q
+    double* pair_weights = nullptr;        ///< q c
+    float* pair_logits = nullptr;
+    float* pair_hits = nullptr;
+  };
+  static Tables lay_out(const LossRequest& request, streaming::Arena& arena);
+
   float weight(std::int64_t row) const;
-  float class_weight_of(std::int64_t label) const;
-  void scan_labels();
+  void scan_targets();
+  void keep(std::int64_t row, double target_weight);
+  bool target_terms() const noexcept;
+  /// Calls `body(q, q c, lse - logit)` for the label or the pairs of a kept row.
+  template <class Body>
+  void for_each_pair(std::int64_t index, const Body& body) const;
+  double label_logprob(std::int64_t index) const;
   void load_statistics();
   void load_cotangents();
   double row_loss(std::int64_t index) const;
@@ -84,17 +111,14 @@ class StreamingRows {
   void write_partial(std::int64_t row, const float (&words)[8]) const;
 
   const LossRequest& request_;
+  Targets targets_;
   arguments::RowOffsets weight_offsets_;
+  Tables tables_;
   std::int64_t counted_ = 0;
   std::int64_t labelled_ = 0;
   std::int64_t first_bad_ = -1;
   double denominator_ = 0.0;  ///< of the mean
   double class_total_ = 0.0;  ///< over the whole vocabulary
-  std::int64_t* rows_ = nullptr;
-  std::int64_t* labels_ = nullptr;
-  std::int64_t* global_labels_ = nullptr;
-  streaming::RowSums* sums_ = nullptr;
-  streaming::Cotangent* cotangents_ = nullptr;
   const float* class_weight_ = nullptr;
 };
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/loss/validate.hpp"
 
+#include <algorithm>
 #include <cmath>
 
-#include "host/arguments/offsets.hpp"
+#include "host/loss/targets.hpp"
 
 namespace tessera::loss {
 
@@ -71,8 +72,8 @@ void check_shape(const arguments::Checks& checks, const Argument& argument, V& v
                  const LossRequest& r, const arguments::Source& source) {
   const auto& shape = argument.shape;
   const Reduction reduction = r.options.reduction;
-  // The only letter is T.
-  const Dims expected = shape.extents(r.leading, reduction, [&](char) { return r.v_total; });
+  const Dims expected = shape.extents(r.leading, reduction,
+                                      [&](char letter) { return letter == 'K' ? r.k : r.v_total; });
   arguments::Source from = source;
   if (shape.is_of_loss()) {
     from = reduction == Reduction::none   ? source.with(" (reduction none)")
@@ -82,9 +83,43 @@ void check_shape(const arguments::Checks& checks, const Argument& argument, V& v
     from = r.is_shard ? "one per word of the whole vocabulary (vocab_size_total)"
                       : "one per word of the vocabulary";
   } else if (shape.rank() > 0) {
-    from = source.with(", then (max, sum)");
+    from = source.with(shape.axis(0) == 'K'   ? ", then the pairs of a row"
+                       : shape.axis(0) == 'T' ? ", then the words of the vocabulary"
+                                              : ", then (max, sum)");
   }
   checks.shape(argument.name, view, expected, from);
+}
+
+/// Labels, pairs or a probability for every word: one of them. Sets `k`.
+void check_target_form(const arguments::Checks& checks, Pass pass, const LossInputs& in,
+                       LossRequest& r) {
+  const bool pairs = in.target_indices || in.target_probs;
+  if (!in.labels && !pairs && !in.targets) {
+    checks.fail(
+        "labels is not given, nor are soft targets in their place (target_indices with "
+        "target_probs, or targets); every call needs one of them");
+  }
+  if (in.labels && (pairs || in.targets)) {
+    checks.fail(std::string("labels and ") + (in.targets ? "targets" : "target_indices") +
+                " are both given; a row's target is one or the other");
+  }
+  if (pairs && in.targets) {
+    checks.fail("target_indices and targets are both given; a row's target is one or the other");
+  }
+  if (!pairs && !in.targets) return;
+  if (pairs) {
+    checks.require("target_indices", in.target_indices, "target_probs has no meaning without them");
+    checks.require("target_probs", in.target_probs, "target_indices has no meaning without them");
+    const Dims& extents = in.target_indices.extents();
+    r.k = extents.rank() > 0 ? extents.back() : 0;
+  }
+  if (r.is_shard || pass == Pass::forward_partial) {
+    checks.fail(
+        std::string(pairs ? "target_indices" : "targets") +
+            " is given for a shard of the vocabulary, which takes labels alone so far; give "
+            "the whole vocabulary",
+        ErrorCode::unsupported);
+  }
 }
 
 void check_outputs(arguments::Checks& checks, Pass pass, Outputs& out, const LossRequest& r,
@@ -146,7 +181,7 @@ LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& i
   }
   checks.product(r.b, r.v, "rows * columns");
 
-  checks.require("labels", inputs.labels, "every call needs them");
+  check_target_form(checks, pass, inputs, r);
   LossInputs in = inputs;
   for (const auto& input : loss_inputs<LossInputs>) {
     checks.input(input.name, in.*input.view, input.types);
@@ -156,6 +191,9 @@ LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& i
   }
 
   r.labels = in.labels;
+  r.target_indices = in.target_indices;
+  r.target_probs = in.target_probs;
+  r.targets = in.targets;
   r.weight = in.weight;
   r.class_weight = in.class_weight;
   r.dloss = in.dloss;
@@ -185,20 +223,50 @@ std::string describe_row(std::int64_t row, const Dims& leading) {
   return text + " (index " + arguments::to_string(index) + ")";
 }
 
-void check_labels(const arguments::Checks& checks, const LossRequest& request,
-                  const std::vector<cl_event>& wait_for) {
-  const View& labels = request.labels;
-  if (labels.is_device() || labels.host_data() == nullptr || request.b == 0) return;
+namespace {
+
+/// A word may be in one pair of a row: PyTorch's and vLLM's top-k have it once, and a second one is
+/// a mistake that would count twice.
+void check_repeated(const arguments::Checks& checks, const LossRequest& r, const Targets& targets,
+                    std::int64_t row, std::vector<std::int64_t>& words) {
+  words.clear();
+  targets.for_each(row, [&](std::int64_t column, float) { words.push_back(column); });
+  std::sort(words.begin(), words.end());
+  const auto twice = std::adjacent_find(words.begin(), words.end());
+  if (twice == words.end()) return;
+  checks.fail("target_indices: row " + describe_row(row, r.leading) + " has " +
+              std::to_string(*twice) + " more than once; add up the probabilities of a word");
+}
+
+bool is_readable(const View& view) { return !view || (!view.is_device() && view.host_data()); }
+
+}  // namespace
+
+void check_targets(const arguments::Checks& checks, const LossRequest& r,
+                   const std::vector<cl_event>& wait_for) {
+  if (r.b == 0 || !is_readable(r.labels) || !is_readable(r.target_indices) ||
+      !is_readable(r.target_probs) || !is_readable(r.targets)) {
+    return;
+  }
   if (!wait_for.empty()) checks.state()->device->wait_for(wait_for);
-  const arguments::RowOffsets offsets(labels, labels.rank());
-  for (std::int64_t row = 0; row < request.b; ++row) {
-    const auto label = arguments::load_int(labels.host_data(), labels.dtype(), offsets(row));
-    if (label == request.options.ignore_index || (label >= 0 && label < request.v_total)) continue;
-    checks.fail("labels: row " + describe_row(row, request.leading) + " is " +
-                    std::to_string(label) + "; the vocabulary is 0 to " +
-                    std::to_string(request.v_total - 1) + ", ignore_index is " +
-                    std::to_string(request.options.ignore_index),
-                ErrorCode::label_out_of_range);
+  const Targets targets(r);
+  // Probabilities rounded to bf16 add up to 1 within 2^-9.
+  constexpr double tolerance = 0.01;
+  bool unusual = false;
+  std::vector<std::int64_t> words;
+  for (std::int64_t row = 0; row < r.b; ++row) {
+    const auto sums = targets.sums_of(row);
+    if (sums.bad) checks.fail(targets.why_bad(row), ErrorCode::label_out_of_range);
+    if (r.target_indices) check_repeated(checks, r, targets, row, words);
+    unusual =
+        unusual || sums.total > 1.0 + tolerance || (r.targets && sums.total < 1.0 - tolerance);
+  }
+  if (unusual && checks.state() != nullptr) {
+    // No row or value: a training loop would fill the log of messages that were given.
+    checks.state()->warnings.warn(checks.operation() +
+                                  (r.targets ? ": targets: some rows do not add up to 1"
+                                             : ": target_probs: some rows add up to more than 1") +
+                                  "; they are used as they are");
   }
 }
 

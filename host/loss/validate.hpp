@@ -21,6 +21,9 @@ struct LossInputs {
   View dlse{};
   View lse{};
   View statistics{};
+  View target_indices{};
+  View target_probs{};
+  View targets{};
 };
 
 /// True when a view is given.
@@ -35,10 +38,11 @@ LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& i
                        const Outputs& outputs, const LossOptions& options, const Dims& leading,
                        std::int64_t v, const arguments::Source& source);
 
-/// Error naming the first row whose host label is neither ignore_index nor in the vocabulary.
-/// Waits for `wait_for` first: until then the labels may not have been written.
-void check_labels(const arguments::Checks& checks, const LossRequest& request,
-                  const std::vector<cl_event>& wait_for);
+/// Error naming the first row whose target in host memory is none: a label that is neither
+/// ignore_index nor in the vocabulary, a probability that is negative or NaN, a word twice. Waits
+/// for `wait_for` first: until then the targets may not have been written.
+void check_targets(const arguments::Checks& checks, const LossRequest& request,
+                   const std::vector<cl_event>& wait_for);
 
 /// "5", or "5 (index [1, 2])" when there are several leading axes.
 std::string describe_row(std::int64_t row, const Dims& leading);

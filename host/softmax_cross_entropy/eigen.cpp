@@ -20,8 +20,9 @@ std::int64_t table_bytes(const Request& request) {
 
 Plan plan_within(ContextState& state, const Request& request, std::int64_t limit) {
   const auto& given = request.execution.block_sizes;
-  return streaming::plan_softmax(request.loss.b, request.loss.v, given ? given->b_block_size : 0,
-                                 given ? given->v_block_size : 0, state.threads.size(), limit);
+  return streaming::plan_softmax(request.loss.b, request.loss.v, StreamingRows::form(request.loss),
+                                 given ? given->b_block_size : 0, given ? given->v_block_size : 0,
+                                 state.threads.size(), limit);
 }
 
 Plan make_plan(ContextState& state, const Request& request) {

@@ -7,8 +7,9 @@ namespace tessera::softmax_cross_entropy {
 namespace {
 
 std::int64_t workspace_bytes(const Request& request) {
-  // The given and the final logits; dz and its copy.
-  const std::int64_t copies = has_gradients(request.loss.pass) ? 4 : 2;
+  // The given and the final logits; dz and its copy; a probability of every word.
+  const std::int64_t copies =
+      (has_gradients(request.loss.pass) ? 4 : 2) + (request.loss.targets ? 1 : 0);
   return copies * request.loss.b * request.loss.v * static_cast<std::int64_t>(sizeof(double));
 }
 

@@ -35,7 +35,8 @@ struct BlockSizes {
   friend bool operator==(const BlockSizes&, const BlockSizes&) = default;
 };
 
-/// What is read. Floating inputs may be f32, bf16 or f16, mixed freely; labels i32 or i64.
+/// What is read. Floating inputs may be f32, bf16 or f16, mixed freely; labels i32 or i64. Labels,
+/// or soft targets in their place, must be given.
 struct Inputs {
   View x{};       ///< [..., H]; leading axes flatten to B
   View labels{};  ///< [...], the leading axes of x
@@ -47,6 +48,12 @@ struct Inputs {
   View dlse{};          ///< cotangent of lse, [...]; default 0 (gradients only)
   View lse{};           ///< saved lse, [...]; backward without `statistics`
   View statistics{};    ///< saved (max, sum) per row, [..., 2] f32; backward prefers it to lse
+  /// Soft targets in place of labels: K pairs of a word and its probability, with `target_probs`,
+  /// i32 or i64; an index that is ignore_index is no pair, and a row without any is ignored.
+  View target_indices{};  ///< [..., K]
+  View target_probs{};    ///< [..., K]
+  /// Or a probability for every word; no row is ignored.
+  View targets{};  ///< [..., V]
 };
 
 /// The gradients that are added to what their views hold; the others are overwritten. `true` stands

@@ -21,9 +21,9 @@ namespace tessera {
 /// Extents of an argument in symbols, as the operators' headers write them.
 ///
 /// "[..., H]": leading axes, then H. "..." is the leading axes of the operator's first input, a
-/// capital letter an extent of the problem (T: columns of the whole vocabulary, V without shards),
-/// a digit itself. "() or [...]" is the shape of the loss: leading axes with Reduction::none, else
-/// no axes.
+/// capital letter an extent of the problem (T: columns of the whole vocabulary, V without shards;
+/// K: pairs of a soft target), a digit itself. "() or [...]" is the shape of the loss: leading axes
+/// with Reduction::none, else no axes.
 class SymbolicShape {
  public:
   consteval SymbolicShape(const char* text) : text_(text), of_loss_(text[0] == '(') {
@@ -74,10 +74,11 @@ enum class ElementTypes {
 
 /// When an input is read.
 enum class Reads {
-  always,          ///< and has to be given
-  where_given,     ///< by every pass
-  with_gradients,  ///< where given, by backward and value_and_grad
-  in_backward      ///< by backward alone, which needs one of these
+  always,              ///< and has to be given; labels, or what stands in their place
+  where_given,         ///< by every pass
+  in_place_of_labels,  ///< where given, by every pass: all of them, or labels, not both
+  with_gradients,      ///< where given, by backward and value_and_grad
+  in_backward          ///< by backward alone, which needs one of these
 };
 
 template <class Inputs>
@@ -136,7 +137,7 @@ constexpr const InputArgument<typename Operator::Inputs>& input_of(
 
 /// The inputs that every loss has; `Inputs` is any struct with these members.
 template <class Inputs>
-inline constexpr std::array<InputArgument<Inputs>, 7> loss_inputs = {{
+inline constexpr std::array<InputArgument<Inputs>, 10> loss_inputs = {{
     {"labels", &Inputs::labels, "[...]", ElementTypes::integer, Reads::always},
     {"weight", &Inputs::weight, "[...]", ElementTypes::floating, Reads::where_given},
     {"class_weight", &Inputs::class_weight, "[T]", ElementTypes::floating, Reads::where_given},
@@ -144,8 +145,13 @@ inline constexpr std::array<InputArgument<Inputs>, 7> loss_inputs = {{
     {"dlse", &Inputs::dlse, "[...]", ElementTypes::floating, Reads::with_gradients},
     {"lse", &Inputs::lse, "[...]", ElementTypes::f32, Reads::in_backward},
     {"statistics", &Inputs::statistics, "[..., 2]", ElementTypes::f32, Reads::in_backward},
+    {"target_indices", &Inputs::target_indices, "[..., K]", ElementTypes::integer,
+     Reads::in_place_of_labels},
+    {"target_probs", &Inputs::target_probs, "[..., K]", ElementTypes::floating,
+     Reads::in_place_of_labels},
+    {"targets", &Inputs::targets, "[..., T]", ElementTypes::floating, Reads::in_place_of_labels},
 }};
-inline constexpr std::size_t loss_input_count = 7;
+inline constexpr std::size_t loss_input_count = 10;
 
 /// An operator's `own` inputs, then those of every loss.
 template <class Inputs, std::size_t count>

@@ -42,6 +42,12 @@ struct Inputs {
   View dlse{};          ///< cotangent of lse, [...]; default 0 (gradients only)
   View lse{};           ///< saved lse, [...]; backward without `statistics`
   View statistics{};    ///< saved (max, sum) per row, [..., 2] f32; backward prefers it to lse
+  /// Soft targets in place of labels: K pairs of a word and its probability, with `target_probs`,
+  /// i32 or i64; an index that is ignore_index is no pair, and a row without any is ignored.
+  View target_indices{};  ///< [..., K]
+  View target_probs{};    ///< [..., K]
+  /// Or a probability for every word; no row is ignored.
+  View targets{};  ///< [..., V]
 };
 
 /// Gradient view; its type is its own. It may be the very view `logits` (in place), else it must

@@ -52,7 +52,7 @@ struct Stretch {
   float sum, exp_logit, class_logit;
 };
 
-/// The gradient of one row: dz = (gain * exp(logit - max) - smooth * c - [column == label] * hit)
+/// The gradient of one row: dz = (gain * exp(logit - max) - smooth * c - the hits of the column)
 /// times the slope of scale and cap.
 struct RowGradient {
   float max;
@@ -60,6 +60,16 @@ struct RowGradient {
   float smooth;
   float hit;
   bool poisoned;  ///< the whole row is NaN
+};
+
+/// What the gradient takes off at single columns of a row: that of the label, or of the pairs of a
+/// soft target.
+struct Hits {
+  const std::int64_t* columns;  ///< [count], in the numbering of `first`; others are elsewhere
+  const float* values;          ///< [count]
+  float* scratch;               ///< [count]
+  std::int64_t count;
+  std::int64_t first;  ///< column of the row's first element
 };
 
 struct Kernels {
@@ -87,9 +97,11 @@ struct Kernels {
   /// Statistics of n logits, padded by `finish`. `class_weight` (unaligned) may be null: 1.
   Stretch (*reduce)(const float* row, std::int64_t n, float running_max, const float* class_weight,
                     bool class_terms, bool entropy);
-  /// In place: logits become dz; `label` is a column of this stretch or outside of [0, n).
+  /// The sum of weight * (logit - base), without the terms of weight 0; no padding is read.
+  float (*weighted_sum)(const float* row, std::int64_t n, float base, const float* weight);
+  /// In place: logits become dz.
   void (*gradient)(float* row, std::int64_t n, const RowGradient& coefficients,
-                   const float* class_weight, std::int64_t label, float scale, float cap);
+                   const float* class_weight, const Hits& hits, float scale, float cap);
   /// target[i] += source[i].
   void (*add)(const float* source, std::int64_t n, float* target);
 };

@@ -246,13 +246,15 @@ Stretch reduce(const float* row, std::int64_t n, float running_max, const float*
 }
 
 void gradient(float* row, std::int64_t n, const RowGradient& g, const float* class_weight,
-              std::int64_t label, float scale, float cap) {
+              const Hits& hits, float scale, float cap) {
   if (g.poisoned) {
     for (std::int64_t i = 0; i < n; ++i) row[i] = __builtin_nanf("");
     return;
   }
-  const bool labelled = label >= 0 && label < n;
-  const float label_logit = labelled ? row[label] : 0.0f;
+  for (std::int64_t i = 0; i < hits.count; ++i) {
+    const std::int64_t column = hits.columns[i] - hits.first;
+    if (column >= 0 && column < n) hits.scratch[i] = row[column];
+  }
   const Packet max = splat(g.max);
   const Packet gain = splat(g.gain);
   const bool capped = cap != 0.0f;
@@ -287,14 +289,16 @@ void gradient(float* row, std::int64_t n, const RowGradient& g, const float* cla
     ei::pstore(row + end,
                one(ei::pload<Packet>(row + end), class_weight != nullptr ? one_weight : nullptr));
   }
-  if (labelled) {
+  for (std::int64_t i = 0; i < hits.count; ++i) {
+    const std::int64_t column = hits.columns[i] - hits.first;
+    if (column < 0 || column >= n) continue;
     float factor = scale;
     if (capped) {
-      one_logit[0] = label_logit;
+      one_logit[0] = hits.scratch[i];
       ei::pstore(one_logit, slope(ei::pload<Packet>(one_logit)));
       factor = one_logit[0];
     }
-    row[label] -= g.hit * factor;
+    row[column] -= hits.values[i] * factor;
   }
 }
 
@@ -306,8 +310,8 @@ void add(const float* source, std::int64_t n, float* target) {
 
 extern const Kernels TESSERA_ISA_JOIN(kernels_, TESSERA_ISA);
 const Kernels TESSERA_ISA_JOIN(kernels_, TESSERA_ISA) = {
-    TESSERA_ISA_NAME, lanes,       gemm,   gemm_scratch, load,     store,
-    load_block,       store_block, finish, reduce,       gradient, add,
+    TESSERA_ISA_NAME, lanes,  gemm,   gemm_scratch, load,     store, load_block,
+    store_block,      finish, reduce, class_sum_of, gradient, add,
 };
 
 }  // namespace tessera::streaming

@@ -19,7 +19,7 @@ class Walk {
         environment_(environment),
         kernels_(kernels),
         threads_(plan.threads),
-        g_(geometry(p_.h, p_.v, sweep, plan.v_block, plan.h_block, threads_)) {
+        g_(geometry(p_.h, p_.v, sweep, plan.v_block, plan.h_block, threads_, plan.form)) {
     Arena arena(workspace);
     memory_ = lay_out(arena, p_.h, p_.v, s_, g_, threads_, kernels_, nullptr);
     // Values are wanted of every row, gradients of the labelled ones.
@@ -164,20 +164,13 @@ class Walk {
                nullptr, 0},
               worker);
     }
-    BlockTerms terms;
-    terms.first_column = columns.first;
-    terms.class_weight = p_.class_weight != nullptr ? p_.class_weight + columns.first : nullptr;
-    terms.class_sum = memory_.class_sums[block];
-    terms.class_terms = p_.class_terms;
-    terms.entropy = p_.entropy;
-    terms.argmax = p_.argmax;
     const float* bias = p_.bias != nullptr ? p_.bias + columns.first : nullptr;
     for (std::int64_t r = 0; r < rows.count; ++r) {
       float* row = target + r * g_.ld;
       kernels_.finish(row, columns.count, bias, p_.scale, p_.cap);
       if (sums == nullptr) continue;
-      add_block(kernels_, row, columns.count, p_.labels[chunk_rows_.first + rows.first + r], terms,
-                sums[r]);
+      add_columns(p_, kernels_, chunk_rows_.first + rows.first + r, columns.first, columns.count,
+                  row, memory_.class_sums[block], worker.targets, sums[r]);
     }
   }
 
@@ -222,12 +215,16 @@ class Walk {
     // Sums of this many rows in f32, of those in double: as accurate as double, at the cost of f32.
     constexpr std::int64_t rows_per_sum = 64;
     const std::int64_t column = first_column + part.first;
-    const float* class_weight = p_.class_weight != nullptr ? p_.class_weight + column : nullptr;
+    float label_logit = 0.0f;
+    float* scratch = p_.form.k > 0 || p_.form.dense ? worker.targets : &label_logit;
     const auto size = static_cast<std::size_t>(part.count) * sizeof(float);
     for (std::int64_t r = 0; r < gradient_rows_; ++r) {
       float* row = tile(block, r) + part.first;
-      kernels_.gradient(row, part.count, memory_.coefficients[r], class_weight,
-                        p_.labels[chunk_rows_.first + r] - column, p_.scale, p_.cap);
+      const std::int64_t of = chunk_rows_.first + r;
+      const RowGradient& g = memory_.coefficients[r];
+      kernels_.gradient(row, part.count, g,
+                        term_weights(p_, kernels_, of, column, part.count, scratch),
+                        hits_of(p_, of, g, column, scratch), p_.scale, p_.cap);
       if (!s_.grad_bias) continue;
       if (r % rows_per_sum == 0) {
         std::memcpy(worker.column_sums, row, size);

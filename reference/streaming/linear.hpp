@@ -20,6 +20,7 @@ struct LinearShape {
   bool grad_x_f32 = true;  ///< partial sums may live in grad_x itself
   bool grad_w_f32 = true;
   int threads = 1;  ///< that there are
+  TargetForm form{};
 
   bool gradients() const { return grad_x || grad_w || grad_bias; }
 };
@@ -45,6 +46,7 @@ struct LinearPlan {
   const char* schedule = "";
   std::int64_t v_block = 0, h_block = 0;
   int threads = 1;  ///< that work on it: each has scratch of its own
+  TargetForm form{};
   Sweep sweeps[2];
   int sweep_count = 0;
   std::int64_t workspace_bytes = 0;

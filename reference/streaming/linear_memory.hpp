@@ -27,6 +27,7 @@ struct SweepGeometry {
   std::int64_t slices;              ///< runs of blocks, each with statistics of its own
   std::int64_t grad_x_rows;         ///< rows per task that computes grad_x
   std::int64_t column_parts;        ///< tasks that share a block when logits become dz
+  std::int64_t target_floats;       ///< TargetForm::scratch
 };
 
 inline std::int64_t task_rows(std::int64_t rows, std::int64_t other_tasks, int threads) {
@@ -37,8 +38,10 @@ inline std::int64_t task_rows(std::int64_t rows, std::int64_t other_tasks, int t
 }
 
 inline SweepGeometry geometry(std::int64_t h, std::int64_t v, const Sweep& sweep,
-                              std::int64_t v_block, std::int64_t h_block, int threads) {
+                              std::int64_t v_block, std::int64_t h_block, int threads,
+                              const TargetForm& form) {
   SweepGeometry g;
+  g.target_floats = form.scratch(v_block);
   g.v_block = v_block;
   g.h_block = h_block;
   g.v_blocks = ceil_div(v, v_block);
@@ -60,6 +63,7 @@ struct WorkerMemory {
   float* panel;
   float* gemm;
   float* column_sums;
+  float* targets;
 };
 
 struct SweepMemory {
@@ -77,7 +81,8 @@ struct SweepMemory {
 
   WorkerMemory worker(int index) const {
     const std::int64_t skip = index * worker_floats;
-    return {first.tile + skip, first.panel + skip, first.gemm + skip, first.column_sums + skip};
+    return {first.tile + skip, first.panel + skip, first.gemm + skip, first.column_sums + skip,
+            first.targets + skip};
   }
 };
 
@@ -115,11 +120,12 @@ inline SweepMemory lay_out(Arena& arena, std::int64_t h, std::int64_t v, const S
   const std::int64_t panel_floats = line(g.h_block * g.v_block);
   const std::int64_t gemm_floats = line(m.gemm_floats);
   const std::int64_t sums_floats = s.grad_bias ? line(g.v_block) : 0;
-  m.worker_floats = tile_floats + panel_floats + gemm_floats + sums_floats;
+  m.worker_floats = tile_floats + panel_floats + gemm_floats + sums_floats + g.target_floats;
   float* workers = arena.take<float>(m.worker_floats * threads);
   if (workers != nullptr) {
-    m.first = {workers, workers + tile_floats, workers + tile_floats + panel_floats,
-               workers + tile_floats + panel_floats + gemm_floats};
+    float* sums = workers + tile_floats + panel_floats + gemm_floats;
+    m.first = {workers, workers + tile_floats, workers + tile_floats + panel_floats, sums,
+               sums + sums_floats};
   }
   if (growing != nullptr) {
     // A macro-block of rows of x is overhead like the tiles of threads; more is a choice.

@@ -19,6 +19,7 @@ class Planner {
           const Kernels& kernels)
       : shape_(shape), limit_(limit), strict_(strict), kernels_(kernels) {
     plan_.threads = threads;
+    plan_.form = shape.form;
     plan_.v_block = v_block;
     plan_.h_block = h_block;
     all_blocks_ = ceil_div(shape.v, v_block);
@@ -34,7 +35,8 @@ class Planner {
 
   std::int64_t bytes(const Sweep& sweep, std::int64_t* growing = nullptr) const {
     Arena counter(nullptr);
-    const auto g = geometry(shape_.h, shape_.v, sweep, plan_.v_block, plan_.h_block, plan_.threads);
+    const auto g = geometry(shape_.h, shape_.v, sweep, plan_.v_block, plan_.h_block, plan_.threads,
+                            shape_.form);
     lay_out(counter, shape_.h, shape_.v, sweep, g, plan_.threads, kernels_, growing);
     return counter.used();
   }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reference/streaming/spans.hpp"
+
 namespace tessera::streaming {
 namespace {
 
@@ -19,6 +21,7 @@ void move_max(RowSums& sums, float max) {
     sums.exp_logit = factor * (sums.exp_logit + step * sums.sum);
     sums.sum *= factor;
     sums.class_logit += sums.class_sum * step;
+    sums.target_logit += sums.target_sum * step;
   }
   sums.max = max;
 }
@@ -26,7 +29,7 @@ void move_max(RowSums& sums, float max) {
 void poison(RowSums& sums) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   sums.max = std::numeric_limits<float>::quiet_NaN();
-  sums.sum = sums.exp_logit = sums.class_logit = nan;
+  sums.sum = sums.exp_logit = sums.class_logit = sums.target_logit = nan;
 }
 
 }  // namespace
@@ -43,10 +46,16 @@ void parallel_for(const Environment& environment, int threads, std::int64_t task
   });
 }
 
-void add_block(const Kernels& kernels, const float* logits, std::int64_t n, std::int64_t label,
+std::int64_t TargetForm::scratch(std::int64_t v_block) const {
+  return round_up(dense ? v_block : k, lane_quantum);
+}
+
+void add_block(const Kernels& kernels, const float* logits, std::int64_t n, const Picked& picked,
                const BlockTerms& terms, RowSums& sums) {
-  const std::int64_t local = label - terms.first_column;
-  if (local >= 0 && local < n) sums.label_logit = logits[local];
+  for (std::int64_t i = 0; i < picked.count; ++i) {
+    const std::int64_t local = picked.columns[i] - terms.first_column;
+    if (local >= 0 && local < n) picked.logits[i] = logits[local];
+  }
   if (terms.argmax && sums.argmax < 0) sums.argmax = terms.first_column;
   if (std::isnan(sums.max)) {
     sums.class_sum += terms.class_sum;
@@ -70,9 +79,68 @@ void add_block(const Kernels& kernels, const float* logits, std::int64_t n, std:
   sums.class_sum += terms.class_sum;
 }
 
+Picked picked_of(const LossProblem& p, std::int64_t row, RowSums& sums) {
+  if (p.form.dense) return {};
+  if (p.form.k > 0)
+    return {p.pair_columns + row * p.form.k, p.pair_logits + row * p.form.k, p.form.k};
+  return {p.labels + row, &sums.label_logit, 1};
+}
+
+Hits hits_of(const LossProblem& p, std::int64_t row, const RowGradient& gradient,
+             std::int64_t first_column, float* scratch) {
+  if (p.form.dense) return {};
+  if (p.form.k > 0) {
+    return {p.pair_columns + row * p.form.k, p.pair_hits + row * p.form.k, scratch, p.form.k,
+            first_column};
+  }
+  return {p.labels + row, &gradient.hit, scratch, 1, first_column};
+}
+
+namespace {
+
+void load_targets(const LossProblem& p, const Kernels& kernels, std::int64_t row,
+                  std::int64_t first_column, std::int64_t n, float* q) {
+  kernels.load(at(p.targets, p.target_type, p.target_offsets[row] + first_column * p.target_stride),
+               p.target_type, p.target_stride, n, q);
+}
+
+}  // namespace
+
+const float* term_weights(const LossProblem& p, const Kernels& kernels, std::int64_t row,
+                          std::int64_t first_column, std::int64_t n, float* scratch) {
+  const float* c = p.class_weight != nullptr ? p.class_weight + first_column : nullptr;
+  if (!p.form.dense) return c;
+  load_targets(p, kernels, row, first_column, n, scratch);
+  for (std::int64_t j = 0; j < n; ++j) {
+    scratch[j] = (p.keep * scratch[j] + p.smooth) * (c != nullptr ? c[j] : 1.0f);
+  }
+  return scratch;
+}
+
+void add_columns(const LossProblem& p, const Kernels& kernels, std::int64_t row,
+                 std::int64_t first_column, std::int64_t n, const float* logits, double class_sum,
+                 float* scratch, RowSums& sums) {
+  BlockTerms terms;
+  terms.first_column = first_column;
+  terms.class_weight = term_weights(p, kernels, row, first_column, n, scratch);
+  terms.class_sum = p.form.dense ? sum_of(scratch, n) : class_sum;
+  terms.class_terms = p.class_terms;
+  terms.entropy = p.entropy;
+  terms.argmax = p.argmax;
+  add_block(kernels, logits, n, picked_of(p, row, sums), terms, sums);
+  if (!p.target_terms) return;
+  load_targets(p, kernels, row, first_column, n, scratch);
+  sums.target_sum += sum_of(scratch, n);
+  // Relative to the maximum that add_block has just set; all -Inf so far: whatever they are
+  // relative to.
+  sums.target_logit += static_cast<double>(
+      kernels.weighted_sum(logits, n, sums.max == -infinity ? 0.0f : sums.max, scratch));
+}
+
 void merge_into(const RowSums& later, RowSums& sums) {
   if (later.label_logit != -infinity) sums.label_logit = later.label_logit;
   const double class_sum = sums.class_sum + later.class_sum;
+  const double target_sum = sums.target_sum + later.target_sum;
   // The earlier columns win ties.
   if (sums.argmax < 0 || later.max > sums.max) sums.argmax = later.argmax;
   if (std::isnan(sums.max) || std::isnan(later.max)) {
@@ -84,8 +152,10 @@ void merge_into(const RowSums& later, RowSums& sums) {
     sums.sum += other.sum;
     sums.exp_logit += other.exp_logit;
     sums.class_logit += other.class_logit;
+    sums.target_logit += other.target_logit;
   }
   sums.class_sum = class_sum;
+  sums.target_sum = target_sum;
 }
 
 double sum_of(const float* class_weight, std::int64_t n) {

@@ -33,24 +33,44 @@ struct RowSums {
   float max = -std::numeric_limits<float>::infinity();  ///< NaN when any logit was NaN or +Inf
   float label_logit = -std::numeric_limits<float>::infinity();  ///< -Inf: the label was not seen
   double sum = 0.0;                                             ///< sum of exp(logit - max)
-  double exp_logit = 0.0;    ///< sum of exp(logit - max) * (logit - max)
-  double class_logit = 0.0;  ///< sum of c * (logit - max), terms of c = 0 left out
-  double class_sum = 0.0;    ///< sum of c
-  std::int64_t argmax = -1;  ///< column of the largest logit, lowest on ties; -1: none seen
+  double exp_logit = 0.0;     ///< sum of exp(logit - max) * (logit - max)
+  double class_logit = 0.0;   ///< sum of c * (logit - max), terms of c = 0 left out
+  double class_sum = 0.0;     ///< sum of c
+  double target_logit = 0.0;  ///< sum of q * (logit - max), terms of q = 0 left out
+  double target_sum = 0.0;    ///< sum of q
+  std::int64_t argmax = -1;   ///< column of the largest logit, lowest on ties; -1: none seen
+};
+
+/// Where the rows' targets are besides labels: in `k` pairs of column and probability a row, or in
+/// a probability of every column, which take scratch memory of a worker.
+struct TargetForm {
+  std::int64_t k = 0;
+  bool dense = false;
+
+  /// Floats of a worker's scratch for blocks of `v_block` columns.
+  std::int64_t scratch(std::int64_t v_block) const;
+};
+
+/// Columns whose logits are kept: that of the label, or of the row's pairs.
+struct Picked {
+  const std::int64_t* columns = nullptr;  ///< [count], in the numbering of `first_column`
+  float* logits = nullptr;                ///< [count]; those of other columns stay as they are
+  std::int64_t count = 0;
 };
 
 /// What a block of n logits needs from its surroundings.
 struct BlockTerms {
-  std::int64_t first_column = 0;        ///< of the block, in the numbering of `argmax` and labels
+  std::int64_t first_column = 0;  ///< of the block, in the numbering of `argmax` and of `Picked`
   const float* class_weight = nullptr;  ///< the block's own, or nullptr: 1
   double class_sum = 0.0;               ///< sum of c over the block
+  const float* target = nullptr;        ///< the row's q in the block; nullptr: not summed
   bool class_terms = false;
   bool entropy = false;
   bool argmax = false;
 };
 
 /// Adds a block of final logits, padded by Kernels::finish, to the row's statistics.
-void add_block(const Kernels& kernels, const float* logits, std::int64_t n, std::int64_t label,
+void add_block(const Kernels& kernels, const float* logits, std::int64_t n, const Picked& picked,
                const BlockTerms& terms, RowSums& sums);
 /// Appends `later`, whose columns all lie behind those of `sums`.
 void merge_into(const RowSums& later, RowSums& sums);
@@ -73,6 +93,16 @@ struct LossProblem {
   std::int64_t rows = 0, gradient_rows = 0, v = 0;
   const float* class_weight = nullptr;   ///< [v]; nullptr: 1
   const std::int64_t* labels = nullptr;  ///< [rows], columns of this call, or outside of [0, v)
+  TargetForm form{};                     ///< k or dense: `labels` is not read
+  const std::int64_t* pair_columns = nullptr;  ///< [rows, k], as labels
+  float* pair_logits = nullptr;                ///< [rows, k]: written by values
+  const float* pair_hits = nullptr;            ///< [gradient_rows, k]: what dz is less by
+  const void* targets = nullptr;               ///< dense: q
+  Type target_type = Type::f32;
+  const std::int64_t* target_offsets = nullptr;  ///< [rows], elements
+  std::int64_t target_stride = 1;
+  float keep = 1.0f, smooth = 0.0f;  ///< dense: t = keep * q + smooth
+  bool target_terms = false;         ///< dense: the sums of q beside those of c t
   float scale = 1.0f, cap = 0.0f;
   bool class_terms = false, entropy = false, argmax = false;
   /// [rows]: written by values, with argmax as a column of this call; read (max, sum) otherwise.
@@ -80,6 +110,20 @@ struct LossProblem {
   const Cotangent* cotangents = nullptr;  ///< [gradient_rows]
   double logsumexp_weight = 0.0;
 };
+
+/// The columns whose logits the statistics of a row keep. `sums` has the label's.
+Picked picked_of(const LossProblem& problem, std::int64_t row, RowSums& sums);
+/// What its gradient takes off. `scratch` has TargetForm::scratch floats, or one for labels.
+Hits hits_of(const LossProblem& problem, std::int64_t row, const RowGradient& gradient,
+             std::int64_t first_column, float* scratch);
+/// The weights of the terms logit - max in n columns of a row's loss: c, or where targets are dense
+/// c t, in `scratch`.
+const float* term_weights(const LossProblem& problem, const Kernels& kernels, std::int64_t row,
+                          std::int64_t first_column, std::int64_t n, float* scratch);
+/// Adds n columns to a row's statistics; `class_sum` is that of c. `scratch` as above.
+void add_columns(const LossProblem& problem, const Kernels& kernels, std::int64_t row,
+                 std::int64_t first_column, std::int64_t n, const float* logits, double class_sum,
+                 float* scratch, RowSums& sums);
 
 RowGradient row_gradient(const Cotangent& cotangent, double max, double sum,
                          double logsumexp_weight);

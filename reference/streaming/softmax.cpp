@@ -20,6 +20,7 @@ constexpr std::int64_t min_task_columns = 16384;
 /// Where a call's scratch arrays are.
 struct Scratch {
   float* tiles;
+  float* targets;             ///< TargetForm::scratch of each worker
   RowSums* parts;             ///< [rows][slices]
   RowGradient* coefficients;  ///< [rows]
 };
@@ -27,6 +28,7 @@ struct Scratch {
 Scratch lay_out(Arena& arena, std::int64_t rows, const SoftmaxPlan& plan) {
   Scratch m = {};
   m.tiles = arena.take<float>(plan.threads * round_up(plan.v_block, lane_quantum));
+  m.targets = arena.take<float>(plan.threads * plan.form.scratch(plan.v_block));
   if (plan.slices > 1) {
     m.parts = arena.take<RowSums>(rows * plan.slices);
     m.coefficients = arena.take<RowGradient>(rows);
@@ -43,6 +45,9 @@ class Stream {
   float* tile(int worker) const {
     return memory_.tiles + worker * round_up(plan_.v_block, lane_quantum);
   }
+  float* targets(int worker) const {
+    return memory_.targets + worker * plan_.form.scratch(plan_.v_block);
+  }
 
   /// Slices are whole blocks, as even as their number allows.
   std::int64_t slice_begin(std::int64_t slice) const {
@@ -57,20 +62,16 @@ class Stream {
     kernels_.finish(tile, n, nullptr, p_.scale, p_.cap);
   }
 
-  void values(std::int64_t row, std::int64_t begin, std::int64_t end, float* tile,
+  void values(std::int64_t row, std::int64_t begin, std::int64_t end, int worker,
               RowSums& sums) const {
     sums = RowSums{};
-    BlockTerms terms;
-    terms.class_terms = p_.class_terms;
-    terms.entropy = p_.entropy;
-    terms.argmax = p_.argmax;
+    float* logits = tile(worker);
     for (std::int64_t column = begin; column < end; column += plan_.v_block) {
       const std::int64_t n = std::min(plan_.v_block, end - column);
-      terms.first_column = column;
-      terms.class_weight = p_.class_weight != nullptr ? p_.class_weight + column : nullptr;
-      if (p_.class_terms) terms.class_sum = sum_of(terms.class_weight, n);
-      load(row, column, n, tile);
-      add_block(kernels_, tile, n, p_.labels[row], terms, sums);
+      const float* c = p_.class_weight != nullptr ? p_.class_weight + column : nullptr;
+      load(row, column, n, logits);
+      add_columns(p_, kernels_, row, column, n, logits, p_.class_terms ? sum_of(c, n) : 0.0,
+                  targets(worker), sums);
     }
   }
 
@@ -80,16 +81,18 @@ class Stream {
   }
 
   void gradient(std::int64_t row, std::int64_t begin, std::int64_t end, const RowGradient& g,
-                float* tile) const {
+                int worker) const {
     auto* target = static_cast<char*>(p_.grad_logits);
+    float* dz = tile(worker);
+    float label_logit = 0.0f;
+    float* scratch = p_.form.k > 0 || p_.form.dense ? targets(worker) : &label_logit;
     for (std::int64_t column = begin; column < end; column += plan_.v_block) {
       const std::int64_t n = std::min(plan_.v_block, end - column);
-      load(row, column, n, tile);
-      kernels_.gradient(tile, n, g, p_.class_weight != nullptr ? p_.class_weight + column : nullptr,
-                        p_.labels[row] - column, p_.scale, p_.cap);
+      load(row, column, n, dz);
+      kernels_.gradient(dz, n, g, term_weights(p_, kernels_, row, column, n, scratch),
+                        hits_of(p_, row, g, column, scratch), p_.scale, p_.cap);
       kernels_.store(
-          tile, n,
-          target + (p_.grad_offsets[row] + column * p_.grad_stride) * bytes_of(p_.grad_type),
+          dz, n, target + (p_.grad_offsets[row] + column * p_.grad_stride) * bytes_of(p_.grad_type),
           p_.grad_type, p_.grad_stride, p_.accumulate);
     }
   }
@@ -110,9 +113,9 @@ void run_rows(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environmen
   parallel_for(environment, plan.threads, tasks, [&](std::int64_t task, int worker) {
     const std::int64_t last = std::min(rows, (task + 1) * plan.rows_per_task);
     for (std::int64_t row = task * plan.rows_per_task; row < last; ++row) {
-      if (p.values) stream.values(row, 0, p.v, stream.tile(worker), p.sums[row]);
+      if (p.values) stream.values(row, 0, p.v, worker, p.sums[row]);
       if (p.grad_logits != nullptr && row < p.gradient_rows) {
-        stream.gradient(row, 0, p.v, stream.coefficients(row), stream.tile(worker));
+        stream.gradient(row, 0, p.v, stream.coefficients(row), worker);
       }
     }
   });
@@ -126,13 +129,13 @@ void run_slices(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environm
     parallel_for(environment, plan.threads, rows * plan.slices, [&](std::int64_t task, int worker) {
       const std::int64_t slice = task % plan.slices;
       body(task, task / plan.slices, stream.slice_begin(slice), stream.slice_begin(slice + 1),
-           stream.tile(worker));
+           worker);
     });
   };
   if (p.values) {
     each_slice(p.rows,
                [&](std::int64_t task, std::int64_t row, std::int64_t begin, std::int64_t end,
-                   float* tile) { stream.values(row, begin, end, tile, memory.parts[task]); });
+                   int worker) { stream.values(row, begin, end, worker, memory.parts[task]); });
     for (std::int64_t row = 0; row < p.rows; ++row) {
       p.sums[row] = memory.parts[row * plan.slices];
       for (std::int64_t slice = 1; slice < plan.slices; ++slice) {
@@ -144,15 +147,16 @@ void run_slices(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environm
   for (std::int64_t row = 0; row < p.gradient_rows; ++row) {
     memory.coefficients[row] = stream.coefficients(row);
   }
-  each_slice(p.gradient_rows, [&](std::int64_t, std::int64_t row, std::int64_t begin,
-                                  std::int64_t end, float* tile) {
-    stream.gradient(row, begin, end, memory.coefficients[row], tile);
-  });
+  each_slice(p.gradient_rows,
+             [&](std::int64_t, std::int64_t row, std::int64_t begin, std::int64_t end, int worker) {
+               stream.gradient(row, begin, end, memory.coefficients[row], worker);
+             });
 }
 
-SoftmaxPlan plan_with(std::int64_t rows, std::int64_t v, std::int64_t b_block, std::int64_t v_block,
-                      int threads) {
+SoftmaxPlan plan_with(std::int64_t rows, std::int64_t v, const TargetForm& form,
+                      std::int64_t b_block, std::int64_t v_block, int threads) {
   SoftmaxPlan plan;
+  plan.form = form;
   plan.threads = threads;
   plan.v_block = std::max<std::int64_t>(1, std::min(v_block, v));
   const std::int64_t some_rows = std::max<std::int64_t>(1, rows);
@@ -178,12 +182,13 @@ SoftmaxPlan plan_with(std::int64_t rows, std::int64_t v, std::int64_t b_block, s
 
 }  // namespace
 
-SoftmaxPlan plan_softmax(std::int64_t rows, std::int64_t v, std::int64_t b_block,
-                         std::int64_t v_block, int threads, std::int64_t limit) {
+SoftmaxPlan plan_softmax(std::int64_t rows, std::int64_t v, const TargetForm& form,
+                         std::int64_t b_block, std::int64_t v_block, int threads,
+                         std::int64_t limit) {
   // Tiles shrink first: they cost little until they are short.
   for (;; threads = std::max(1, threads / 2)) {
     for (std::int64_t block = v_block > 0 ? v_block : default_v_block;; block /= 2) {
-      const SoftmaxPlan plan = plan_with(rows, v, b_block, block, threads);
+      const SoftmaxPlan plan = plan_with(rows, v, form, b_block, block, threads);
       const bool last = v_block > 0 || block <= least_v_block;
       if (plan.workspace_bytes <= limit || (last && threads == 1)) return plan;
       if (last) break;

@@ -32,13 +32,15 @@ struct SoftmaxPlan {
   std::int64_t rows_per_task = 0;
   std::int64_t slices = 0;  ///< tasks that share a row
   int threads = 1;          ///< that work on it: each has a tile of its own
+  TargetForm form{};
   std::int64_t workspace_bytes = 0;
 };
 
 /// The best plan whose scratch stays within `limit`, else the one that takes least. Block sizes of
 /// 0 are chosen here.
-SoftmaxPlan plan_softmax(std::int64_t rows, std::int64_t v, std::int64_t b_block,
-                         std::int64_t v_block, int threads, std::int64_t limit);
+SoftmaxPlan plan_softmax(std::int64_t rows, std::int64_t v, const TargetForm& form,
+                         std::int64_t b_block, std::int64_t v_block, int threads,
+                         std::int64_t limit);
 
 void run_softmax(const SoftmaxProblem& problem, const SoftmaxPlan& plan,
                  const Environment& environment, void* workspace);

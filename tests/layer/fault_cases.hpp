@@ -144,6 +144,7 @@ void add_device_fault_cases(std::vector<FaultCase>& cases, FaultBuffers& buffers
   const auto call = fault_call<Operator>();
   typename Operator::Inputs inputs;
   for (const auto& input : Traits::inputs) {
+    if (input.reads == Reads::in_place_of_labels) continue;
     if (input.types == ElementTypes::integer) {
       inputs.*input.view = buffers.input(call->labels, call->extents(input.shape));
     } else if (!is_of_every_loss(input.name)) {
@@ -156,10 +157,9 @@ void add_device_fault_cases(std::vector<FaultCase>& cases, FaultBuffers& buffers
   outputs.lse = buffers.output(parts, call->leading);
   typename Operator::Gradients gradients;
   for (const auto& gradient : Traits::gradients) {
-    for (const auto& input : Traits::inputs) {
-      if (input.view != gradient.of || input.reads != Reads::always) continue;
-      gradients.*gradient.view = buffers.output(parts, call->extents(input.shape));
-    }
+    const auto& input = input_of(gradient);
+    if (input.reads != Reads::always) continue;
+    gradients.*gradient.view = buffers.output(parts, call->extents(input.shape));
   }
   cases.push_back({Traits::name + std::string(".value_and_grad in flight"),
                    [=](Context& context, const ImplementationList& names) {

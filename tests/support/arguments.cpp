@@ -147,13 +147,27 @@ Argument Arguments::make_labels(Context& context, const oracle::Problem& p) cons
   return labels;
 }
 
+Argument Arguments::make_indices(Context& context, const oracle::Problem& p) const {
+  Dims extents = rows_.leading;
+  extents.push_back(p.k);
+  Argument indices = make_argument(context, case_.place, case_.label_type, extents);
+  for (std::int64_t i = 0; i < p.b * p.k; ++i) {
+    indices.storage->set_integer(indices.at(i), p.target_indices[index(i)]);
+  }
+  indices.storage->upload();
+  return indices;
+}
+
 Arguments::Arguments(Context& context, const Case& c, const oracle::Problem& p)
     : case_(c), rows_(c.op->rows(c)) {
   for (const InputInfo& input : c.op->inputs()) {
     Argument& argument = memory_.add(input.name);
     const auto values = c.op->values(input.name);
-    if (input.types == ElementTypes::integer) argument = make_labels(context, p);
-    if (values == nullptr || !c.op->is_given(input, p)) continue;
+    if (!c.op->is_given(input, p)) continue;
+    if (input.types == ElementTypes::integer) {
+      argument = input.shape.rank() > 0 ? make_indices(context, p) : make_labels(context, p);
+    }
+    if (values == nullptr) continue;
     const Dims extents = c.op->extents(c, input.shape);
     Memory memory{c.side_type};
     const std::string_view name = input.name;

@@ -123,4 +123,124 @@ std::vector<Case> views() {
   return cases;
 }
 
+namespace {
+
+template <class Change>
+void add_targets(std::vector<Case>& cases, const std::string& name, Targets targets,
+                 const Change& change) {
+  Case c = base("targets_" + name);
+  c.targets = targets;
+  change(c);
+  cases.push_back(c);
+}
+
+constexpr std::pair<Targets, const char*> forms[] = {
+    {Targets::one_pair, "one_pair"}, {Targets::pairs, "pairs"}, {Targets::dense, "dense"}};
+
+void add_target_options(std::vector<Case>& cases) {
+  for (const auto& [targets, name] : forms) {
+    const auto each = [&, of = targets, form = std::string(name)](const std::string& more,
+                                                                  const auto& change) {
+      add_targets(cases, form + "_" + more, of, change);
+    };
+    const bool dense = targets == Targets::dense;
+    each("plain", [](Case& c) {
+      c.bias = false;
+      c.options.logsumexp_weight = 0.0f;
+    });
+    each("smoothing", [](Case& c) { c.options.label_smoothing = 0.2f; });
+    each("smoothing_1", [](Case& c) { c.options.label_smoothing = 1.0f; });
+    each("soft_cap", [](Case& c) {
+      c.options.logit_soft_cap = 3.0f;
+      c.options.logit_scale = 1.5f;
+    });
+    each("mean_weighted", [=](Case& c) {
+      c.dloss = Cotangent::given;
+      c.weight = Weights::signed_and_zero;
+      c.class_weight = true;
+      if (!dense) c.labels = Labels::some_ignored;
+    });
+    for (const auto reduction : {Reduction::sum, Reduction::none}) {
+      each(std::string("everything_") + to_string(reduction), [=](Case& c) {
+        c.options.label_smoothing = 0.1f;
+        c.options.logit_soft_cap = 5.0f;
+        c.options.logit_scale = 1.25f;
+        c.options.reduction = reduction;
+        c.class_weight = true;
+        c.weight = Weights::signed_and_zero;
+        c.dloss = c.dlse = Cotangent::given;
+        if (!dense) c.labels = Labels::some_ignored;
+      });
+    }
+    each("blocks", [](Case& c) {
+      c.options.label_smoothing = 0.1f;
+      c.class_weight = true;
+      c.block_sizes = {16, 64, 64};
+    });
+    each("from_lse", [](Case& c) {
+      c.from_lse = true;
+      c.dlse = Cotangent::given;
+    });
+    each("accumulate", [](Case& c) { c.accumulate = true; });
+    each("sides", [](Case& c) {
+      c.side_type = DType::bf16;
+      c.label_type = DType::i64;
+      c.class_weight = true;
+    });
+    each("f16", [](Case& c) { c.side_type = DType::f16; });
+    each("device", [](Case& c) { c.place = Place::device; });
+    each("leading3", [=](Case& c) {
+      c.b = 36;
+      c.x_layout = XLayout::leading3;
+      c.options.reduction = Reduction::none;
+      if (!dense) c.labels = Labels::some_ignored;
+    });
+    each("vector", [](Case& c) {
+      c.b = 1;
+      c.x_layout = XLayout::vector;
+    });
+    if (!dense) each("no_rows", [](Case& c) { c.b = 0; });
+  }
+}
+
+void add_target_data(std::vector<Case>& cases) {
+  for (const auto& [targets, name] : forms) {
+    for (const auto& [data, of] :
+         {std::pair{Data::dominating, "dominating"}, std::pair{Data::all_negative, "all_negative"},
+          std::pair{Data::large_offset, "large_offset"}, std::pair{Data::masked, "masked"},
+          std::pair{Data::masked_label, "masked_label"}, std::pair{Data::masked_row, "masked_row"},
+          std::pair{Data::nan_rows, "nan_rows"}}) {
+      add_targets(cases, std::string(name) + "_" + of, targets, [data = data](Case& c) {
+        c.data = data;
+        c.v = 1201;
+        const bool infinite =
+            data == Data::masked_label || data == Data::masked_row || data == Data::nan_rows;
+        if (infinite) c.options.reduction = Reduction::none;
+      });
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Case> soft_targets() {
+  std::vector<Case> cases;
+  add_target_options(cases);
+  add_target_data(cases);
+  add_targets(cases, "pairs_16", Targets::pairs, [](Case& c) {
+    c.pairs = 16;
+    c.class_weight = true;
+    c.options.label_smoothing = 0.05f;
+  });
+  add_targets(cases, "pairs_all_ignored", Targets::pairs, [](Case& c) {
+    c.labels = Labels::all_ignored;
+    c.dlse = Cotangent::given;
+  });
+  add_targets(cases, "pairs_ignore_index_0", Targets::pairs, [](Case& c) {
+    c.options.ignore_index = 0;
+    c.labels = Labels::some_ignored;
+  });
+  return cases;
+}
+
 }  // namespace tessera::test

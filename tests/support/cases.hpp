@@ -20,6 +20,8 @@ std::vector<Case> types();
 std::vector<Case> options(const TestOperator& op);
 std::vector<Case> data();
 std::vector<Case> views();
+/// Soft targets of every form, with every option, data and view that they meet.
+std::vector<Case> soft_targets();
 /// Of options and data what every kernel of a loss runs through, not shrunk yet.
 std::vector<Case> interpreted_of_every_loss(const TestOperator& op);
 

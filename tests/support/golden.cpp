@@ -97,7 +97,8 @@ const TestOperator& operator_of(const std::string& folder,
     bool whole = true;
     for (const InputInfo& input : op->inputs()) {
       count += arrays.count(input.name);
-      whole = whole && (arrays.contains(input.name) || input.reads != Reads::always);
+      const bool needed = input.reads == Reads::always && input.types != ElementTypes::integer;
+      whole = whole && (arrays.contains(input.name) || !needed);
     }
     if (!whole || count <= most) continue;
     most = count;
@@ -127,17 +128,19 @@ Golden read_golden(const std::string& folder) {
     if (found == arrays.end() || input.reads == Reads::in_backward) continue;
     Array& array = found->second;
     const auto rank = static_cast<std::size_t>(input.shape.rank());
+    if (input.shape.has_leading() && !input.shape.is_of_loss()) p.b = array.shape.at(0);
     for (std::size_t axis = 0; axis < rank; ++axis) {
       const std::int64_t extent = array.shape.at(array.shape.size() - rank + axis);
       const char letter = input.shape.axis(static_cast<int>(axis));
       if (letter == 'H') p.h = extent;
       if (letter == 'V') p.v = extent;
+      if (letter == 'K') p.k = extent;
     }
     if (const auto values = golden.op->values(input.name)) {
       p.*values = std::move(array.values);
     } else {
-      p.b = array.shape.at(0);
-      p.labels.assign(array.values.begin(), array.values.end());
+      auto& to = rank > 0 ? p.target_indices : p.labels;
+      to.assign(array.values.begin(), array.values.end());
     }
     arrays.erase(found);
   }

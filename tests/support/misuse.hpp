@@ -66,9 +66,10 @@ struct Call {
     pass = Pass::forward;
     grad = {};
   }
-  /// The pass that reads an input that is read as this.
-  void to_reader_of(Reads reads) {
-    if (reads == Reads::in_backward) to_backward();
+  /// The pass that reads an input, without what it stands in the place of.
+  void to_reader_of(const InputArgument<typename Operator::Inputs>& input) {
+    if (input.reads == Reads::in_backward) to_backward();
+    if (input.reads == Reads::in_place_of_labels) small.soften(in, input);
   }
 
   Dims extents(const SymbolicShape& shape) const { return small.extents(shape); }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/problem.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <ostream>
 
 #include "tests/support/numbers.hpp"
@@ -21,6 +23,72 @@ oracle::Problem empty_problem(const Case& c) {
   return p;
 }
 
+namespace {
+
+/// A row of probabilities at `count` places that adds up to `total`, each representable.
+std::vector<double> probabilities(const Case& c, Numbers& numbers, std::int64_t count,
+                                  double total) {
+  std::vector<double> q(index(count));
+  double sum = 0.0;
+  for (auto& value : q) sum += value = std::exp(2.0 * numbers.normal());
+  for (auto& value : q) value = round_to(c.side_type, total * value / sum);
+  return q;
+}
+
+/// Words of a row: its label, and others that a mask leaves.
+std::vector<std::int64_t> words_of(const Case& c, const oracle::Problem& p, Numbers& numbers,
+                                   std::int64_t label, std::int64_t count) {
+  std::vector<std::int64_t> words = {label};
+  for (int tries = 0; static_cast<std::int64_t>(words.size()) < count && tries < 1000; ++tries) {
+    const std::int64_t word = numbers.below(p.v_total());
+    const bool masked = has_masks(c.data) && is_masked(word, p.v);
+    if (masked || std::find(words.begin(), words.end(), word) != words.end()) continue;
+    words.push_back(word);
+  }
+  return words;
+}
+
+void soften_row(const Case& c, oracle::Problem& p, Numbers& numbers, std::int64_t row) {
+  const std::int64_t label = p.labels[index(row)];
+  const bool ignored = label == p.options.ignore_index;
+  if (c.targets == Targets::dense) {
+    // No row of these is ignored: the problem has no labels of that kind (Case::targets).
+    auto q = probabilities(c, numbers, p.v_total(), 1.0);
+    for (std::int64_t j = 0; j < p.v_total(); ++j) {
+      const bool zero = j % 5 == 2 || (has_masks(c.data) && is_masked(j, p.v) && j != label);
+      p.targets.push_back(zero ? 0.0 : q[index(j)]);
+    }
+    return;
+  }
+  const bool nothing =
+      c.targets == Targets::pairs && (row % 7 == 6 || (c.data == Data::masked_row && row == 0));
+  std::vector<std::int64_t> words;
+  if (!ignored && c.targets == Targets::one_pair) words = {label};
+  if (!ignored && c.targets == Targets::pairs) {
+    words = words_of(c, p, numbers, label, row % 3 == 1 ? (p.k + 1) / 2 : p.k);
+  }
+  const auto q = c.targets == Targets::one_pair
+                     ? std::vector<double>{1.0}
+                     : probabilities(c, numbers, static_cast<std::int64_t>(words.size()),
+                                     row % 4 == 2 ? 0.7 : 1.0);
+  for (std::int64_t pair = 0; pair < p.k; ++pair) {
+    const bool padding = pair >= static_cast<std::int64_t>(words.size());
+    p.target_indices.push_back(padding ? p.options.ignore_index : words[index(pair)]);
+    // What belongs to no word is not read; a word may have no probability at all, and a row none.
+    const bool none = (pair == 2 && row % 5 == 0) || nothing;
+    p.target_probs.push_back(padding ? std::nan("") : none ? 0.0 : q[index(pair)]);
+  }
+}
+
+/// Soft targets in place of the labels, around them.
+void soften(const Case& c, oracle::Problem& p, Numbers& numbers) {
+  if (c.targets != Targets::dense) p.k = c.targets == Targets::one_pair ? 1 : c.pairs;
+  for (std::int64_t row = 0; row < p.b; ++row) soften_row(c, p, numbers, row);
+  p.labels.clear();
+}
+
+}  // namespace
+
 void add_labels(const Case& c, oracle::Problem& p, Numbers& numbers,
                 const std::function<void(std::int64_t row)>& spoil) {
   const std::int64_t v_total = p.v_total();
@@ -40,6 +108,7 @@ void add_labels(const Case& c, oracle::Problem& p, Numbers& numbers,
     // All rows of a broadcast one are the same memory.
     if (ignored && c.x_layout != XLayout::broadcast) spoil(row);
   }
+  if (c.targets != Targets::labels) soften(c, p, numbers);
 }
 
 namespace {
@@ -83,7 +152,7 @@ void add_loss_inputs(const Case& c, oracle::Problem& p, Numbers& numbers) {
   cotangent(c.dlse, p.b, p.dlse);
   // An ignored row's dlse is not read.
   for (std::int64_t row = 0; c.dlse == Cotangent::given && row < p.b; ++row) {
-    if (p.labels[index(row)] == p.options.ignore_index) p.dlse[index(row)] = std::nan("");
+    if (oracle::is_ignored(p, row)) p.dlse[index(row)] = std::nan("");
   }
 }
 

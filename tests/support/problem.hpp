@@ -45,6 +45,9 @@ enum class Data {
 };
 
 enum class Labels { uniform, some_ignored, all_ignored, ends };
+/// What says where a row's probability is: its label, the same as one pair, several pairs of which
+/// the label is one (some rows with fewer, some adding up to less than 1), or every word.
+enum class Targets { labels, one_pair, pairs, dense };
 /// Per-token weights: positive, with zeros and negatives, or summing to exactly 0.
 enum class Weights { none, positive, signed_and_zero, cancelling };
 enum class Cotangent { none, given, stride0 };
@@ -93,6 +96,8 @@ struct Case {
   XLayout x_layout = XLayout::dense;
   Data data = Data::gaussian;
   Labels labels = Labels::uniform;
+  Targets targets = Targets::labels;
+  std::int64_t pairs = 4;  ///< of a row with Targets::pairs
   LossOptions options{};
   bool bias = false;
   bool class_weight = false;
@@ -204,6 +209,7 @@ class Arguments {
 
  private:
   Argument make_labels(Context& context, const oracle::Problem& problem) const;
+  Argument make_indices(Context& context, const oracle::Problem& problem) const;
   Case case_;
   RowLayout rows_;
   NamedArguments memory_;

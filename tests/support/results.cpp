@@ -175,7 +175,7 @@ void Results::check_argmax() {
   Comparison comparison(key(), "argmax");
   for (std::int64_t row = 0; row < p.b; ++row) {
     const std::int64_t actual = argmax.storage->get_integer(argmax.at(row));
-    const bool ignored = p.labels[index(row)] == p.options.ignore_index;
+    const bool ignored = oracle::is_ignored(p, row);
     if (ignored || case_.data == Data::equal) {
       comparison.number(row, static_cast<double>(actual), static_cast<double>(v.argmax[index(row)]),
                         0.0);
@@ -202,7 +202,7 @@ void Results::check_statistics() {
   const Argument& statistics = memory_["statistics"];
   Comparison comparison(key(), "statistics");
   for (std::int64_t row = 0; row < p.b; ++row) {
-    if (p.labels[index(row)] == p.options.ignore_index) continue;
+    if (oracle::is_ignored(p, row)) continue;
     const double max = statistics.get(2 * row);
     const double sum = statistics.get(2 * row + 1);
     const double tolerance = expected_.tolerance.max[index(row)];

@@ -26,6 +26,9 @@ bool is_wanted(const std::string& case_name);
 /// True with TESSERA_TEST_TINY=1: an interpreter runs the kernels; a few tiny cases only.
 bool tiny();
 
+/// The implementations that this project promises for a case of the table. OpenCL takes labels.
+bool serves(const std::string& implementation, const Case& c);
+
 /// Runs the case; false: the implementation refused it (recorded in the summary; an implementation
 /// of this project that refuses a case of the table is a failure).
 bool run_case(Context& context, const std::string& implementation, Pass pass, const Case& c);

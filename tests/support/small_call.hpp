@@ -15,7 +15,8 @@
 namespace tessera::test {
 
 /// Which inputs a call gives: those that an operator must have, those that are not of every loss,
-/// or all that the pass reads (in backward the saved statistics, rather than lse).
+/// or all that the pass reads (labels rather than soft targets, and in backward the saved
+/// statistics rather than lse).
 enum class Given { required, own, all };
 
 /// Numbers in host memory for the inputs of an operator, and calls with them that are correct, by
@@ -37,8 +38,12 @@ class SmallCall {
           input.shape.is_of_loss() ? leading.product() : extents(input.shape).product()));
       for (std::size_t i = 0; i < values.size(); ++i) {
         values[i] = std::sin(step * static_cast<float>(i + 1));
+        if (input.reads == Reads::in_place_of_labels) values[i] = std::abs(values[i]) / 3.0f;
       }
       step += 0.17f;
+    }
+    for (std::int64_t i = 0; i < 3 * leading.product(); ++i) {
+      words.push_back(static_cast<std::int32_t>((i / 3 + i % 3) % v));
     }
   }
 
@@ -50,7 +55,10 @@ class SmallCall {
     });
   }
   View view(const InputArgument<Inputs>& input) const {
-    if (input.types == ElementTypes::integer) return View::host(labels.data(), leading);
+    if (input.types == ElementTypes::integer) {
+      return View::host(input.shape.rank() > 0 ? words.data() : labels.data(),
+                        extents(input.shape));
+    }
     return View::host(numbers.at(input.name).data(), extents(input.shape));
   }
 
@@ -60,12 +68,23 @@ class SmallCall {
       const bool required = input.reads == Reads::always;
       bool wanted = required;
       if (given == Given::own) wanted = required || !is_of_every_loss(input.name);
-      if (given == Given::all) wanted = std::string_view(input.name) != "lse";
+      if (given == Given::all) {
+        wanted = std::string_view(input.name) != "lse" && input.reads != Reads::in_place_of_labels;
+      }
       // Backward needs one of the two.
       if (pass == Pass::backward && std::string_view(input.name) == "statistics") wanted = true;
       if (wanted && reads_in(pass, input.reads)) result.*input.view = view(input);
     }
     return result;
+  }
+
+  /// Soft targets in place of the labels: these, and what they need beside them.
+  void soften(Inputs& inputs, const InputArgument<Inputs>& target) const {
+    inputs.labels = {};
+    for (const auto& input : Traits::inputs) {
+      const bool pair = input.shape.rank() > 0 && input.shape.axis(0) == target.shape.axis(0);
+      if (input.reads == Reads::in_place_of_labels && pair) inputs.*input.view = view(input);
+    }
   }
 
   /// Statistics of the inputs that are `given`, for backward.
@@ -84,6 +103,7 @@ class SmallCall {
   std::int64_t h, v;
   LossOptions options{};
   std::vector<std::int32_t> labels;
+  std::vector<std::int32_t> words;  ///< three of each row, from `v` of 3 on distinct
   /// By the input's name.
   std::map<std::string, std::vector<float>, std::less<>> numbers;
 };

@@ -11,6 +11,8 @@ std::vector<double> oracle::Problem::*values_of_every_loss(std::string_view inpu
   if (input == "class_weight") return &oracle::Problem::class_weight;
   if (input == "dloss") return &oracle::Problem::dloss;
   if (input == "dlse") return &oracle::Problem::dlse;
+  if (input == "target_probs") return &oracle::Problem::target_probs;
+  if (input == "targets") return &oracle::Problem::targets;
   return nullptr;
 }
 
@@ -19,7 +21,8 @@ std::vector<double> oracle::Problem::*values_of_every_loss(std::string_view inpu
 bool is_of_every_loss(std::string_view input) {
   // What with_loss_inputs adds to an operator's own inputs.
   struct None {
-    View labels, weight, class_weight, dloss, dlse, lse, statistics, own;
+    View labels, weight, class_weight, dloss, dlse, lse, statistics, target_indices, target_probs,
+        targets, own;
   };
   static constexpr auto all =
       with_loss_inputs<None>({{"", &None::own, "[...]", ElementTypes::any, Reads::always}});
@@ -34,6 +37,8 @@ std::vector<double> oracle::Problem::*TestOperator::values(std::string_view inpu
 }
 
 bool TestOperator::is_given(const InputInfo& input, const oracle::Problem& problem) const {
+  if (std::string_view(input.name) == "labels") return problem.k == 0 && problem.targets.empty();
+  if (input.shape.rank() > 0 && input.shape.axis(0) == 'K') return problem.k > 0;
   if (input.reads == Reads::always) return true;
   const auto numbers = values(input.name);
   return numbers != nullptr && !(problem.*numbers).empty();
@@ -44,6 +49,7 @@ std::int64_t TestOperator::extent(const Case& c, char letter) const {
   if (letter == 'V') return c.v;
   // Of a case that is a whole vocabulary.
   if (letter == 'T') return c.options.vocab_size_total > 0 ? c.options.vocab_size_total : c.v;
+  if (letter == 'K') return c.targets == Targets::one_pair ? 1 : c.pairs;
   throw std::logic_error(std::string("a case of ") + name() + " has no extent " + letter);
 }
 

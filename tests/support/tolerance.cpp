@@ -48,8 +48,7 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 double root(std::int64_t n) { return std::sqrt(static_cast<double>(n)); }
 
 bool counts(const oracle::Problem& p, std::int64_t row) {
-  const std::int64_t label = p.labels[index(row)];
-  return label != p.options.ignore_index && label >= 0 && label < p.v_total();
+  return !oracle::is_ignored(p, row) && !oracle::is_bad(p, row);
 }
 
 double weight_of(const oracle::Problem& p, std::int64_t row) {
@@ -63,7 +62,7 @@ double class_weight_of(const oracle::Problem& p, std::int64_t column) {
 double denominator_of(const oracle::Problem& p) {
   double sum = 0.0;
   for (std::int64_t row = 0; row < p.b; ++row) {
-    if (counts(p, row)) sum += weight_of(p, row) * class_weight_of(p, p.labels[index(row)]);
+    if (counts(p, row)) sum += weight_of(p, row) * oracle::share_of(p, row);
   }
   return sum;
 }
@@ -98,7 +97,7 @@ Row row_of(const oracle::Problem& p, const oracle::Values& values, const double*
   r.max = values.max[index(row)];
   r.sum = values.sum[index(row)];
   r.lse = values.lse[index(row)];
-  r.finite = p.labels[index(row)] != p.options.ignore_index && std::isfinite(r.lse);
+  r.finite = !oracle::is_ignored(p, row) && std::isfinite(r.lse);
   if (!r.finite) return r;
   r.sum_error = (8.0 + root(p.v)) * u;
   const double* logits = values.logits.data() + row * p.v;
@@ -190,11 +189,22 @@ ValueTolerance value_tolerance(const oracle::Problem& p, const oracle::Values& v
       }
     }
     if (!counts(p, row) || !p.whole()) continue;
-    const std::int64_t label = p.labels[i];
-    const double to_label = distance_error(r, logits[label], errors[label]);
-    t.label_logprob[i] = to_label;
-    double nll = (1.0 - eps) * class_weight_of(p, label) * to_label;
-    double size = std::abs((1.0 - eps) * class_weight_of(p, label) * (r.lse - logits[label]));
+    const auto target = oracle::target_of(p, row);
+    double nll = 0.0;
+    double size = 0.0;
+    for (const auto& [column, q] : target) {
+      if (q == 0.0) continue;
+      double to_word = distance_error(r, logits[column], errors[column]);
+      // A sum of several terms, which a label is not.
+      const double far = std::isinf(logits[column]) ? 0.0 : std::abs(r.lse - logits[column]);
+      if (target.size() > 1) {
+        to_word += (4.0 + root(static_cast<std::int64_t>(target.size()))) * u * far;
+      }
+      const double factor = std::abs((1.0 - eps) * q * class_weight_of(p, column));
+      t.label_logprob[i] += q * to_word;
+      nll += factor * to_word;
+      size += factor * far;
+    }
     for (std::int64_t j = 0; eps != 0.0 && j < p.v; ++j) {
       const double c = eps / static_cast<double>(p.v) * class_weight_of(p, j);
       if (c == 0.0) continue;
@@ -239,8 +249,8 @@ Row backward_row(const oracle::Problem& p, const oracle::Values& values, const d
 /// What the terms of dz are multiplied with in one row, without signs.
 struct Cotangents {
   double scale = 0;     ///< of the loss: weight and dloss
-  double c_label = 0;   ///< (1 - eps) c_y
-  double a = 0;         ///< c_label and what smoothing adds
+  double hits = 0;      ///< (1 - eps) sum q c
+  double a = 0;         ///< hits and what smoothing adds
   double z = 0;         ///< 2 logsumexp_weight
   double from_p = 0;    ///< the factor of p_bv in dz_bv
   double relative = 0;  ///< deviation that all p_bv of the row have in common
@@ -258,8 +268,10 @@ Cotangents cotangents_of(const oracle::Problem& p, std::int64_t row, const Row& 
   Cotangents c;
   c.scale = std::abs(weight_of(p, row) * dloss);
   const double dlse = p.dlse.empty() ? 0.0 : p.dlse[i];
-  c.c_label = (1.0 - eps) * std::abs(class_weight_of(p, p.labels[i]));
-  c.a = c.c_label + eps / static_cast<double>(p.v_total()) * class_total;
+  for (const auto& [column, q] : oracle::target_of(p, row)) {
+    c.hits += (1.0 - eps) * q * std::abs(class_weight_of(p, column));
+  }
+  c.a = c.hits + eps / static_cast<double>(p.v_total()) * class_total;
   c.z = 2.0 * std::abs(p.options.logsumexp_weight);
   c.from_p = c.scale * (c.a + c.z * std::abs(r.lse)) + std::abs(dlse);
   c.relative =
@@ -268,14 +280,15 @@ Cotangents cotangents_of(const oracle::Problem& p, std::int64_t row, const Row& 
 }
 
 /// How far dz of column `j` may be off.
-double dz_error(const oracle::Problem& p, const Row& r, const Cotangents& c, std::int64_t label,
+/// `hit` is (1 - eps) q c of the column.
+double dz_error(const oracle::Problem& p, const Row& r, const Cotangents& c, double hit,
                 std::int64_t j, double logit, double error) {
   const double probability = r.p(logit);
   const bool masked = std::isinf(logit);
   const double far = masked ? 0.0 : r.max - logit;
   const double relative = std::expm1(std::min(40.0, error + c.relative + 3.0 * u * far));
   const std::int64_t column = p.options.vocab_offset + j;
-  const double size = c.from_p * probability + c.scale * (column == label ? c.c_label : 0.0) +
+  const double size = c.from_p * probability + c.scale * hit +
                       c.scale * p.options.label_smoothing * std::abs(class_weight_of(p, column)) /
                           static_cast<double>(p.v_total());
   const double g = c.from_p * probability * relative + c.scale * c.z * r.lse_error * probability +
@@ -337,10 +350,17 @@ GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Val
     const Row r = backward_row(p, values, errors, row);
     if (!r.finite) continue;
     const Cotangents c = cotangents_of(p, row, r, precision, denominator, class_total);
+    std::vector<double> hits(index(p.v), 0.0);
+    for (const auto& [column, q] : oracle::target_of(p, row)) {
+      const std::int64_t local = column - p.options.vocab_offset;
+      if (local < 0 || local >= p.v) continue;
+      hits[index(local)] +=
+          (1.0 - p.options.label_smoothing) * q * std::abs(class_weight_of(p, column));
+    }
     for (std::int64_t j = 0; j < p.v; ++j) {
       const double dz = std::abs(gradients.dz[index(row * p.v + j)]);
       if (!std::isfinite(dz)) continue;
-      double d = dz_error(p, r, c, p.labels[i], j, logits[j], errors[j]);
+      double d = dz_error(p, r, c, hits[index(j)], j, logits[j], errors[j]);
       t.grad_bias[index(j)] += d + lambda * root(p.b) * u * dz;
       t.grad_logits[index(row * p.v + j)] =
           d + unit_roundoff(precision.grad_x) * (dz + d) + smallest_step(precision.grad_x);

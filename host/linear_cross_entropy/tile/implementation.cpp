@@ -125,6 +125,10 @@ Setup make_setup(const ContextState& state, const Request& request,
   o.grad_w = gradients && static_cast<bool>(g.grad_w);
   o.grad_bias = gradients && static_cast<bool>(g.grad_bias);
 
+  if (request.loss.has_soft_targets()) {
+    reason = "it takes labels, no soft targets; use eigen";
+    return s;
+  }
   if (k.v > std::numeric_limits<std::int32_t>::max()) {
     reason = "its columns are counted in 32 bits, V = " + std::to_string(k.v) + "; use eigen";
     return s;

@@ -229,9 +229,10 @@ std::vector<Case> pairs() {
 
 std::vector<CaseGroup> linear_cross_entropy_groups() {
   const TestOperator& op = test_operator<linear_cross_entropy::Operator>();
-  return {{"sizes", sizes()},         {"types", types()},       {"options", options(op)},
-          {"data", data()},           {"views", views()},       {"blocks", blocks()},
-          {"saturated", saturated()}, {"filtered", filtered()}, {"pairs", pairs()}};
+  return {{"sizes", sizes()},   {"types", types()},         {"options", options(op)},
+          {"data", data()},     {"views", views()},         {"targets", soft_targets()},
+          {"blocks", blocks()}, {"saturated", saturated()}, {"filtered", filtered()},
+          {"pairs", pairs()}};
 }
 
 std::vector<Case> linear_cross_entropy_interpreted() {

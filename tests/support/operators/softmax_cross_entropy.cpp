@@ -160,7 +160,8 @@ class SoftmaxCrossEntropy final : public TestOperatorOf<softmax_cross_entropy::O
             {"options", options(*this)},
             {"data", data()},
             {"views", views_of_rows()},
-            {"streamed", streamed()}};
+            {"streamed", streamed()},
+            {"targets", soft_targets()}};
   }
   std::vector<Case> interpreted() const override {
     auto cases = interpreted_of_every_loss(*this);

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the sums of rows to the outputs of a loss.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "host/loss/streaming_rows.hpp"
+
+namespace tessera::loss {
+namespace {
+
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
+
+/// A term whose coefficient is 0 is absent: 0 * Inf does not spoil the loss.
+double term(double coefficient, double value) {
+  return coefficient == 0.0 ? 0.0 : coefficient * value;
+}
+
+/// One element per row of a view with the leading axes; nothing happens where it is not given.
+class Writer {
+ public:
+  explicit Writer(const MutableView& view) : Writer(view, view.rank()) {}
+  Writer(const MutableView& view, int axes)
+      : view_(view), offsets_(view, std::min(axes, view.rank())) {}
+  void put(std::int64_t row, double value) const {
+    if (!view_) return;
+    arguments::store_f32(view_.host_data(), view_.dtype(), offsets_(row),
+                         static_cast<float>(value));
+  }
+  void put_int(std::int64_t row, std::int64_t value) const {
+    if (!view_) return;
+    static_cast<std::int32_t*>(view_.host_data())[offsets_(row)] = static_cast<std::int32_t>(value);
+  }
+  void put_pair(std::int64_t row, float first, float second) const {
+    if (!view_) return;
+    const std::int64_t at = offsets_(row);
+    arguments::store_f32(view_.host_data(), view_.dtype(), at, first);
+    arguments::store_f32(view_.host_data(), view_.dtype(), at + view_.strides().back(), second);
+  }
+
+ private:
+  const MutableView& view_;
+  arguments::RowOffsets offsets_;
+};
+
+}  // namespace
+
+struct StreamingRows::Writers {
+  explicit Writers(const Outputs& out)
+      : loss(out.loss),
+        lse(out.lse),
+        argmax(out.argmax),
+        label_logprob(out.label_logprob),
+        entropy(out.entropy),
+        z_loss(out.z_loss),
+        statistics(out.statistics, out.statistics.rank() - 1) {}
+  Writer loss, lse, argmax, label_logprob, entropy, z_loss, statistics;
+};
+
+template <class Body>
+void StreamingRows::for_each_pair(std::int64_t index, const Body& body) const {
+  const auto& s = tables_.sums[index];
+  const double log_sum = std::log(s.sum);
+  const auto distance = [&](float logit) {
+    return (static_cast<double>(s.max) - static_cast<double>(logit)) + log_sum;
+  };
+  if (request_.labels) body(1.0, tables_.target_weights[index], distance(s.label_logit));
+  for (std::int64_t i = index * request_.k; i < (index + 1) * request_.k; ++i) {
+    body(static_cast<double>(tables_.pair_probs[i]), tables_.pair_weights[i],
+         distance(tables_.pair_logits[i]));
+  }
+}
+
+double StreamingRows::row_loss(std::int64_t index) const {
+  const auto& s = tables_.sums[index];
+  if (index >= labelled_ || s.max == -infinity) return nan_value;
+  const auto& options = request_.options;
+  const double eps = static_cast<double>(options.label_smoothing);
+  const double log_sum = std::log(s.sum);
+  double nll = 0.0;
+  for_each_pair(index, [&](double, double weighted, double distance) {
+    nll += term((1.0 - eps) * weighted, distance);
+  });
+  // Of dense targets these are the sums of c t.
+  const double columns = request_.targets ? 1.0 : eps / static_cast<double>(request_.v_total);
+  if (request_.targets || eps != 0.0) nll += columns * (s.class_sum * log_sum - s.class_logit);
+  const double lse = static_cast<double>(s.max) + log_sum;
+  return static_cast<double>(weight(tables_.rows[index])) *
+         (nll + static_cast<double>(options.logsumexp_weight) * lse * lse);
+}
+
+double StreamingRows::label_logprob(std::int64_t index) const {
+  const auto& s = tables_.sums[index];
+  if (index >= labelled_) return nan_value;
+  // NaN where the row has no distribution, whatever its target.
+  double result = 0.0 * streaming::log_sum_exp(static_cast<double>(s.max), s.sum);
+  for_each_pair(index, [&](double q, double, double distance) { result -= term(q, distance); });
+  if (!request_.targets) return result;
+  const bool own = target_terms();
+  const double total = own ? s.target_sum : s.class_sum;
+  return result - (total * std::log(s.sum) - (own ? s.target_logit : s.class_logit));
+}
+
+void StreamingRows::write_row(std::int64_t index, const Writers& out) const {
+  const auto& s = tables_.sums[index];
+  const std::int64_t row = tables_.rows[index];
+  const double max = static_cast<double>(s.max);
+  const double log_sum = std::log(s.sum);
+  const double lse = streaming::log_sum_exp(max, s.sum);
+  const double lambda = static_cast<double>(request_.options.logsumexp_weight);
+  out.lse.put(row, lse);
+  out.label_logprob.put(row, label_logprob(index));
+  // H = -sum p log p with log p = (logit - max) - log(sum).
+  out.entropy.put(row, log_sum - s.exp_logit / s.sum);
+  out.z_loss.put(row, static_cast<double>(weight(row)) * lambda * lse * lse);
+  out.argmax.put_int(row, s.argmax + request_.options.vocab_offset);
+  out.statistics.put_pair(row, s.max, static_cast<float>(s.sum));
+}
+
+void StreamingRows::write_partial(std::int64_t row, const float (&words)[8]) const {
+  const auto& view = request_.partial;
+  auto* target = static_cast<float*>(view.host_data()) + row * view.strides()[0];
+  for (std::int64_t word = 0; word < 8; ++word) target[word * view.strides()[1]] = words[word];
+}
+
+void StreamingRows::write_partials() const {
+  if (counted_ < request_.b) {
+    // An ignored row has the statistics of no columns at all.
+    const float none = std::bit_cast<float>(std::int32_t{-1});
+    for (std::int64_t row = 0; row < request_.b; ++row) {
+      write_partial(row, {-infinity, 0.0f, -infinity, 0.0f, 0.0f, -infinity, none, 0.0f});
+    }
+  }
+  for (std::int64_t i = 0; i < counted_; ++i) {
+    const auto& s = tables_.sums[i];
+    const auto argmax = static_cast<std::int32_t>(s.argmax + request_.options.vocab_offset);
+    write_partial(tables_.rows[i],
+                  {s.max, static_cast<float>(s.sum), s.label_logit,
+                   static_cast<float>(s.class_logit), static_cast<float>(s.class_sum), s.max,
+                   std::bit_cast<float>(argmax), static_cast<float>(s.exp_logit)});
+  }
+}
+
+void StreamingRows::write_values() const {
+  if (request_.pass == Pass::forward_partial) return write_partials();
+  const Writers out(request_.outputs);
+  const bool per_row = request_.options.reduction == Reduction::none;
+  if (counted_ < request_.b) {
+    // Every row first, as if it were ignored; those that are not follow.
+    for (std::int64_t row = 0; row < request_.b; ++row) {
+      for (const auto* writer : {&out.lse, &out.label_logprob, &out.entropy, &out.z_loss}) {
+        writer->put(row, 0.0);
+      }
+      if (per_row) out.loss.put(row, 0.0);
+      out.argmax.put_int(row, -1);
+      out.statistics.put_pair(row, -infinity, 0.0f);
+    }
+  }
+  double total = 0.0;
+  for (std::int64_t i = 0; i < counted_; ++i) {
+    write_row(i, out);
+    const double loss = row_loss(i);
+    if (per_row) out.loss.put(tables_.rows[i], loss);
+    total += loss;
+  }
+  if (per_row) return;
+  if (request_.options.reduction == Reduction::mean) {
+    // A bad label makes the mean NaN whatever it is divided by.
+    total = denominator_ != 0.0 ? total / denominator_ : (first_bad_ < 0 ? 0.0 : nan_value);
+  }
+  out.loss.put(0, total);
+}
+
+}  // namespace tessera::loss

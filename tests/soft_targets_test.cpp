@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Soft targets beside labels: the same bits where they say the same, and what becomes of targets
+// that only the run itself can see to be wrong. Their values are the matrix's group `targets`.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "host/softmax_cross_entropy/request.hpp"
+#include "tests/support/small_call.hpp"
+
+namespace tessera {
+namespace {
+
+using test::Given;
+using test::SmallCall;
+
+constexpr const char* implementations[] = {"reference", "eigen"};
+
+template <class Operator>
+typename Operator::Result value_and_grad_on(const std::string& implementation,
+                                            const typename Operator::Inputs& inputs,
+                                            const LossOptions& options) {
+  Context host({.host_only = true, .warning_handler = [](const auto&) {}});
+  typename Operator::ExecutionOptions execution;
+  execution.implementation = implementation;
+  return value_and_grad(host, inputs, options, execution);
+}
+
+void expect_same_bits(const HostTensor& a, const HostTensor& b, const char* name) {
+  ASSERT_EQ(a.view().extents(), b.view().extents()) << name;
+  ASSERT_EQ(static_cast<bool>(a), static_cast<bool>(b)) << name;
+  if (!a) return;
+  EXPECT_EQ(std::memcmp(a.view().host_data(), b.view().host_data(),
+                        static_cast<std::size_t>(a.view().size()) * size_of(a.view().dtype())),
+            0)
+      << name;
+}
+
+TEST(SoftTargets, OnePairOfProbabilityOneIsALabelToTheBit) {
+  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+    for (const char* implementation : implementations) {
+      for (const float smoothing : {0.0f, 0.3f}) {
+        SCOPED_TRACE(std::string(OperatorTraits<Operator>::name) + " " + implementation);
+        SmallCall<Operator> call({2, 3}, 4, 5, {0, 4, -100, 1, 2, 3});
+        call.options.label_smoothing = smoothing;
+        call.options.logsumexp_weight = 0.1f;
+        call.options.logit_soft_cap = 3.0f;
+        call.options.wants = every_output();
+        auto inputs = call.inputs(Pass::value_and_grad, Given::all);
+        const auto by_label = value_and_grad_on<Operator>(implementation, inputs, call.options);
+        const std::vector<float> ones(6, 1.0f);
+        inputs.labels = {};
+        inputs.target_indices = View::host(call.labels.data(), {2, 3, 1});
+        inputs.target_probs = View::host(ones.data(), {2, 3, 1});
+        const auto by_pair = value_and_grad_on<Operator>(implementation, inputs, call.options);
+        for (const auto& output : OperatorTraits<Operator>::outputs) {
+          expect_same_bits(by_pair.*output.owned, by_label.*output.owned, output.name);
+        }
+        for (const auto& gradient : OperatorTraits<Operator>::gradients) {
+          expect_same_bits(by_pair.*gradient.owned, by_label.*gradient.owned, gradient.name);
+        }
+      }
+    }
+  });
+}
+
+TEST(SoftTargets, ARowWithoutPairsIsIgnored) {
+  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+    for (const char* implementation : implementations) {
+      SCOPED_TRACE(std::string(OperatorTraits<Operator>::name) + " " + implementation);
+      SmallCall<Operator> call({2, 3}, 4, 5, std::vector<std::int32_t>(6));
+      auto inputs = call.inputs(Pass::value_and_grad, Given::required);
+      inputs.labels = {};
+      inputs.target_indices = View::host(call.labels.data(), {2, 3, 0});
+      inputs.target_probs = View::host(call.numbers.at("target_probs").data(), {2, 3, 0});
+      call.options.wants.argmax = true;
+      const auto result = value_and_grad_on<Operator>(implementation, inputs, call.options);
+      EXPECT_EQ(result.loss.item(), 0.0f);
+      for (const auto argmax : result.argmax.template as<std::int32_t>()) EXPECT_EQ(argmax, -1);
+    }
+  });
+}
+
+namespace sce = softmax_cross_entropy;
+
+/// A request whose targets no check has seen, as those in device memory are.
+sce::Request unchecked(const std::vector<float>& logits, std::vector<float>& loss) {
+  sce::Request request;
+  request.inputs.logits = View::host(logits.data(), {2, 2});
+  request.loss.leading = {2};
+  request.loss.b = 2;
+  request.loss.v = request.loss.v_total = 2;
+  request.loss.options.reduction = Reduction::none;
+  request.loss.outputs.loss = loss;
+  return request;
+}
+
+void expect_second_row_is_bad(const sce::Request& request, const std::vector<float>& loss,
+                              const std::string& what) {
+  for (const auto& row : {sce::reference_implementation(), sce::eigen_implementation()}) {
+    SCOPED_TRACE(row.name);
+    dispatch::Attempt attempt;
+    const auto context = std::make_shared<ContextState>(ContextOptions{}, nullptr);
+    const auto state = row.run(context, request, attempt);
+    EXPECT_FLOAT_EQ(loss[0], std::log(2.0f));
+    EXPECT_TRUE(std::isnan(loss[1]));
+    try {
+      state->wait_once();
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::label_out_of_range);
+      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(SoftTargets, AnIndexOutOfRangeIsAnErrorOnceTheOutputsAreWritten) {
+  const std::vector<float> logits(4, 0.0f);
+  std::vector<float> loss(2, -1.0f);
+  const std::vector<std::int32_t> words = {0, 1, 1, 9};
+  const std::vector<float> probs = {0.5f, 0.5f, 0.5f, 0.5f};
+  sce::Request request = unchecked(logits, loss);
+  request.loss.k = 2;
+  request.loss.target_indices = View::host(words.data(), {2, 2});
+  request.loss.target_probs = View::host(probs.data(), {2, 2});
+  expect_second_row_is_bad(request, loss, "target_indices: row 1 has 9");
+}
+
+TEST(SoftTargets, ANegativeProbabilityIsAnErrorOnceTheOutputsAreWritten) {
+  const std::vector<float> logits(4, 0.0f);
+  std::vector<float> loss(2, -1.0f);
+  const std::vector<float> q = {0.25f, 0.75f, 1.5f, -0.5f};
+  sce::Request request = unchecked(logits, loss);
+  request.loss.targets = View::host(q.data(), {2, 2});
+  expect_second_row_is_bad(request, loss, "targets: row 1 has -0.5 for word 1");
+}
+
+}  // namespace
+}  // namespace tessera
