@@ -28,19 +28,32 @@ void add_to(OutputSet& files, const ScoreResults& results, bool bf16_bits) {
   if (!partial.extents.empty() || !partial.rows.empty()) add_partials(files, partial);
 }
 
-/// Tokens whose label is not `ignore_index`. A file's array is dense, so that order does not
-/// matter.
-std::int64_t counted_tokens(const View& labels, std::int64_t ignore_index) {
-  const auto count = [&](auto label) {
-    const auto* data = static_cast<const std::byte*>(labels.host_data());
+/// Tokens whose label, or one of whose pairs, is not `ignore_index`.
+std::int64_t counted_tokens(const ScoreArrays& arrays, std::int64_t ignore_index) {
+  const std::int64_t rows = arrays.leading().product();
+  const bool pairs = static_cast<bool>(arrays["target_indices"]);
+  if (!pairs && !arrays["labels"]) return rows;
+  const View& words = arrays[pairs ? "target_indices" : "labels"].view();
+  // A file's labels are dense, so that their order does not matter; pairs have theirs beside the
+  // row, or one behind the rows (Fortran's order).
+  const std::int64_t k = pairs ? words.extents().back() : 1;
+  const std::int64_t next = pairs ? words.strides().back() : 1;
+  const std::int64_t next_row = next == 1 ? k : 1;
+  const auto count = [&](auto word) {
+    const auto* data = static_cast<const std::byte*>(words.host_data());
     std::int64_t counted = 0;
-    for (std::int64_t i = 0; i < labels.size(); ++i) {
-      std::memcpy(&label, data + i * static_cast<std::int64_t>(sizeof(label)), sizeof(label));
-      counted += label != ignore_index;
+    for (std::int64_t row = 0; row < rows; ++row) {
+      bool any = false;
+      for (std::int64_t pair = 0; pair < k; ++pair) {
+        const std::int64_t at = row * next_row + pair * next;
+        std::memcpy(&word, data + at * static_cast<std::int64_t>(sizeof(word)), sizeof(word));
+        any = any || word != ignore_index;
+      }
+      counted += any ? 1 : 0;
     }
     return counted;
   };
-  return labels.dtype() == DType::i64 ? count(std::int64_t{}) : count(std::int32_t{});
+  return words.dtype() == DType::i64 ? count(std::int64_t{}) : count(std::int32_t{});
 }
 
 /// "mean of 5 tokens; 1 of 6 is ignored"
@@ -71,7 +84,7 @@ const char* mode_name(ScoreMode mode) {
 }
 
 Json shape_to_json(const ScoreOptions& o, const ScoreArrays& arrays, const LossOptions& options) {
-  Json shape = {{"b", arrays["labels"].view().size()}};
+  Json shape = {{"b", arrays.leading().product()}};
   if (o.mode() == ScoreMode::combine) {
     shape["v"] = options.vocab_size_total;
     return shape;
@@ -92,7 +105,7 @@ Json make_report(const ScoreOptions& o, const ScoreArrays& a, const LossOptions&
   report["seconds_first"] = outcome.seconds_first;
   report["seconds"] = outcome.seconds;
   if (outcome.seconds > 0) {
-    report["tokens_per_second"] = static_cast<double>(a["labels"].view().size()) / outcome.seconds;
+    report["tokens_per_second"] = static_cast<double>(a.leading().product()) / outcome.seconds;
   }
   report["shape"] = shape_to_json(o, a, options);
   report["types"] = a.types();
@@ -137,10 +150,9 @@ void score(const ScoreOptions& o) {
   }
   const HostTensor* loss = results.find("loss");
   if (loss != nullptr && o.reduction != Reduction::none) {
-    const View& labels = arrays["labels"].view();
-    const std::int64_t counted = counted_tokens(labels, options.ignore_index);
+    const std::int64_t counted = counted_tokens(arrays, options.ignore_index);
     fmt::print("loss {:.9g} ({})\n", loss->item(),
-               tokens_text(o.reduction, counted, labels.size()));
+               tokens_text(o.reduction, counted, arrays.leading().product()));
   }
   fmt::print("{}; {:.4g} s, first call {:.4g} s\n", to_string(outcome.dispatch), outcome.seconds,
              outcome.seconds_first);

@@ -22,6 +22,8 @@ class ScoreArrays {
 
   /// Empty where it was not given.
   const NpyArray& operator[](const std::string& name) const;
+  /// Leading axes: those of the labels, or of what stands in their place.
+  Dims leading() const;
   /// As calls take it: a weight as [H, V] whatever its layout in the file.
   View view(const std::string& name) const;
   /// Of `name`'s gradient in memory that is laid out as the file of `name` is.

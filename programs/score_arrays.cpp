@@ -55,6 +55,15 @@ View ScoreArrays::view(const std::string& name) const {
   return weight == weights_.end() ? (*this)[name].view() : weight->second;
 }
 
+Dims ScoreArrays::leading() const {
+  if (const auto& labels = (*this)["labels"]) return labels.view().extents();
+  for (const char* target : {"target_indices", "targets"}) {
+    const View& view = (*this)[target].view();
+    if (view && view.rank() > 0) return view.extents().first(view.rank() - 1);
+  }
+  return {};
+}
+
 MutableView ScoreArrays::gradient_view(const std::string& name, HostTensor& gradient) const {
   const auto weight = weights_.find(name);
   if (weight == weights_.end()) return gradient.mutable_view();
@@ -87,6 +96,7 @@ void ScoreArrays::check(const OperatorInput& input, const std::string& path) {
                           name.back() == 's' ? "are" : "is", input.shape.text()));
   }
   for (int i = 0; i < input.shape.rank(); ++i) {
+    if (input.shape.axis(i) == 'T') continue;  // V, as the library checks
     note(input.shape.axis(i), view.extents()[view.rank() - input.shape.rank() + i], name);
   }
 }

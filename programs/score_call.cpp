@@ -60,7 +60,7 @@ typename Operator::Outputs make_outputs(const ScoreOptions& o, const ScoreArrays
                                         ScoreResults& results) {
   typename Operator::Outputs outputs;
   if (o.mode() != ScoreMode::forward && o.mode() != ScoreMode::value_and_grad) return outputs;
-  const Dims leading = arrays["labels"].view().extents();
+  const Dims leading = arrays.leading();
   for (const auto& output : OperatorTraits<Operator>::outputs) {
     if (std::string_view(output.name) == "statistics") continue;
     const DType type = output.types == ElementTypes::i32 ? DType::i32 : DType::f32;

@@ -71,6 +71,9 @@ const std::vector<ArrayOption>& array_options() {
         {"w", "", "output weight, in the layout of --w-layout"},
         {"logits", "", "logits [..., V] that already exist, instead of --x and --w"},
         {"labels", "", "[...], i32 or i64"},
+        {"target_indices", "", "words of soft targets [..., K], i32 or i64, instead of --labels"},
+        {"target_probs", "", "their probabilities [..., K]"},
+        {"targets", "", "a probability of every word [..., V], instead of --labels"},
         {"bias", "", "[V]"},
         {"weight", "", "per-token weights [...]"},
         {"class_weight", "", "[V]; on a shard, of the whole vocabulary"},
@@ -298,7 +301,10 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
     }
   }
   require_given(app, "--out", "give the folder to write to");
-  require_given(app, "--labels", "give the labels, i32 or i64");
+  const bool soft = o.given("targets") || o.given("target_indices") || o.given("target_probs");
+  if (!soft || o.mode() == ScoreMode::combine) {
+    require_given(app, "--labels", "give the labels, i32 or i64");
+  }
   if (o.mode() == ScoreMode::combine) {
     std::vector<std::string> others = of_calls_alone();
     others.insert(others.end(),

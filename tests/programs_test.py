@@ -206,6 +206,7 @@ def test_values():
                     check("loss" in text or case.get("reduction") == "none", f"{name}: {text}")
     test_default_order()
     test_counted_tokens()
+    test_soft_targets()
     test_tile()
 
 
@@ -224,6 +225,48 @@ def test_counted_tokens():
                     "--labels", place.save("labels", np.array(labels, dtype)),
                     "--out", place.path("out"))
                 check(code == 0 and f"({want})\n" in text, f"tokens: {want}: {text} {err}")
+
+
+def test_soft_targets():
+    """Pairs and a probability of every word, in place of labels."""
+    r = np.random.default_rng(7)
+    z = r.normal(size=(2, 3, 9)).astype(np.float32)
+    words = np.stack([r.permutation(9)[:4] for _ in range(6)]).reshape(2, 3, 4)
+    words[0, 1, 2:] = -100
+    words[1, 2] = -100
+    probs = r.uniform(0.05, 0.25, words.shape).astype(np.float32)
+    dense = np.zeros(z.shape)
+    rows = np.ix_(range(2), range(3))
+    for pair in range(4):
+        real = words[..., pair] != -100
+        dense[(*rows, np.where(real, words[..., pair], 0))] += np.where(real, probs[..., pair], 0)
+    log_p = z - np.log(np.exp(z.astype(np.float64)).sum(axis=-1, keepdims=True))
+    want = -(dense * log_p).sum(axis=-1)
+    with Workplace() as place:
+        for order in "CF":
+            pairs = ["--target-indices", place.save("i" + order, np.asarray(words, order=order)),
+                     "--target-probs", place.save("p" + order, np.asarray(probs, order=order))]
+            every = ["--targets", place.save("q" + order,
+                                             np.asarray(dense.astype(np.float32), order=order))]
+            for name, targets, text in (("pairs", pairs, "mean of 5 tokens; 1 of 6 is ignored"),
+                                        ("every word", every, "mean of 6 tokens")):
+                call = ["--logits", place.save("z", z), *targets, "--implementation", "eigen"]
+                out = place.path("out")
+                code, said, err = run("tessera-score", *call, "--grad", "--out", out)
+                check(code == 0 and f"({text})\n" in said, f"{name}: {code} {said} {err}")
+                got = np.load(os.path.join(out, "loss.npy"))
+                counted = 5 if name == "pairs" else 6
+                check(abs(got - want.sum() / counted) < 1e-6, f"{name}: loss {got}")
+                shape = np.load(os.path.join(out, "grad_logits.npy")).shape
+                check(shape == z.shape, f"{name}: grad_logits {shape}")
+                # Each row by itself.
+                run("tessera-score", *call, "--reduction", "none", "--out", out)
+                compare(name, np.load(os.path.join(out, "loss.npy")), want)
+        for wrong, says in ((pairs[:2], "target_probs is not given"),
+                            (pairs + every, "target_indices and targets are both given"),
+                            ([], "--labels is missing")):
+            code, _, err = run("tessera-score", *call[:2], *wrong, "--out", place.path("never"))
+            check(code == 2 and says in err, f"targets {wrong}: {code} {err}")
 
 
 def test_tile():
