@@ -47,7 +47,7 @@ bool wins(const Partial& a, const Partial& b) {
 }
 
 /// One row on its way to the outputs.
-struct Row {
+struct RowOutputs {
   double loss = 0.0;  ///< weighted
   double lse = 0.0;
   double label_logprob = 0.0;
@@ -55,8 +55,8 @@ struct Row {
   double z_loss = 0.0;
 };
 
-Row finish(const Partial& p, const LossOptions& options, std::int64_t columns, double weight,
-           double label_weight) {
+RowOutputs finish(const Partial& p, const LossOptions& options, std::int64_t columns, double weight,
+                  double label_weight) {
   // A logit of +Inf leaves no distribution, however its shard has counted it; nor does a NaN, which
   // a shard may have kept in its sum alone.
   const double sum = p.sum;
@@ -64,7 +64,7 @@ Row finish(const Partial& p, const LossOptions& options, std::int64_t columns, d
       p.max == infinity || sum != sum ? std::numeric_limits<double>::quiet_NaN() : p.max;
   const double eps = options.label_smoothing;
   const double log_sum = std::log(sum);
-  Row row;
+  RowOutputs row;
   row.lse = max == -infinity ? -infinity : max + log_sum;
   // Relative to max, so that a confident row does not cancel. A row without any word has no
   // distribution: -Inf - -Inf is NaN here.
@@ -232,7 +232,7 @@ LossResult combine(std::span<const PartialResult> shards, const CombineInputs& i
         arguments::load_int(request.labels.host_data(), request.labels.dtype(), label_at(row));
     const bool counted = label != options.ignore_index;
     const auto& partial = merged.rows[static_cast<std::size_t>(row)];
-    Row values;
+    RowOutputs values;
     if (counted) {
       double weight = 1.0;
       double label_weight = 1.0;

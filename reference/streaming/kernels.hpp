@@ -10,8 +10,8 @@ namespace tessera::streaming {
 
 enum class Type : int { f32, bf16, f16 };
 
-/// Floats in one cache line: rows of tiles start on, and are padded to, multiples of this, so that
-/// no loop over a tile has a tail and results do not depend on the alignment of a caller's array.
+/// Floats in one cache line: rows of blocks start on, and are padded to, multiples of this, so that
+/// no loop over a block has a tail and results do not depend on the alignment of a caller's array.
 inline constexpr std::int64_t lane_quantum = 16;
 
 /// C (m x n, column-major) = A (m x k) . B (k x n), or += . Strides in floats.

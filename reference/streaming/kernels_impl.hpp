@@ -281,7 +281,7 @@ void gradient(float* row, std::int64_t n, const RowGradient& g, const float* cla
                             class_weight != nullptr ? class_weight + i : nullptr));
   }
   if (end < n) {
-    // A tile's row is padded to whole packets; only the class weights are not.
+    // A block's row is padded to whole packets; only the class weights are not.
     if (class_weight != nullptr) {
       std::memcpy(one_weight, class_weight + end,
                   static_cast<std::size_t>(n - end) * sizeof(float));

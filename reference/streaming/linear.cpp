@@ -117,7 +117,7 @@ class Walk {
   }
 
   /// Logits of the chunk's row `row` and the range's block `block`.
-  float* tile(std::int64_t block, std::int64_t row) const {
+  float* logits_at(std::int64_t block, std::int64_t row) const {
     return memory_.logits + ((block - blocks_.first) * s_.rows + row) * g_.ld;
   }
 
@@ -146,7 +146,8 @@ class Walk {
         std::fill(sums, sums + some.count, RowSums{});
       }
       for (std::int64_t block = first; block < last; ++block) {
-        logits_of(block, some, s_.stored ? tile(block, some.first) : worker.tile, worker, sums);
+        logits_of(block, some, s_.stored ? logits_at(block, some.first) : worker.block, worker,
+                  sums);
       }
     });
   }
@@ -219,7 +220,7 @@ class Walk {
     float* scratch = p_.form.k > 0 || p_.form.dense ? worker.targets : &label_logit;
     const auto size = static_cast<std::size_t>(part.count) * sizeof(float);
     for (std::int64_t r = 0; r < gradient_rows_; ++r) {
-      float* row = tile(block, r) + part.first;
+      float* row = logits_at(block, r) + part.first;
       const std::int64_t of = chunk_rows_.first + r;
       const RowGradient& g = memory_.coefficients[r];
       kernels_.gradient(row, part.count, g,
@@ -264,7 +265,7 @@ class Walk {
   /// grad_x(rows, depths) = or += dz w^T over the range's columns.
   void multiply_grad_x(Span depths, Span rows, bool in_place, const WorkerMemory& worker) const {
     const std::int64_t* offsets = p_.grad_x_offsets + chunk_rows_.first + rows.first;
-    float* target = worker.tile;
+    float* target = worker.block;
     std::int64_t ld = depths.count;
     bool accumulate = false;
     if (s_.x_accumulator) {
@@ -281,7 +282,7 @@ class Walk {
       bool by_column = true;
       const Operand w = block_of_w(depths, columns, worker, by_column);
       product({depths.count, rows.count, columns.count, w.data, w.ld, by_column,
-               tile(block, rows.first), g_.ld, false, target, ld, accumulate, nullptr, 0},
+               logits_at(block, rows.first), g_.ld, false, target, ld, accumulate, nullptr, 0},
               worker);
       accumulate = true;
     }
@@ -317,7 +318,7 @@ class Walk {
     const Span columns = block_span(block, g_.v_block, p_.v);
     const bool in_place =
         p_.grad_w_type == Type::f32 && (p_.grad_w_stride_v == 1 || p_.grad_w_stride_h == 1);
-    float* target = worker.tile;
+    float* target = worker.block;
     std::int64_t ld = w_by_column_ ? columns.count : depths.count;
     bool accumulate = false;
     if (s_.w_accumulator) {
@@ -330,7 +331,7 @@ class Walk {
       ld = array.row_stride;
       accumulate = p_.add_w || chunk_ > 0;
     }
-    const float* dz = tile(block, 0);
+    const float* dz = logits_at(block, 0);
     const float* x = x_.data + depths.first;
     const std::int64_t k = gradient_rows_;
     if (w_by_column_) {

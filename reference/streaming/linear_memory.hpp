@@ -15,14 +15,14 @@ inline constexpr std::int64_t tasks_per_thread = 4;
 /// Fewer rows than this per task and packing w again costs more than an idle thread.
 inline constexpr std::int64_t min_task_rows = 64;
 
-/// A tile of this many rows and 512 columns stays in the second- or third-level cache until its
+/// A block of this many rows and 512 columns stays in the second- or third-level cache until its
 /// statistics are taken, and reads of w are spread over enough rows.
 inline constexpr std::int64_t max_logit_rows = 1024;
 
 struct SweepGeometry {
   std::int64_t v_block, h_block;
   std::int64_t v_blocks, h_blocks;  ///< of the whole problem
-  std::int64_t ld;                  ///< floats from one row of a tile of logits to the next
+  std::int64_t ld;                  ///< floats from one row of a block of logits to the next
   std::int64_t logit_rows;          ///< rows per task that computes logits
   std::int64_t slices;              ///< runs of blocks, each with statistics of its own
   std::int64_t grad_x_rows;         ///< rows per task that computes grad_x
@@ -59,7 +59,7 @@ inline SweepGeometry geometry(std::int64_t h, std::int64_t v, const Sweep& sweep
 }
 
 struct WorkerMemory {
-  float* tile;
+  float* block;
   float* panel;
   float* gemm;
   float* column_sums;
@@ -81,7 +81,7 @@ struct SweepMemory {
 
   WorkerMemory worker(int index) const {
     const std::int64_t skip = index * worker_floats;
-    return {first.tile + skip, first.panel + skip, first.gemm + skip, first.column_sums + skip,
+    return {first.block + skip, first.panel + skip, first.gemm + skip, first.column_sums + skip,
             first.targets + skip};
   }
 };
@@ -102,7 +102,7 @@ inline SweepMemory lay_out(Arena& arena, std::int64_t h, std::int64_t v, const S
   if (s.grad_bias) m.bias_sums = arena.take<double>(v);
   m.class_sums = arena.take<double>(g.v_blocks);
 
-  const std::int64_t tile =
+  const std::int64_t most_floats =
       std::max({s.stored ? 0 : g.logit_rows * g.ld, s.grad_x ? g.grad_x_rows * g.h_block : 0,
                 s.grad_w ? g.h_block * g.v_block : 0});
   m.gemm_floats = kernels.gemm_scratch(g.v_block, g.logit_rows, g.h_block);
@@ -116,19 +116,19 @@ inline SweepMemory lay_out(Arena& arena, std::int64_t h, std::int64_t v, const S
   }
   m.gemm_floats = std::max(m.gemm_floats, min_gemm_scratch);
   const auto line = [](std::int64_t floats) { return round_up(floats, lane_quantum); };
-  const std::int64_t tile_floats = line(tile);
+  const std::int64_t block_floats = line(most_floats);
   const std::int64_t panel_floats = line(g.h_block * g.v_block);
   const std::int64_t gemm_floats = line(m.gemm_floats);
   const std::int64_t sums_floats = s.grad_bias ? line(g.v_block) : 0;
-  m.worker_floats = tile_floats + panel_floats + gemm_floats + sums_floats + g.target_floats;
+  m.worker_floats = block_floats + panel_floats + gemm_floats + sums_floats + g.target_floats;
   float* workers = arena.take<float>(m.worker_floats * threads);
   if (workers != nullptr) {
-    float* sums = workers + tile_floats + panel_floats + gemm_floats;
-    m.first = {workers, workers + tile_floats, workers + tile_floats + panel_floats, sums,
+    float* sums = workers + block_floats + panel_floats + gemm_floats;
+    m.first = {workers, workers + block_floats, workers + block_floats + panel_floats, sums,
                sums + sums_floats};
   }
   if (growing != nullptr) {
-    // A macro-block of rows of x is overhead like the tiles of threads; more is a choice.
+    // A macro-block of rows of x is overhead like the blocks of threads; more is a choice.
     const bool many_rows = s.rows > 1024;
     *growing = 4 * ((s.stored ? s.rows * range : 0) + (s.w_accumulator ? h * w_columns : 0) +
                     (many_rows ? s.rows * h * (s.x_accumulator ? 2 : 1) : 0));

@@ -146,9 +146,9 @@ class Planner {
   std::int64_t most_rows_ = 0;
 };
 
-/// Tile edges to try, best first: 512 columns keep a tile of logits in the second-level cache and
-/// make packing a few percent; the smaller ones are for small workspaces. 64 is the smallest with
-/// which Eigen's kernel still works at a good part of its speed.
+/// Edges of blocks to try, best first: 512 columns keep a block of logits in the second-level cache
+/// and make packing a few percent; the smaller ones are for small workspaces. 64 is the smallest
+/// with which Eigen's kernel still works at a good part of its speed.
 constexpr std::int64_t good_edges[] = {512, 256, 128, 64};
 /// When even a row at a time does not fit with those. 16 is a line of f32.
 constexpr std::int64_t small_edges[] = {32, 16};

@@ -135,7 +135,7 @@ class Arena {
   template <class T>
   T* take(std::int64_t count) {
     auto* piece = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
-    // Whole cache lines: tiles must start on one, and threads must not share one.
+    // Whole cache lines: blocks must start on one, and threads must not share one.
     used_ += (count * static_cast<std::int64_t>(sizeof(T)) + 63) / 64 * 64;
     return piece;
   }

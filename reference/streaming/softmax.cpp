@@ -8,9 +8,9 @@
 namespace tessera::streaming {
 namespace {
 
-/// 8 KiB of f32: a tile is still in the first-level cache when it is read for the second time.
+/// 8 KiB of f32: a block is still in the first-level cache when it is read for the second time.
 constexpr std::int64_t default_v_block = 2048;
-/// Smaller tiles are for small workspaces; below this a tile is not worth its start.
+/// Smaller blocks are for small workspaces; below this one is not worth its start.
 constexpr std::int64_t least_v_block = 64;
 /// A thread that starts late then costs at most a quarter of a task list.
 constexpr std::int64_t tasks_per_thread = 4;
@@ -19,7 +19,7 @@ constexpr std::int64_t min_task_columns = 16384;
 
 /// Where a call's scratch arrays are.
 struct Scratch {
-  float* tiles;
+  float* blocks;
   float* targets;             ///< TargetForm::scratch of each worker
   RowSums* parts;             ///< [rows][slices]
   RowGradient* coefficients;  ///< [rows]
@@ -27,7 +27,7 @@ struct Scratch {
 
 Scratch lay_out(Arena& arena, std::int64_t rows, const SoftmaxPlan& plan) {
   Scratch m = {};
-  m.tiles = arena.take<float>(plan.threads * round_up(plan.v_block, lane_quantum));
+  m.blocks = arena.take<float>(plan.threads * round_up(plan.v_block, lane_quantum));
   m.targets = arena.take<float>(plan.threads * plan.form.scratch(plan.v_block));
   if (plan.slices > 1) {
     m.parts = arena.take<RowSums>(rows * plan.slices);
@@ -42,8 +42,8 @@ class Stream {
          const Scratch& memory)
       : p_(problem), plan_(plan), kernels_(kernels), memory_(memory) {}
 
-  float* tile(int worker) const {
-    return memory_.tiles + worker * round_up(plan_.v_block, lane_quantum);
+  float* block(int worker) const {
+    return memory_.blocks + worker * round_up(plan_.v_block, lane_quantum);
   }
   float* targets(int worker) const {
     return memory_.targets + worker * plan_.form.scratch(plan_.v_block);
@@ -55,17 +55,17 @@ class Stream {
     return std::min(p_.v, slice * blocks / plan_.slices * plan_.v_block);
   }
 
-  void load(std::int64_t row, std::int64_t column, std::int64_t n, float* tile) const {
+  void load(std::int64_t row, std::int64_t column, std::int64_t n, float* logits) const {
     const auto* base = static_cast<const char*>(p_.logits);
     kernels_.load(base + (p_.offsets[row] + column * p_.stride) * bytes_of(p_.type), p_.type,
-                  p_.stride, n, tile);
-    kernels_.finish(tile, n, nullptr, p_.scale, p_.cap);
+                  p_.stride, n, logits);
+    kernels_.finish(logits, n, nullptr, p_.scale, p_.cap);
   }
 
   void values(std::int64_t row, std::int64_t begin, std::int64_t end, int worker,
               RowSums& sums) const {
     sums = RowSums{};
-    float* logits = tile(worker);
+    float* logits = block(worker);
     for (std::int64_t column = begin; column < end; column += plan_.v_block) {
       const std::int64_t n = std::min(plan_.v_block, end - column);
       const float* c = p_.class_weight != nullptr ? p_.class_weight + column : nullptr;
@@ -83,7 +83,7 @@ class Stream {
   void gradient(std::int64_t row, std::int64_t begin, std::int64_t end, const RowGradient& g,
                 int worker) const {
     auto* target = static_cast<char*>(p_.grad_logits);
-    float* dz = tile(worker);
+    float* dz = block(worker);
     float label_logit = 0.0f;
     float* scratch = p_.form.k > 0 || p_.form.dense ? targets(worker) : &label_logit;
     for (std::int64_t column = begin; column < end; column += plan_.v_block) {
@@ -185,7 +185,7 @@ SoftmaxPlan plan_with(std::int64_t rows, std::int64_t v, const TargetForm& form,
 SoftmaxPlan plan_softmax(std::int64_t rows, std::int64_t v, const TargetForm& form,
                          std::int64_t b_block, std::int64_t v_block, int threads,
                          std::int64_t limit) {
-  // Tiles shrink first: they cost little until they are short.
+  // Blocks shrink first: they cost little until they are short.
   for (;; threads = std::max(1, threads / 2)) {
     for (std::int64_t block = v_block > 0 ? v_block : default_v_block;; block /= 2) {
       const SoftmaxPlan plan = plan_with(rows, v, form, b_block, block, threads);

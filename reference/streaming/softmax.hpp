@@ -5,7 +5,7 @@
 
 #include "reference/streaming/rows.hpp"
 
-/// softmax_cross_entropy on the host: rows of logits stream through a tile in the first-level
+/// softmax_cross_entropy on the host: rows of logits stream through a block in the first-level
 /// cache.
 namespace tessera::streaming {
 
@@ -31,7 +31,7 @@ struct SoftmaxPlan {
   std::int64_t v_block = 0;
   std::int64_t rows_per_task = 0;
   std::int64_t slices = 0;  ///< tasks that share a row
-  int threads = 1;          ///< that work on it: each has a tile of its own
+  int threads = 1;          ///< that work on it: each has a block of its own
   TargetForm form{};
   std::int64_t workspace_bytes = 0;
 };

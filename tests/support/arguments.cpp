@@ -169,7 +169,7 @@ Arguments::Arguments(Context& context, const Case& c, const oracle::Problem& p)
     }
     if (values == nullptr) continue;
     const Dims extents = c.op->extents(c, input.shape);
-    Memory memory{c.side_type};
+    ArrayMemory memory{c.side_type};
     const std::string_view name = input.name;
     if ((name == "dloss" && c.dloss == Cotangent::stride0) ||
         (name == "dlse" && c.dlse == Cotangent::stride0)) {

@@ -89,7 +89,7 @@ void Results::make_gradients(Context& context) {
     Argument& argument = memory_.add(name);
     const bool wanted = (c.gradients >> i & 1u) != 0 && c.op->is_given(of, expected_.problem);
     if (!has_gradients(pass_) || !wanted || (c.in_place && i == 0)) continue;
-    const Memory memory = c.op->gradient_memory(c, c.op->rows(c), name);
+    const ArrayMemory memory = c.op->gradient_memory(c, c.op->rows(c), name);
     argument =
         make_argument(context, c.place, memory.type, c.op->extents(c, of.shape), memory.strides);
     // What is overwritten stays poisoned.

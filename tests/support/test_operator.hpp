@@ -31,7 +31,7 @@ struct GradientInfo {
 };
 
 /// The type of an argument's elements and where they lie; without strides they are dense.
-struct Memory {
+struct ArrayMemory {
   DType type = DType::f32;
   Dims strides{};
 };
@@ -89,10 +89,11 @@ class TestOperator {
   virtual oracle::Problem make_problem(const Case& c) const = 0;
   /// Where the problem has the numbers of an input that other operators do not have.
   virtual std::vector<double> oracle::Problem::*own_values(std::string_view input) const = 0;
-  /// Memory of an input that other operators do not have.
-  virtual Memory own_memory(const Case& c, const RowLayout& rows, std::string_view input) const = 0;
-  virtual Memory gradient_memory(const Case& c, const RowLayout& rows,
-                                 std::string_view gradient) const = 0;
+  /// ArrayMemory of an input that other operators do not have.
+  virtual ArrayMemory own_memory(const Case& c, const RowLayout& rows,
+                                 std::string_view input) const = 0;
+  virtual ArrayMemory gradient_memory(const Case& c, const RowLayout& rows,
+                                      std::string_view gradient) const = 0;
   virtual std::vector<JudgedGradient> judged() const = 0;
   /// The judge, and how far from it a result may be; an operator's own maths overrides them.
   virtual oracle::Values forward_by_oracle(const oracle::Problem& problem) const {

@@ -82,7 +82,7 @@ std::vector<double> norms(const std::vector<double>& a, std::int64_t rows, std::
 }
 
 /// What a row's softmax looks like and how far it may be off.
-struct Row {
+struct SoftmaxRow {
   bool finite = false;
   double max = 0, sum = 0, lse = 0;
   double mean_error = 0;  ///< sum_v p_v e_v
@@ -91,9 +91,9 @@ struct Row {
   double p(double logit) const { return std::isinf(logit) ? 0.0 : std::exp(logit - max) / sum; }
 };
 
-Row row_of(const oracle::Problem& p, const oracle::Values& values, const double* errors,
-           std::int64_t row) {
-  Row r;
+SoftmaxRow row_of(const oracle::Problem& p, const oracle::Values& values, const double* errors,
+                  std::int64_t row) {
+  SoftmaxRow r;
   r.max = values.max[index(row)];
   r.sum = values.sum[index(row)];
   r.lse = values.lse[index(row)];
@@ -112,7 +112,7 @@ Row row_of(const oracle::Problem& p, const oracle::Values& values, const double*
 }
 
 /// Of lse - logit_j; infinite logits are compared by class.
-double distance_error(const Row& r, double logit, double error) {
+double distance_error(const SoftmaxRow& r, double logit, double error) {
   if (std::isinf(logit)) return 0.0;
   const double probability = r.p(logit);
   return std::max(0.0, r.mean_error - probability * error) + (1.0 - probability) * error +
@@ -172,7 +172,7 @@ ValueTolerance value_tolerance(const oracle::Problem& p, const oracle::Values& v
     const std::size_t i = index(row);
     const double* logits = values.logits.data() + row * p.v;
     const double* errors = t.logit.data() + row * p.v;
-    const Row r = row_of(p, values, errors, row);
+    const SoftmaxRow r = row_of(p, values, errors, row);
     if (!r.finite) continue;
     t.max[i] = *std::max_element(errors, errors + p.v) + u * std::abs(r.max);
     t.lse[i] = r.lse_error;
@@ -232,10 +232,10 @@ ValueTolerance value_tolerance(const oracle::Problem& p, const oracle::Values& v
 namespace {
 
 /// As forward's row, with the statistics that backward reads: on a shard those of the whole.
-Row backward_row(const oracle::Problem& p, const oracle::Values& values, const double* errors,
-                 std::int64_t row) {
+SoftmaxRow backward_row(const oracle::Problem& p, const oracle::Values& values,
+                        const double* errors, std::int64_t row) {
   const std::size_t i = index(row);
-  Row r = row_of(p, values, errors, row);
+  SoftmaxRow r = row_of(p, values, errors, row);
   if (p.max.empty()) return r;
   r.max = p.max[i];
   r.sum = p.sum[i];
@@ -256,7 +256,7 @@ struct Cotangents {
   double relative = 0;  ///< deviation that all p_bv of the row have in common
 };
 
-Cotangents cotangents_of(const oracle::Problem& p, std::int64_t row, const Row& r,
+Cotangents cotangents_of(const oracle::Problem& p, std::int64_t row, const SoftmaxRow& r,
                          const Precision& precision, double denominator, double class_total) {
   const std::size_t i = index(row);
   const double eps = p.options.label_smoothing;
@@ -281,7 +281,7 @@ Cotangents cotangents_of(const oracle::Problem& p, std::int64_t row, const Row& 
 
 /// How far dz of column `j` may be off.
 /// `hit` is (1 - eps) q c of the column.
-double dz_error(const oracle::Problem& p, const Row& r, const Cotangents& c, double hit,
+double dz_error(const oracle::Problem& p, const SoftmaxRow& r, const Cotangents& c, double hit,
                 std::int64_t j, double logit, double error) {
   const double probability = r.p(logit);
   const bool masked = std::isinf(logit);
@@ -347,7 +347,7 @@ GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Val
     if (!counts(p, row)) continue;
     const double* logits = values.logits.data() + row * p.v;
     const double* errors = value_tolerance.logit.data() + row * p.v;
-    const Row r = backward_row(p, values, errors, row);
+    const SoftmaxRow r = backward_row(p, values, errors, row);
     if (!r.finite) continue;
     const Cotangents c = cotangents_of(p, row, r, precision, denominator, class_total);
     std::vector<double> hits(index(p.v), 0.0);

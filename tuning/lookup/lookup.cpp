@@ -28,11 +28,11 @@ double distance(const std::vector<std::int64_t>& a, const std::vector<std::int64
 
 }  // namespace
 
-std::span<const Row> builtin_table() { return {}; }
+std::span<const TableRow> builtin_table() { return {}; }
 
-std::span<const Row> user_table() { return {}; }
+std::span<const TableRow> user_table() { return {}; }
 
-const Entry* find(std::span<const Row> table, const Key& key, bool by_class) {
+const Entry* find(std::span<const TableRow> table, const Key& key, bool by_class) {
   const Entry* best = nullptr;
   double nearest = std::numeric_limits<double>::infinity();
   for (const auto& row : table) {

@@ -33,18 +33,18 @@ struct Entry {
 };
 
 /// A row of a tuned table; empty `device` means every device of the class.
-struct Row {
+struct TableRow {
   Key key{};
   Entry entry{};
 };
 
 /// The table built into the library. It has no rows until measurements are landed.
-std::span<const Row> builtin_table();
+std::span<const TableRow> builtin_table();
 /// The rows of the user's tuned file. There is no such file yet, so that there are none.
-std::span<const Row> user_table();
+std::span<const TableRow> user_table();
 
 /// The entry of `table` for this key: for its device, or with `by_class` for its class of device.
-const Entry* find(std::span<const Row> table, const Key& key, bool by_class);
+const Entry* find(std::span<const TableRow> table, const Key& key, bool by_class);
 
 /// What was decided.
 template <class BlockSizes>

@@ -124,13 +124,14 @@ class LinearCrossEntropy final : public TestOperatorOf<linear_cross_entropy::Ope
     if (input == "x") return &oracle::Problem::x;
     return input == "w" ? &oracle::Problem::w : &oracle::Problem::bias;
   }
-  Memory own_memory(const Case& c, const RowLayout& rows, std::string_view input) const override {
+  ArrayMemory own_memory(const Case& c, const RowLayout& rows,
+                         std::string_view input) const override {
     if (input == "x") return {c.x_type, rows.x_strides};
     if (input == "w") return {c.w_type, matrix_layout(c.w_layout, c.h, c.v).strides};
     return {c.side_type};
   }
-  Memory gradient_memory(const Case& c, const RowLayout& rows,
-                         std::string_view gradient) const override {
+  ArrayMemory gradient_memory(const Case& c, const RowLayout& rows,
+                              std::string_view gradient) const override {
     if (gradient == "grad_x") {
       // A gradient must not overlap itself, so a broadcast row has a dense one.
       const bool dense = c.x_layout == XLayout::broadcast;

@@ -190,10 +190,11 @@ class SoftmaxCrossEntropy final : public TestOperatorOf<softmax_cross_entropy::O
   std::vector<double> oracle::Problem::*own_values(std::string_view) const override {
     return &oracle::Problem::logits;
   }
-  Memory own_memory(const Case& c, const RowLayout& rows, std::string_view) const override {
+  ArrayMemory own_memory(const Case& c, const RowLayout& rows, std::string_view) const override {
     return {c.x_type, rows.x_strides};
   }
-  Memory gradient_memory(const Case& c, const RowLayout& rows, std::string_view) const override {
+  ArrayMemory gradient_memory(const Case& c, const RowLayout& rows,
+                              std::string_view) const override {
     // A gradient must not overlap itself, so a broadcast row has a dense one.
     const bool dense = c.x_layout == XLayout::broadcast;
     return {c.grad_x_type.value_or(c.x_type), dense ? Dims{} : rows.x_strides};
