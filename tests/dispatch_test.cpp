@@ -327,7 +327,7 @@ TEST(BlockPrecedence, TablesAnswerForTheDeviceOrItsClassNearestShapeFirst) {
   large.extents = {4096, 4096};
   auto of_class = small;
   of_class.device.clear();
-  const std::vector<tuning::Row> table = {
+  const std::vector<tuning::TableRow> table = {
       {small, {{{"n", 1}}, {}}}, {large, {{{"n", 2}}, {}}}, {of_class, {{{"n", 3}}, {}}}};
   auto key = small;
   key.extents = {20, 10};
