@@ -174,7 +174,7 @@ TEST_P(TargetMisuse, IsRefused) { GetParam().expect(); }
 INSTANTIATE_TEST_SUITE_P(All, TargetMisuse, testing::ValuesIn(all_cases()), refused_name);
 
 TEST(TargetMisuse, PaddingIsNotRead) {
-  Context context(ContextOptions{.host_only = true});
+  Context context(ContextOptions{.host_only = true, .warning_handler = [](const auto&) {}});
   for_each_operator([&]<class Op>(std::type_identity<Op>) {
     SCOPED_TRACE(OperatorTraits<Op>::name);
     Call<Op> call;
