@@ -216,16 +216,11 @@ class Walk {
     // Sums of this many rows in f32, of those in double: as accurate as double, at the cost of f32.
     constexpr std::int64_t rows_per_sum = 64;
     const std::int64_t column = first_column + part.first;
-    float label_logit = 0.0f;
-    float* scratch = p_.form.k > 0 || p_.form.dense ? worker.targets : &label_logit;
     const auto size = static_cast<std::size_t>(part.count) * sizeof(float);
     for (std::int64_t r = 0; r < gradient_rows_; ++r) {
       float* row = logits_at(block, r) + part.first;
-      const std::int64_t of = chunk_rows_.first + r;
-      const RowGradient& g = memory_.coefficients[r];
-      kernels_.gradient(row, part.count, g,
-                        term_weights(p_, kernels_, of, column, part.count, scratch),
-                        hits_of(p_, of, g, column, scratch), p_.scale, p_.cap);
+      differentiate_columns(p_, kernels_, chunk_rows_.first + r, column, part.count,
+                            memory_.coefficients[r], row, worker.targets);
       if (!s_.grad_bias) continue;
       if (r % rows_per_sum == 0) {
         std::memcpy(worker.column_sums, row, size);

@@ -50,6 +50,26 @@ std::int64_t TargetForm::scratch(std::int64_t v_block) const {
   return round_up(dense ? v_block : k, lane_quantum);
 }
 
+namespace {
+
+/// Columns whose logits are kept: that of the label, or of the row's pairs.
+struct Picked {
+  const std::int64_t* columns = nullptr;  ///< [count], in the numbering of `first_column`
+  float* logits = nullptr;                ///< [count]; those of other columns stay as they are
+  std::int64_t count = 0;
+};
+
+/// What a block of n logits needs from its surroundings.
+struct BlockTerms {
+  std::int64_t first_column = 0;  ///< of the block, in the numbering of `argmax` and of `Picked`
+  const float* class_weight = nullptr;  ///< the block's own, or nullptr: 1
+  double class_sum = 0.0;               ///< sum of c over the block
+  bool class_terms = false;
+  bool entropy = false;
+  bool argmax = false;
+};
+
+/// Adds a block of final logits, padded by Kernels::finish, to the row's statistics.
 void add_block(const Kernels& kernels, const float* logits, std::int64_t n, const Picked& picked,
                const BlockTerms& terms, RowSums& sums) {
   for (std::int64_t i = 0; i < picked.count; ++i) {
@@ -79,6 +99,7 @@ void add_block(const Kernels& kernels, const float* logits, std::int64_t n, cons
   sums.class_sum += terms.class_sum;
 }
 
+/// The columns whose logits the statistics of a row keep. `sums` has the label's.
 Picked picked_of(const LossProblem& p, std::int64_t row, RowSums& sums) {
   if (p.form.dense) return {};
   if (p.form.k > 0)
@@ -86,6 +107,7 @@ Picked picked_of(const LossProblem& p, std::int64_t row, RowSums& sums) {
   return {p.labels + row, &sums.label_logit, 1};
 }
 
+/// What a row's gradient takes off. `scratch` has a float for each of its columns.
 Hits hits_of(const LossProblem& p, std::int64_t row, const RowGradient& gradient,
              std::int64_t first_column, float* scratch) {
   if (p.form.dense) return {};
@@ -96,16 +118,14 @@ Hits hits_of(const LossProblem& p, std::int64_t row, const RowGradient& gradient
   return {p.labels + row, &gradient.hit, scratch, 1, first_column};
 }
 
-namespace {
-
 void load_targets(const LossProblem& p, const Kernels& kernels, std::int64_t row,
                   std::int64_t first_column, std::int64_t n, float* q) {
   kernels.load(at(p.targets, p.target_type, p.target_offsets[row] + first_column * p.target_stride),
                p.target_type, p.target_stride, n, q);
 }
 
-}  // namespace
-
+/// The weights of the terms logit - max in n columns of a row's loss: c, or where targets are dense
+/// c t, in `scratch`.
 const float* term_weights(const LossProblem& p, const Kernels& kernels, std::int64_t row,
                           std::int64_t first_column, std::int64_t n, float* scratch) {
   const float* c = p.class_weight != nullptr ? p.class_weight + first_column : nullptr;
@@ -116,6 +136,8 @@ const float* term_weights(const LossProblem& p, const Kernels& kernels, std::int
   }
   return scratch;
 }
+
+}  // namespace
 
 void add_columns(const LossProblem& p, const Kernels& kernels, std::int64_t row,
                  std::int64_t first_column, std::int64_t n, const float* logits, double class_sum,
@@ -135,6 +157,16 @@ void add_columns(const LossProblem& p, const Kernels& kernels, std::int64_t row,
   // relative to.
   sums.target_logit += static_cast<double>(
       kernels.weighted_sum(logits, n, sums.max == -infinity ? 0.0f : sums.max, scratch));
+}
+
+void differentiate_columns(const LossProblem& p, const Kernels& kernels, std::int64_t row,
+                           std::int64_t first_column, std::int64_t n, const RowGradient& gradient,
+                           float* logits, float* scratch) {
+  // Labels alone have no scratch.
+  float label_logit = 0.0f;
+  if (p.form.k == 0 && !p.form.dense) scratch = &label_logit;
+  kernels.gradient(logits, n, gradient, term_weights(p, kernels, row, first_column, n, scratch),
+                   hits_of(p, row, gradient, first_column, scratch), p.scale, p.cap);
 }
 
 void merge_into(const RowSums& later, RowSums& sums) {

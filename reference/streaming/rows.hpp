@@ -51,27 +51,6 @@ struct TargetForm {
   std::int64_t scratch(std::int64_t v_block) const;
 };
 
-/// Columns whose logits are kept: that of the label, or of the row's pairs.
-struct Picked {
-  const std::int64_t* columns = nullptr;  ///< [count], in the numbering of `first_column`
-  float* logits = nullptr;                ///< [count]; those of other columns stay as they are
-  std::int64_t count = 0;
-};
-
-/// What a block of n logits needs from its surroundings.
-struct BlockTerms {
-  std::int64_t first_column = 0;  ///< of the block, in the numbering of `argmax` and of `Picked`
-  const float* class_weight = nullptr;  ///< the block's own, or nullptr: 1
-  double class_sum = 0.0;               ///< sum of c over the block
-  const float* target = nullptr;        ///< the row's q in the block; nullptr: not summed
-  bool class_terms = false;
-  bool entropy = false;
-  bool argmax = false;
-};
-
-/// Adds a block of final logits, padded by Kernels::finish, to the row's statistics.
-void add_block(const Kernels& kernels, const float* logits, std::int64_t n, const Picked& picked,
-               const BlockTerms& terms, RowSums& sums);
 /// Appends `later`, whose columns all lie behind those of `sums`.
 void merge_into(const RowSums& later, RowSums& sums);
 /// Sum of n class weights; nullptr: n.
@@ -111,19 +90,16 @@ struct LossProblem {
   double logsumexp_weight = 0.0;
 };
 
-/// The columns whose logits the statistics of a row keep. `sums` has the label's.
-Picked picked_of(const LossProblem& problem, std::int64_t row, RowSums& sums);
-/// What its gradient takes off. `scratch` has TargetForm::scratch floats, or one for labels.
-Hits hits_of(const LossProblem& problem, std::int64_t row, const RowGradient& gradient,
-             std::int64_t first_column, float* scratch);
-/// The weights of the terms logit - max in n columns of a row's loss: c, or where targets are dense
-/// c t, in `scratch`.
-const float* term_weights(const LossProblem& problem, const Kernels& kernels, std::int64_t row,
-                          std::int64_t first_column, std::int64_t n, float* scratch);
-/// Adds n columns to a row's statistics; `class_sum` is that of c. `scratch` as above.
+/// Adds n final logits of a row, padded by Kernels::finish, to its statistics; `class_sum` is the
+/// columns' sum of c. `scratch` has TargetForm::scratch floats.
 void add_columns(const LossProblem& problem, const Kernels& kernels, std::int64_t row,
                  std::int64_t first_column, std::int64_t n, const float* logits, double class_sum,
                  float* scratch, RowSums& sums);
+
+/// In place: n final logits of a row become dz. `scratch` as above.
+void differentiate_columns(const LossProblem& problem, const Kernels& kernels, std::int64_t row,
+                           std::int64_t first_column, std::int64_t n, const RowGradient& gradient,
+                           float* logits, float* scratch);
 
 RowGradient row_gradient(const Cotangent& cotangent, double max, double sum,
                          double logsumexp_weight);

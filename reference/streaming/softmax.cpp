@@ -84,13 +84,10 @@ class Stream {
                 int worker) const {
     auto* target = static_cast<char*>(p_.grad_logits);
     float* dz = block(worker);
-    float label_logit = 0.0f;
-    float* scratch = p_.form.k > 0 || p_.form.dense ? targets(worker) : &label_logit;
     for (std::int64_t column = begin; column < end; column += plan_.v_block) {
       const std::int64_t n = std::min(plan_.v_block, end - column);
       load(row, column, n, dz);
-      kernels_.gradient(dz, n, g, term_weights(p_, kernels_, row, column, n, scratch),
-                        hits_of(p_, row, g, column, scratch), p_.scale, p_.cap);
+      differentiate_columns(p_, kernels_, row, column, n, g, dz, targets(worker));
       kernels_.store(
           dz, n, target + (p_.grad_offsets[row] + column * p_.grad_stride) * bytes_of(p_.grad_type),
           p_.grad_type, p_.grad_stride, p_.accumulate);
