@@ -21,9 +21,8 @@ template <class Op>
 OperatorRequest<Op> on_host(const OperatorRequest<Op>& request, dispatch::HostViews& views) {
   OperatorRequest<Op> result = request;
   auto& l = result.loss;
-  std::vector<View*> reads = {&l.labels,       &l.weight, &l.class_weight, &l.dloss,
-                              &l.dlse,         &l.lse,    &l.statistics,   &l.target_indices,
-                              &l.target_probs, &l.targets};
+  std::vector<View*> reads;
+  for (const auto& input : loss_inputs<LossRequest>) reads.push_back(&(l.*input.view));
   for (std::size_t i = 0; i < own_inputs<Op>; ++i) {
     reads.push_back(&(result.inputs.*OperatorTraits<Op>::inputs[i].view));
   }

@@ -190,16 +190,10 @@ LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& i
     if (in.*input.view) check_shape(checks, input, in.*input.view, r, source);
   }
 
-  r.labels = in.labels;
-  r.target_indices = in.target_indices;
-  r.target_probs = in.target_probs;
-  r.targets = in.targets;
-  r.weight = in.weight;
-  r.class_weight = in.class_weight;
-  r.dloss = in.dloss;
-  r.dlse = in.dlse;
-  r.statistics = in.statistics;
-  if (!in.statistics) r.lse = in.lse;
+  for (std::size_t i = 0; i < loss_input_count; ++i) {
+    r.*loss_inputs<LossRequest>[i].view = in.*loss_inputs<LossInputs>[i].view;
+  }
+  if (r.statistics) r.lse = {};
   r.outputs = outputs;
   check_outputs(checks, pass, r.outputs, r, source);
   return r;
