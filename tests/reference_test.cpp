@@ -302,33 +302,6 @@ TEST(Reference, partial_rows_are_relative_to_the_rounded_maximum) {
   EXPECT_NEAR(rows[0].exp_logit, exp_logit, -exp_logit * 2 * f32_rounding);
 }
 
-TEST(Reference, a_label_out_of_range_is_an_error_once_the_outputs_are_written) {
-  const std::vector<float> logits = {0, 0, 0, 0};
-  const std::vector<std::int32_t> labels = {1, 7};
-  std::vector<float> loss(2, -1.0f);
-  sce::Request request;
-  request.inputs.logits = View::host(logits.data(), {2, 2});
-  request.loss.leading = {2};
-  request.loss.b = 2;
-  request.loss.v = request.loss.v_total = 2;
-  request.loss.labels = labels;
-  request.loss.options.reduction = Reduction::none;
-  request.loss.outputs.loss = loss;
-  dispatch::Attempt attempt;
-  const auto state = sce::reference_implementation().run(host_state(), request, attempt);
-  EXPECT_FLOAT_EQ(loss[0], std::log(2.0f));
-  EXPECT_TRUE(std::isnan(loss[1]));
-  try {
-    state->wait_once();
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::label_out_of_range);
-    EXPECT_NE(std::string(error.what()).find("row 1 is 7; the vocabulary is 0 to 1"),
-              std::string::npos)
-        << error.what();
-  }
-}
-
 TEST(Reference, refuses_what_does_not_fit) {
   lce::Request request;
   request.inputs.x = View::host(nullptr, DType::f32, {1, 4});  // H of 4

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Soft targets beside labels: the same bits where they say the same, and what becomes of targets
-// that only the run itself can see to be wrong. Their values are the matrix's group `targets`.
+// Soft targets beside labels: the same bits where they say the same, and what becomes of labels and
+// targets that only the run itself can see to be wrong. Values of soft targets are the matrix's
+// group `targets`.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -37,7 +39,7 @@ void expect_same_bits(const HostTensor& a, const HostTensor& b, const char* name
       << name;
 }
 
-TEST(SoftTargets, OnePairOfProbabilityOneIsALabelToTheBit) {
+TEST(Targets, OnePairOfProbabilityOneIsALabelToTheBit) {
   for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
     for (const char* implementation : implementations) {
       for (const float smoothing : {0.0f, 0.3f}) {
@@ -65,7 +67,7 @@ TEST(SoftTargets, OnePairOfProbabilityOneIsALabelToTheBit) {
   });
 }
 
-TEST(SoftTargets, ARowWithoutPairsIsIgnored) {
+TEST(Targets, ARowWithoutPairsIsIgnored) {
   for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
     for (const char* implementation : implementations) {
       SCOPED_TRACE(std::string(OperatorTraits<Operator>::name) + " " + implementation);
@@ -96,10 +98,11 @@ sce::Request unchecked(const std::vector<float>& logits, std::vector<float>& los
   return request;
 }
 
-void expect_second_row_is_bad(const sce::Request& request, const std::vector<float>& loss,
+void expect_second_row_is_bad(const sce::Request& request, std::vector<float>& loss,
                               const std::string& what) {
   for (const auto& row : {sce::reference_implementation(), sce::eigen_implementation()}) {
     SCOPED_TRACE(row.name);
+    std::fill(loss.begin(), loss.end(), -1.0f);
     dispatch::Attempt attempt;
     const auto context = std::make_shared<ContextState>(ContextOptions{}, nullptr);
     const auto state = row.run(context, request, attempt);
@@ -115,7 +118,16 @@ void expect_second_row_is_bad(const sce::Request& request, const std::vector<flo
   }
 }
 
-TEST(SoftTargets, AnIndexOutOfRangeIsAnErrorOnceTheOutputsAreWritten) {
+TEST(Targets, ALabelOutOfRangeIsAnErrorOnceTheOutputsAreWritten) {
+  const std::vector<float> logits(4, 0.0f);
+  std::vector<float> loss(2, -1.0f);
+  const std::vector<std::int32_t> labels = {1, 7};
+  sce::Request request = unchecked(logits, loss);
+  request.loss.labels = labels;
+  expect_second_row_is_bad(request, loss, "row 1 is 7; the vocabulary is 0 to 1");
+}
+
+TEST(Targets, AnIndexOutOfRangeIsAnErrorOnceTheOutputsAreWritten) {
   const std::vector<float> logits(4, 0.0f);
   std::vector<float> loss(2, -1.0f);
   const std::vector<std::int32_t> words = {0, 1, 1, 9};
@@ -127,7 +139,7 @@ TEST(SoftTargets, AnIndexOutOfRangeIsAnErrorOnceTheOutputsAreWritten) {
   expect_second_row_is_bad(request, loss, "target_indices: row 1 has 9");
 }
 
-TEST(SoftTargets, ANegativeProbabilityIsAnErrorOnceTheOutputsAreWritten) {
+TEST(Targets, ANegativeProbabilityIsAnErrorOnceTheOutputsAreWritten) {
   const std::vector<float> logits(4, 0.0f);
   std::vector<float> loss(2, -1.0f);
   const std::vector<float> q = {0.25f, 0.75f, 1.5f, -0.5f};
