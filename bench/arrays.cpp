@@ -13,8 +13,22 @@ std::size_t bytes_of(const View& view) {
   return static_cast<std::size_t>(view.size()) * size_of(view.dtype());
 }
 
-ArrayOf labels_of(const ProblemKey& key) {
-  return {.name = "labels", .type = DType::i32, .extents = {key.shape.b}};
+struct TargetArray {
+  ArrayOf array;
+  const void* (*data)(const Data&);
+};
+
+/// The labels, or the pairs that a row has in their place.
+std::vector<TargetArray> targets_of(const ProblemKey& key) {
+  if (key.target_pairs == 0) {
+    return {{{.name = "labels", .type = DType::i32, .extents = {key.shape.b}},
+             [](const Data& data) -> const void* { return data.labels.data(); }}};
+  }
+  const Dims pairs{key.shape.b, key.target_pairs};
+  return {{{.name = "target_indices", .type = DType::i32, .extents = pairs},
+           [](const Data& data) -> const void* { return data.target_indices.data(); }},
+          {{.name = "target_probs", .extents = pairs},
+           [](const Data& data) -> const void* { return data.target_probs.data(); }}};
 }
 
 std::vector<ArrayOf> gradients_of(const Row& row) {
@@ -31,7 +45,7 @@ Views question_of(const Row& row) {
   const auto absent = [](const ArrayOf& array) {
     return MutableView::host(nullptr, array.type, array.extents, array.strides);
   };
-  views.inputs.set("labels", absent(labels_of(key)));
+  for (const auto& [array, data] : targets_of(key)) views.inputs.set(array.name, absent(array));
   for (const auto& array : key.op->operands(key)) views.inputs.set(array.name, absent(array));
   views.outputs.set("loss", absent(key.op->loss()));
   for (const auto& array : key.op->saved(key)) {
@@ -56,7 +70,7 @@ Arrays::Arrays(Context& context, const Data& data, const Row& row, bool on_devic
                              : own.set(array.name, place(elements, array)));
   };
   try {
-    give(data.labels.data(), labels_of(key));
+    for (const auto& [array, elements] : targets_of(key)) give(elements(data), array);
     for (const auto& array : key.op->operands(key)) give(data.arrays[array.name].data(), array);
     views_.outputs.set("loss", make(key.op->loss()));
     for (const auto& array : key.op->saved(key)) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "bench/operator.hpp"
 
@@ -56,6 +57,35 @@ double element(const void* data, DType type, std::int64_t index) {
   }
 }
 
+namespace {
+
+/// Distinct words of each row and what they have, half of it the label.
+void make_pairs(Data& data) {
+  const auto [b, h, v] = data.key.shape;
+  const std::int64_t pairs = data.key.target_pairs;
+  const auto ignored = static_cast<std::int32_t>(LossOptions{}.ignore_index);
+  Random random(6);
+  for (std::int64_t row = 0; row < b; ++row) {
+    const std::int32_t label = data.labels[static_cast<std::size_t>(row)];
+    std::vector<std::int32_t> words = {label};
+    std::vector<double> q = {1.0};
+    while (static_cast<std::int64_t>(words.size()) < pairs) {
+      const auto word = static_cast<std::int32_t>(random.uniform() * static_cast<double>(v));
+      const bool is_there = std::find(words.begin(), words.end(), word) != words.end();
+      if (is_there && label != ignored) continue;
+      words.push_back(label == ignored ? ignored : word);
+      q.push_back(0.1 + random.uniform());
+    }
+    const double rest = std::accumulate(q.begin() + 1, q.end(), 0.0);
+    for (std::size_t i = 1; i < q.size(); ++i) q[i] /= 2.0 * rest;
+    if (pairs > 1) q[0] = 0.5;
+    data.target_indices.insert(data.target_indices.end(), words.begin(), words.end());
+    data.target_probs.insert(data.target_probs.end(), q.begin(), q.end());
+  }
+}
+
+}  // namespace
+
 Data make_data(const ProblemKey& key, int threads) {
   Data data;
   data.key = key;
@@ -71,6 +101,7 @@ Data make_data(const ProblemKey& key, int threads) {
       data.counted.push_back(row);
     }
   }
+  if (key.target_pairs > 0) make_pairs(data);
   key.op->make_arrays(data);
   data.lse = key.op->lse_by_streaming(data, threads);
   return data;

@@ -16,6 +16,9 @@ struct Data {
   ByName<HostTensor> arrays{};  ///< the operator's operands
   std::vector<std::int32_t> labels{};
   std::vector<std::int64_t> counted{};  ///< the rows whose label is not ignored
+  /// ProblemKey::target_pairs of each row, the label first; of an ignored row all are that.
+  std::vector<std::int32_t> target_indices{};
+  std::vector<float> target_probs{};
   /// lse of each row by the streaming implementation, in f32; what the loss is judged by, after
   /// some of its rows have been checked.
   std::vector<double> lse{};

@@ -32,6 +32,18 @@ std::vector<std::int64_t> sample(std::int64_t n, std::int64_t count, std::int64_
   return {picked.begin(), picked.end()};
 }
 
+void set_targets(oracle::Problem& problem, const Data& data,
+                 const std::vector<std::int64_t>& rows) {
+  problem.k = data.key.target_pairs;
+  for (const auto row : rows) {
+    if (problem.k == 0) problem.labels.push_back(data.labels[at(row)]);
+    for (std::int64_t pair = row * problem.k; pair < (row + 1) * problem.k; ++pair) {
+      problem.target_indices.push_back(data.target_indices[at(pair)]);
+      problem.target_probs.push_back(static_cast<double>(data.target_probs[at(pair)]));
+    }
+  }
+}
+
 LossJudge::LossJudge(const Data& data, Logits logits, double filter_eps)
     : data_(data), logits_(std::move(logits)), filter_eps_(filter_eps) {
   const auto counted = static_cast<std::int64_t>(data.counted.size());
@@ -39,7 +51,7 @@ LossJudge::LossJudge(const Data& data, Logits logits, double filter_eps)
   problem_.b = static_cast<std::int64_t>(rows_.size());
   problem_.v = data.key.shape.v;
   problem_.options.reduction = Reduction::none;
-  for (const auto r : rows_) problem_.labels.push_back(data.labels[at(r)]);
+  set_targets(problem_, data, rows_);
   // The mean's share of each row.
   problem_.dloss.assign(rows_.size(), 1.0 / static_cast<double>(counted));
   problem_.logits = logits_.of_rows(rows_);
@@ -74,8 +86,13 @@ void LossJudge::loss(const HostTensor& tensor) {
     for (const auto r : rows_) sampled = std::max(sampled, norms[at(r)]);
     tolerance *= std::max(1.0, *std::max_element(norms.begin(), norms.end()) / sampled);
   }
-  for (const auto r : data_.counted) {
-    mean += data_.lse[at(r)] - logits_.one(r, data_.labels[at(r)]);
+  oracle::Problem targets;
+  set_targets(targets, data_, data_.counted);
+  for (std::size_t i = 0; i < data_.counted.size(); ++i) {
+    const auto row = data_.counted[i];
+    for (const auto& [word, q] : oracle::target_of(targets, static_cast<std::int64_t>(i))) {
+      mean += q * (data_.lse[at(row)] - logits_.one(row, word));
+    }
   }
   mean /= static_cast<double>(data_.counted.size());
   check("loss", 0, static_cast<double>(tensor.as<float>()[0]) - mean, tolerance);

@@ -33,6 +33,9 @@ double roundoff(DType type);
 /// The least that an element of this type can be off by: denormals may read as 0.
 double smallest(DType type);
 
+/// What the rows of a problem are compared with: the labels of these, or their pairs.
+void set_targets(oracle::Problem& problem, const Data& data, const std::vector<std::int64_t>& rows);
+
 /// Where an operator's logits come from.
 struct Logits {
   /// In double, of these rows: [rows, V].
@@ -55,6 +58,7 @@ class LossJudge {
 
   /// The statistics and the loss, where the call wrote them.
   void values(const Outcome& outcome);
+  void statistics(const HostTensor& tensor);
   Deviation finish() const { return deviation_; }
 
   const Data& data() const { return data_; }
@@ -84,7 +88,6 @@ class LossJudge {
     double lse = 0.0;
   };
   RowError row_error(std::size_t i) const;
-  void statistics(const HostTensor& tensor);
   void loss(const HostTensor& tensor);
 
   const Data& data_;

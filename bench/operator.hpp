@@ -54,6 +54,8 @@ class BenchOperator {
   virtual bool multiplies() const { return has_weights(); }
   /// A gradient may be written over its input (--in-place).
   virtual bool runs_in_place() const { return false; }
+  /// There is --divergence.
+  virtual bool has_teacher() const { return false; }
   /// There is --data trained.
   virtual bool has_trained_data() const { return false; }
   /// Why the bare products x . w, dz . w^T and x^T . dz are no baseline of it; empty: they are.

@@ -57,15 +57,15 @@ class OperatorOf : public BenchOperator {
   Dispatch call(Context& context, const Row& row, const Options& options,
                 const Views& views) const override {
     const Arguments a = arguments_of(row, views);
-    Completion completion = run<Op>(context, row.pass, a.inputs, a.outputs, a.gradients, {},
-                                    execution_of(row, options));
+    Completion completion = run<Op>(context, row.pass, a.inputs, a.outputs, a.gradients,
+                                    options_of(row.problem), execution_of(row, options));
     completion.wait();
     return completion.dispatch();
   }
   CostEstimate cost_of(Context& context, const Row& row, const Options& options) const override {
     const Arguments a = arguments_of(row, question_of(row));
-    return cost_estimate(context, row.pass, a.inputs, a.outputs, a.gradients, {},
-                         execution_of(row, options));
+    return cost_estimate(context, row.pass, a.inputs, a.outputs, a.gradients,
+                         options_of(row.problem), execution_of(row, options));
   }
   std::optional<std::string> why_not(Context& context, const Row& row,
                                      const Options& options) const override {
@@ -73,7 +73,7 @@ class OperatorOf : public BenchOperator {
     auto execution = execution_of(row, options);
     execution.implementation = {};
     return why_unsupported(context, row.implementation, row.pass, a.inputs, a.outputs, a.gradients,
-                           {}, execution);
+                           options_of(row.problem), execution);
   }
 
   std::vector<double> lse_by_streaming(const Data& data, int threads) const override {
@@ -98,6 +98,8 @@ class OperatorOf : public BenchOperator {
   virtual std::int64_t extent_of(const Shape& shape, char letter) const {
     return letter == 'V' || letter == 'T' ? shape.v : shape.h;
   }
+  /// What a problem says beside its arrays.
+  virtual typename Op::Options options_of(const ProblemKey&) const { return {}; }
   /// Whether calls of the bench are given this input, which they need not have.
   virtual bool gives(std::string_view /*input*/) const { return false; }
 
@@ -111,13 +113,17 @@ class OperatorOf : public BenchOperator {
   };
 
   bool is_operand(const Input& input) const {
-    return input.types == ElementTypes::floating &&
-           (input.reads == Reads::always || gives(input.name));
+    return input.types == ElementTypes::floating && (is_needed(input.reads) || gives(input.name));
   }
   static bool is_weight(const Input& input) { return !input.shape.has_leading(); }
-  /// Of what backward can read instead of forming it again, the merged statistics are the most
-  /// exact.
-  static bool is_saved(std::string_view name) { return name == "statistics"; }
+  /// What backward reads instead of forming it again; merged statistics are more exact than lse.
+  static bool is_saved(std::string_view name) {
+    for (const auto& input : Traits::inputs) {
+      const bool saved = !reads_in(Pass::value_and_grad, input.reads);
+      if (saved && input.name == name) return name != "lse";
+    }
+    return false;
+  }
 
   Dims extents_of(const ProblemKey& key, const SymbolicShape& shape) const {
     return shape.extents({key.shape.b}, Reduction::mean,

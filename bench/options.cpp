@@ -136,6 +136,19 @@ void add_problem_options(CLI::App& app, Options& o) {
   add_dtypes(app, o);
   add_choices<bool>(app, "--w-layout", o.layouts, {{"hv", false}, {"vh", true}},
                     "w as [H, V] (hv) or [V, H] (vh)");
+  app.add_option_function<std::string>(
+         "--target-pairs",
+         [&o](const std::string& text) {
+           o.target_pairs = programs::parse_integers("--target-pairs", text, ',');
+         },
+         "pairs of word and probability that a row has in place of its label; 0: the label (0)")
+      ->type_name("K[,K...]");
+  using linear_distillation::Divergence;
+  add_choices<Divergence>(app, "--divergence", o.divergences,
+                          {{"forward_kl", Divergence::forward_kl},
+                           {"reverse_kl", Divergence::reverse_kl},
+                           {"jsd", Divergence::jsd}},
+                          "of operators with a teacher (forward_kl)");
   app.add_option_function<std::int64_t>(
          "--tokens",
          [&o](std::int64_t value) {
@@ -236,6 +249,14 @@ void check_options(const Options& o) {
     fail_call(fmt::format("--max-seconds {} is not positive", o.max_seconds));
   if (!(o.ignored >= 0.0 && o.ignored < 1.0)) {
     fail_call(fmt::format("--ignored {} is outside 0 to below 1", o.ignored));
+  }
+  for (const auto pairs : o.target_pairs) {
+    if (pairs < 0) fail_call(fmt::format("--target-pairs {} is negative", pairs));
+    for (const auto& shape : o.shapes) {
+      if (pairs <= shape.v) continue;
+      fail_call(
+          fmt::format("--target-pairs {} is more than the {} words of a shape", pairs, shape.v));
+    }
   }
   if (!(o.gradient_filter_eps >= 0.0f && o.gradient_filter_eps < 1.0f)) {
     fail_call(

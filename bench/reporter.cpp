@@ -7,15 +7,16 @@
 
 namespace tessera::bench {
 
-std::unique_ptr<benchmark::BenchmarkReporter> make_reporter(const std::string& format) {
-  if (format.empty()) return std::make_unique<Named<LineReporter>>();
-  if (format == "json") return std::make_unique<Named<benchmark::JSONReporter>>();
-  if (format == "console") return std::make_unique<Named<benchmark::ConsoleReporter>>();
+std::unique_ptr<benchmark::BenchmarkReporter> make_reporter(const std::string& format,
+                                                            std::ostream* to) {
+  if (format.empty()) return std::make_unique<Named<LineReporter>>(to);
+  if (format == "json") return std::make_unique<Named<benchmark::JSONReporter>>(to);
+  if (format == "console") return std::make_unique<Named<benchmark::ConsoleReporter>>(to);
 // The CSV reporter is deprecated for its demand that all rows have the same counters, which ours
 // do.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  if (format == "csv") return std::make_unique<Named<benchmark::CSVReporter>>();
+  if (format == "csv") return std::make_unique<Named<benchmark::CSVReporter>>(to);
 #pragma GCC diagnostic pop
   throw Error(ErrorCode::invalid_argument,
               fmt::format("'{}' is no format of Google Benchmark: console, json or csv", format));

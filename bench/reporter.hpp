@@ -4,6 +4,7 @@
 #include <benchmark/benchmark.h>
 
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,11 @@ namespace tessera::bench {
 template <class Reporter>
 class Named final : public Reporter {
  public:
+  explicit Named(std::ostream* to) : to_(to) {}
+  bool ReportContext(const benchmark::BenchmarkReporter::Context& context) override {
+    if (to_ != nullptr) this->SetOutputStream(to_);
+    return Reporter::ReportContext(context);
+  }
   using Run = benchmark::BenchmarkReporter::Run;
   void ReportRuns(const std::vector<Run>& runs) override {
     std::vector<Run> named = runs;
@@ -23,10 +29,15 @@ class Named final : public Reporter {
     }
     Reporter::ReportRuns(named);
   }
+
+ private:
+  std::ostream* to_;
 };
 
-/// A reporter for "console", "json" or "csv"; "": lines. Throws `Error invalid_argument`.
-std::unique_ptr<benchmark::BenchmarkReporter> make_reporter(const std::string& format);
+/// A reporter for "console", "json" or "csv"; "": lines. Throws `Error invalid_argument`. With `to`
+/// it writes there, wherever Google Benchmark tells it to.
+std::unique_ptr<benchmark::BenchmarkReporter> make_reporter(const std::string& format,
+                                                            std::ostream* to = nullptr);
 
 /// A line per row that fits a terminal; the JSON has everything.
 class LineReporter : public benchmark::BenchmarkReporter {

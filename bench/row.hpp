@@ -27,6 +27,10 @@ struct ProblemKey {
   Shape shape{};
   double ignored = 0.0;  ///< share of the rows whose label says that they do not count
   bool trained = false;  ///< words are predicted as a model does
+  /// Pairs of word and probability that a row has in place of its label; 0: it has the label.
+  std::int64_t target_pairs = 0;
+  /// Of operators with a teacher.
+  linear_distillation::Divergence divergence = linear_distillation::Divergence::forward_kl;
   friend bool operator==(const ProblemKey&, const ProblemKey&) = default;
 };
 
@@ -72,6 +76,9 @@ struct Options {
   std::vector<std::string> implementations{"opencl", "eigen"};
   std::vector<std::pair<DType, DType>> dtypes{{DType::f32, DType::f32}};
   std::vector<bool> layouts{true};  ///< w_is_vh
+  std::vector<std::int64_t> target_pairs{0};
+  std::vector<linear_distillation::Divergence> divergences{
+      linear_distillation::Divergence::forward_kl};
   std::vector<Shape> shapes{};
   std::int64_t tokens = 512;
   double ignored = 0.0;

@@ -63,6 +63,7 @@ Row Session::row_of(ProblemKey problem, Pass pass) const {
   // What an operator does not have is the same in all of its rows, and not in their names.
   if (!op.has_weights()) problem.w = problem.x, problem.w_is_vh = true;
   if (!op.has_hidden()) problem.shape.h = 0;
+  if (!op.has_teacher()) problem.divergence = ProblemKey{}.divergence;
   Row row;
   row.problem = problem;
   row.pass = pass;
@@ -106,13 +107,27 @@ std::vector<Session::Planned> Session::plan() {
     row.implementation = name;
     add({row, reasons.empty() ? "no such implementation" : reasons});
   };
+  // With each of the targets and the divergences asked for.
+  const auto taught = [&](ProblemKey problem) {
+    std::vector<ProblemKey> problems;
+    for (const auto pairs : options_.target_pairs) {
+      for (const auto divergence : options_.divergences) {
+        problem.target_pairs = pairs;
+        problem.divergence = divergence;
+        problems.push_back(problem);
+      }
+    }
+    return problems;
+  };
   for (const auto* op : options_.operators) {
     for (const auto& shape : options_.shapes) {
       for (const auto& types : options_.dtypes) {
         for (const bool vh : options_.layouts) {
           for (const auto pass : options_.passes) {
             for (const auto& name : options_.implementations) {
-              add_implementation(row_of({op, types.first, types.second, vh, shape}, pass), name);
+              for (const auto& problem : taught({op, types.first, types.second, vh, shape})) {
+                add_implementation(row_of(problem, pass), name);
+              }
             }
           }
         }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <charconv>
 #include <cstdio>
-#include <filesystem>
+#include <optional>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -18,6 +18,7 @@
 #include "bench/reporter.hpp"
 #include "bench/session.hpp"
 #include "programs/cli.hpp"
+#include "programs/output_set.hpp"
 
 namespace {
 
@@ -58,7 +59,13 @@ BenchmarkFlags take_flags(int& argc, char** argv) {
     if (value_of("filter", flags.filter) || value_of("list_tests", flags.lists)) continue;
     // It answers a value that it does not understand with its whole usage.
     if (value_of("format", flags.format) || value_of("min_time", flags.min_time)) continue;
-    value_of("out", flags.out) || value_of("out_format", flags.out_format);
+    // The file is written here, once and whole; it must have the name of one.
+    if (value_of("out", flags.out)) {
+      static char nowhere[] = "--benchmark_out=/dev/null";
+      flags.arguments.push_back(nowhere);
+      continue;
+    }
+    value_of("out_format", flags.out_format);
     flags.arguments.push_back(argv[i]);
   }
   argc = remaining;
@@ -90,22 +97,14 @@ double seconds_of(const std::string& text) {
   return seconds;
 }
 
-/// Minutes of measuring must not end at a folder that does not exist.
-void check_writable(const std::string& path) {
-  if (path.empty()) return;
-  const bool there = access(path.c_str(), F_OK) == 0;
-  const auto folder = std::filesystem::path(path).parent_path();
-  const std::string tested = there ? path : folder.empty() ? "." : folder.string();
-  if (access(tested.c_str(), W_OK) != 0 || std::filesystem::is_directory(path)) {
-    programs::fail_call(fmt::format("--benchmark_out: the file '{}' cannot be written", path));
-  }
-}
-
 void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
   check_options(options);
   const auto display = make_reporter(flags.format);
-  const auto file = flags.out.empty() ? nullptr : make_reporter(flags.out_format);
-  check_writable(flags.out);
+  // Minutes of measuring must not end at a folder that does not exist, nor before half a file.
+  std::optional<programs::OutputFile> out;
+  if (!flags.out.empty()) out.emplace(flags.out, "--benchmark_out");
+  std::ostringstream text;
+  const auto file = flags.out.empty() ? nullptr : make_reporter(flags.out_format, &text);
   int count = static_cast<int>(flags.arguments.size());
   benchmark::Initialize(&count, flags.arguments.data());
   if (count > 1) {
@@ -141,6 +140,7 @@ void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
   }
   benchmark::RunSpecifiedBenchmarks(display.get(), file.get());
   benchmark::Shutdown();
+  if (out) out->write(text.str());
   failed = session.failed();
 }
 

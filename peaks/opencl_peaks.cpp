@@ -160,7 +160,8 @@ class DeviceMeter final : public Meter {
     Program program(
         clCreateProgramWithSource(context_.native_context(), 1, &source, nullptr, &status));
     check(status, "clCreateProgramWithSource");
-    const auto options = fmt::format("-DWIDTH={}{}{}", width, cpu_ ? " -DCONTIGUOUS" : "", more);
+    // No warnings (-w): PoCL counts them on stderr.
+    const auto options = fmt::format("-w -DWIDTH={}{}{}", width, cpu_ ? " -DCONTIGUOUS" : "", more);
     if (clBuildProgram(program.get(), 1, &device_, options.c_str(), nullptr, nullptr) ==
         CL_SUCCESS) {
       return program;

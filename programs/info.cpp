@@ -51,7 +51,7 @@ Question<Operator> make_question(const InfoOptions& o) {
   Question<Operator> q;
   for (const auto& input : Traits::inputs) {
     const bool saved = o.pass == Pass::backward && std::string_view(input.name) == "statistics";
-    if (input.reads != Reads::always && !saved) continue;
+    if (!is_needed(input.reads) && !saved) continue;
     const MutableView array = absent_array(o, input.shape, input.types);
     q.inputs.*input.view = array;
     if (!has_gradients(o.pass)) continue;
@@ -65,7 +65,9 @@ Question<Operator> make_question(const InfoOptions& o) {
       q.outputs.*output.view = absent_array(o, output.shape, output.types);
     }
   }
-  if (o.pass == Pass::forward_partial) q.options.vocab_size_total = o.shape.back();
+  if (o.pass == Pass::forward_partial) {
+    loss_options(q.options).vocab_size_total = o.shape.back();
+  }
   q.execution.implementation = ImplementationList(o.implementation);
   if (!o.block_sizes.empty()) {
     from_named(*operator_info(Traits::name).named(o.block_sizes),

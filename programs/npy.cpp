@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -51,26 +52,48 @@ Bytes map_file(int fd, std::size_t size, const std::string& name) {
   return {owner, {static_cast<const std::byte*>(address), size}};
 }
 
-/// For pipes and the like, which have no size and cannot be mapped.
-Bytes read_stream(int fd, const std::string& name) {
-  auto buffer = std::make_shared<std::vector<std::byte>>();
-  // Sixteen pipes full: a call of read costs nothing beside its bytes.
-  constexpr std::size_t piece = std::size_t{1} << 20;
-  for (std::size_t used = 0;;) {
-    buffer->resize(used + piece);
-    const ssize_t got = ::read(fd, buffer->data() + used, piece);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(name, fmt::format("cannot be read: {}", std::strerror(errno)));
-    used += static_cast<std::size_t>(got);
-    if (got == 0) {
-      buffer->resize(used);
-      break;
-    }
-  }
-  return {buffer, {buffer->data(), buffer->size()}};
-}
+/// Pipes and the like, which have no size, may not end and cannot be mapped.
+class Stream {
+ public:
+  Stream(int fd, const std::string& name) : fd_(fd), name_(name) {}
 
-Bytes open_bytes(const std::string& path, const std::string& name) {
+  /// Reads until `size` bytes are there, or the end.
+  void read_to(std::size_t size) {
+    // Sixteen pipes full: a call of read costs nothing beside its bytes.
+    constexpr std::size_t piece = std::size_t{1} << 20;
+    std::size_t used = buffer_->size();
+    while (used < size) {
+      // Piece by piece: a header may promise more than ever comes.
+      buffer_->resize(used + std::min(piece, size - used));
+      const ssize_t got = ::read(fd_, buffer_->data() + used, buffer_->size() - used);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) fail(name_, fmt::format("cannot be read: {}", std::strerror(errno)));
+      used += static_cast<std::size_t>(got);
+      if (got == 0) break;
+    }
+    buffer_->resize(used);
+  }
+  Bytes bytes() const { return {buffer_, {buffer_->data(), buffer_->size()}}; }
+
+ private:
+  int fd_;
+  const std::string& name_;
+  std::shared_ptr<std::vector<std::byte>> buffer_ = std::make_shared<std::vector<std::byte>>();
+};
+
+/// What the header says, in elements and in bytes.
+struct Extent {
+  NpyHeader header;
+  DType type;
+  std::size_t bytes;
+};
+
+Extent extent_of(std::span<const std::byte> file, const std::string& name, NpyRole role,
+                 bool bf16_bits);
+
+/// All of a file, of which `extent` says what it ought to be.
+Bytes open_bytes(const std::string& path, const std::string& name, NpyRole role, bool bf16_bits,
+                 Extent& extent) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) fail(name, fmt::format("cannot be opened: {}", std::strerror(errno)));
   struct stat status {};
@@ -78,9 +101,19 @@ Bytes open_bytes(const std::string& path, const std::string& name) {
     fail(name, fmt::format("cannot be read: {}", std::strerror(errno)));
   }
   if (S_ISDIR(status.st_mode)) fail(name, "is a folder, not a .npy file");
-  if (!S_ISREG(status.st_mode)) return read_stream(file.get(), name);
-  if (status.st_size == 0) fail(name, "is empty, not a .npy file");
-  return map_file(file.get(), static_cast<std::size_t>(status.st_size), name);
+  if (S_ISREG(status.st_mode)) {
+    if (status.st_size == 0) fail(name, "is empty, not a .npy file");
+    Bytes bytes = map_file(file.get(), static_cast<std::size_t>(status.st_size), name);
+    extent = extent_of(bytes.data, name, role, bf16_bits);
+    return bytes;
+  }
+  Stream stream(file.get(), name);
+  stream.read_to(npy_preamble);
+  stream.read_to(npy_data_offset(stream.bytes().data, name));
+  extent = extent_of(stream.bytes().data, name, role, bf16_bits);
+  // And one byte, which ought not to be there.
+  stream.read_to(extent.header.data_offset + extent.bytes + 1);
+  return stream.bytes();
 }
 
 DType element_type(const std::string& descr, NpyRole role, bool bf16_bits,
@@ -110,6 +143,27 @@ DType element_type(const std::string& descr, NpyRole role, bool bf16_bits,
                          descr));
 }
 
+Extent extent_of(std::span<const std::byte> file, const std::string& name, NpyRole role,
+                 bool bf16_bits) {
+  Extent extent{.header = parse_npy_header(file, name), .type = {}, .bytes = 0};
+  extent.type = element_type(extent.header.descr, role, bf16_bits, name);
+  const auto& shape = extent.header.shape;
+  if (shape.size() > static_cast<std::size_t>(Dims::max_rank)) {
+    fail(name, fmt::format("has {} axes, the limit is {}; merge leading axes with reshape",
+                           shape.size(), Dims::max_rank));
+  }
+  // Strides are products of extents, so they are bounded here even where one extent is 0.
+  const auto limit = std::numeric_limits<std::int64_t>::max() / 16;
+  std::int64_t count = 1, nonzero = 1;
+  for (auto one : shape) {
+    if (one > 0 && nonzero > limit / one) fail(name, "its shape overflows 64 bits");
+    nonzero *= one > 0 ? one : 1;
+    count *= one;
+  }
+  extent.bytes = static_cast<std::size_t>(count) * size_of(extent.type);
+  return extent;
+}
+
 }  // namespace
 
 Dims fortran_strides(const Dims& extents) {
@@ -125,26 +179,18 @@ Dims fortran_strides(const Dims& extents) {
 NpyArray NpyArray::load(const std::string& argument, const std::string& path, NpyRole role,
                         bool bf16_bits) {
   const std::string name = argument + " " + path;
-  Bytes bytes = open_bytes(path, name);
-  const NpyHeader header = parse_npy_header(bytes.data, name);
-  const DType type = element_type(header.descr, role, bf16_bits, name);
-  if (header.shape.size() > static_cast<std::size_t>(Dims::max_rank)) {
-    fail(name, fmt::format("has {} axes, the limit is {}; merge leading axes with reshape",
-                           header.shape.size(), Dims::max_rank));
-  }
-  // Strides are products of extents, so they are bounded here even where one extent is 0.
-  const auto limit = std::numeric_limits<std::int64_t>::max() / 16;
-  std::int64_t count = 1, nonzero = 1;
-  for (auto extent : header.shape) {
-    if (extent > 0 && nonzero > limit / extent) fail(name, "its shape overflows 64 bits");
-    nonzero *= extent > 0 ? extent : 1;
-    count *= extent;
-  }
-  const std::size_t needed = static_cast<std::size_t>(count) * size_of(type);
+  Extent extent{};
+  const Bytes bytes = open_bytes(path, name, role, bf16_bits, extent);
+  const auto& [header, type, needed] = extent;
   const std::size_t present = bytes.data.size() - header.data_offset;
   if (present < needed) {
     fail(name, fmt::format("truncated: its shape needs {} bytes of elements, {} are there", needed,
                            present));
+  }
+  if (present > needed) {
+    fail(name, fmt::format("its shape needs {} bytes of elements, and more follow; save one array "
+                           "per file with numpy.save",
+                           needed));
   }
 
   NpyArray array;

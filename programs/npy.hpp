@@ -21,6 +21,11 @@ struct NpyHeader {
   std::size_t data_offset = 0;  ///< bytes from the start of the file to element 0
 };
 
+/// Bytes before element 0, as the first bytes of a file say (the first `npy_preamble` at most).
+/// Throws `Error invalid_argument`: no .npy file, another version, a header beyond 64 KiB.
+std::size_t npy_data_offset(std::span<const std::byte> file, const std::string& name);
+inline constexpr std::size_t npy_preamble = 12;
+
 /// Parses the header at the start of `file`, which may be the whole file or any prefix that holds
 /// it. Throws `Error invalid_argument`; `name` begins the message.
 NpyHeader parse_npy_header(std::span<const std::byte> file, const std::string& name);
@@ -43,8 +48,9 @@ class NpyArray {
  public:
   NpyArray() = default;
   /// Reads `path`. `argument` ("--x") begins each message. With `bf16_bits`, <u2 is read as bf16.
-  /// Throws `Error invalid_argument` when the file is missing, truncated, no .npy file, big-endian
-  /// or of a type that `role` does not allow.
+  /// Throws `Error invalid_argument` when the file is missing, truncated, no .npy file, big-endian,
+  /// of a type that `role` does not allow, or longer than its header says. Of a pipe or a device no
+  /// more is read than that.
   static NpyArray load(const std::string& argument, const std::string& path, NpyRole role,
                        bool bf16_bits);
 

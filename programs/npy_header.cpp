@@ -135,7 +135,7 @@ class HeaderParser {
 
 }  // namespace
 
-NpyHeader parse_npy_header(std::span<const std::byte> file, const std::string& name) {
+std::size_t npy_data_offset(std::span<const std::byte> file, const std::string& name) {
   const auto byte = [&](std::size_t i) { return std::to_integer<std::size_t>(file[i]); };
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.substr(0, magic.size()) != magic.substr(0, std::min(magic.size(), text.size())) ||
@@ -155,13 +155,26 @@ NpyHeader parse_npy_header(std::span<const std::byte> file, const std::string& n
   if (file.size() < text_begin) fail(name, "truncated: it ends inside the .npy header");
   std::size_t length = 0;
   for (std::size_t i = 0; i < length_bytes; ++i) length |= byte(8 + i) << (8 * i);
-  if (file.size() - text_begin < length) {
-    fail(name, fmt::format("truncated: the .npy header takes {} bytes, {} are there", length,
-                           file.size() - text_begin));
+  // numpy refuses more than 10,000 characters; a type and eight extents take less than 300.
+  constexpr std::size_t most = 65536;
+  if (length > most) {
+    fail(name, fmt::format("its .npy header takes {} bytes, the limit is {}; save the array again "
+                           "with numpy.save",
+                           length, most));
   }
+  return text_begin + length;
+}
+
+NpyHeader parse_npy_header(std::span<const std::byte> file, const std::string& name) {
   NpyHeader header;
-  header.data_offset = text_begin + length;
-  HeaderParser(text.substr(text_begin, length), name).parse(header);
+  header.data_offset = npy_data_offset(file, name);
+  if (file.size() < header.data_offset) {
+    fail(name, fmt::format("truncated: the .npy header ends at byte {}, {} are there",
+                           header.data_offset, file.size()));
+  }
+  const std::size_t begin = std::to_integer<int>(file[6]) == 1 ? 10 : 12;
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), header.data_offset);
+  HeaderParser(text.substr(begin), name).parse(header);
   return header;
 }
 

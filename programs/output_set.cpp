@@ -37,9 +37,10 @@ void write_all(int fd, const void* data, std::size_t bytes, const fs::path& path
 
 }  // namespace
 
-OutputSet::OutputSet(fs::path folder) : folder_(std::move(folder)) {
+OutputSet::OutputSet(fs::path folder, std::string option)
+    : folder_(std::move(folder)), option_(std::move(option)) {
   if (folder_.empty()) {
-    throw Error(ErrorCode::invalid_argument, "--out is empty; give the folder to write to");
+    throw Error(ErrorCode::invalid_argument, option_ + " is empty; give the folder to write to");
   }
   // Told now rather than after the work.
   std::error_code ignored;
@@ -50,19 +51,21 @@ OutputSet::OutputSet(fs::path folder) : folder_(std::move(folder)) {
   }
   if (!fs::is_directory(ancestor, ignored)) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("--out {}: {} is not a folder; give another", folder_.string(),
+                fmt::format("{} {}: {} is not a folder; give another", option_, folder_.string(),
                             ancestor.string()));
   }
   if (::access(ancestor.c_str(), W_OK | X_OK) != 0) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("--out {}: {}: {}; give a folder that can be written", folder_.string(),
-                            ancestor.string(), std::strerror(errno)));
+                fmt::format("{} {}: {}: {}; give a folder that can be written", option_,
+                            folder_.string(), ancestor.string(), std::strerror(errno)));
   }
 }
 
 OutputSet::~OutputSet() {
   std::error_code ignored;
-  for (const auto& file : pending_) fs::remove(file.temporary, ignored);
+  for (const auto& file : pending_) {
+    if (!file.temporary.empty()) fs::remove(file.temporary, ignored);
+  }
   // Deepest first; a folder that somebody else uses by now is not empty and stays.
   for (auto it = made_folders_.rbegin(); it != made_folders_.rend(); ++it) fs::remove(*it, ignored);
 }
@@ -83,13 +86,19 @@ void OutputSet::make_folder() {
 void OutputSet::add(const std::string& file_name, const std::string& head, const void* data,
                     std::size_t bytes) {
   make_folder();
-  const fs::path target = folder_ / file_name;
+  fs::path target = folder_ / file_name;
   std::error_code ignored;
-  if (fs::is_directory(target, ignored)) fail_writing(target, "a folder has this name");
-  const fs::path temporary = folder_ / fmt::format(".{}.{}.tmp", file_name, ::getpid());
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const auto there = fs::status(target, ignored);
+  if (fs::is_directory(there)) fail_writing(target, "a folder has this name");
+  if (fs::is_regular_file(there)) target = fs::canonical(target, ignored);
+  const bool in_place = fs::exists(there) && !fs::is_regular_file(there);
+  const fs::path temporary =
+      target.parent_path() / fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid());
+  const int fd = in_place
+                     ? ::open(target.c_str(), O_WRONLY | O_CLOEXEC)
+                     : ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) fail_writing(target, std::strerror(errno));
-  pending_.push_back({file_name, temporary});
+  pending_.push_back({file_name, in_place ? fs::path() : temporary, target});
   try {
     write_all(fd, head.data(), head.size(), target);
     write_all(fd, data, bytes, target);
@@ -124,12 +133,32 @@ std::vector<std::string> OutputSet::file_names() const {
 void OutputSet::commit() {
   // Everything is on disk by now; a rename within one folder needs no space of its own.
   for (const auto& file : pending_) {
+    if (file.temporary.empty()) continue;
     std::error_code error;
-    fs::rename(file.temporary, folder_ / file.name, error);
-    if (error) fail_writing(folder_ / file.name, error.message());
+    fs::rename(file.temporary, file.target, error);
+    if (error) fail_writing(file.target, error.message());
   }
   pending_.clear();
   made_folders_.clear();
+}
+
+OutputFile::OutputFile(const fs::path& file, const std::string& option)
+    : name_(file.filename().string()),
+      files_(file.has_parent_path() ? file.parent_path() : ".", option) {
+  std::error_code ignored;
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  const char* why = name_.empty() || fs::is_directory(file, ignored) ? "it is a folder"
+                    : !fs::is_directory(folder, ignored)             ? "its folder is not there"
+                                                                     : nullptr;
+  if (why == nullptr) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}: the file '{}' cannot be written: {}; give another", option,
+                          file.string(), why));
+}
+
+void OutputFile::write(const std::string& text) {
+  files_.add_text(name_, text);
+  files_.commit();
 }
 
 }  // namespace tessera::programs

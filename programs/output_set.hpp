@@ -11,12 +11,15 @@ namespace tessera::programs {
 
 /// The files of one run: all of them appear in the folder, or none.
 ///
-/// Files are written under temporary names beside their places and renamed by `commit`. Whatever
-/// was not committed is removed again, folders that were made for it included.
+/// Files are written under temporary names beside their places and renamed by `commit`, so that a
+/// program that is killed leaves each as it was or whole. Whatever was not committed is removed
+/// again, folders that were made for it included. A link stays one, and what is no file (a device,
+/// a pipe) is written to as it is.
 class OutputSet {
  public:
-  /// Looks, but writes nothing: `Error invalid_argument` when `folder` can never be written.
-  explicit OutputSet(std::filesystem::path folder);
+  /// Looks, but writes nothing: `Error invalid_argument`, which names `option`, when `folder` can
+  /// never be written.
+  explicit OutputSet(std::filesystem::path folder, std::string option = "--out");
   OutputSet(const OutputSet&) = delete;
   OutputSet& operator=(const OutputSet&) = delete;
   ~OutputSet();
@@ -35,15 +38,29 @@ class OutputSet {
  private:
   struct Pending {
     std::string name;
-    std::filesystem::path temporary;
+    std::filesystem::path temporary;  ///< empty: it is written already
+    std::filesystem::path target;
   };
   void add(const std::string& file_name, const std::string& head, const void* data,
            std::size_t bytes);
   void make_folder();
 
   std::filesystem::path folder_;
+  std::string option_;
   std::vector<std::filesystem::path> made_folders_;
   std::vector<Pending> pending_;
+};
+
+/// One file of a run, which an option names. It is made before the work, so that what can never
+/// be written is an error then.
+class OutputFile {
+ public:
+  OutputFile(const std::filesystem::path& file, const std::string& option);
+  void write(const std::string& text);
+
+ private:
+  std::string name_;
+  OutputSet files_;
 };
 
 }  // namespace tessera::programs

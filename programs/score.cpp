@@ -11,6 +11,7 @@
 #include "programs/cli.hpp"
 #include "programs/output_set.hpp"
 #include "programs/score_shards.hpp"
+#include "programs/score_teacher.hpp"
 
 namespace tessera::programs {
 namespace {
@@ -28,9 +29,16 @@ void add_to(OutputSet& files, const ScoreResults& results, bool bf16_bits) {
   if (!partial.extents.empty() || !partial.rows.empty()) add_partials(files, partial);
 }
 
+/// What shards have is all that a --combine may know of the tokens.
+std::int64_t rows_of(const ScoreOptions& o, const ScoreArrays& arrays,
+                     const ScoreResults& results) {
+  const bool combines = o.mode() == ScoreMode::combine;
+  return (combines ? results.partial.extents : arrays.leading()).product();
+}
+
 /// Tokens whose label, or one of whose pairs, is not `ignore_index`.
-std::int64_t counted_tokens(const ScoreArrays& arrays, std::int64_t ignore_index) {
-  const std::int64_t rows = arrays.leading().product();
+std::int64_t counted_tokens(const ScoreArrays& arrays, std::int64_t rows,
+                            std::int64_t ignore_index) {
   const bool pairs = static_cast<bool>(arrays["target_indices"]);
   if (!pairs && !arrays["labels"]) return rows;
   const View& words = arrays[pairs ? "target_indices" : "labels"].view();
@@ -83,8 +91,9 @@ const char* mode_name(ScoreMode mode) {
   return "";
 }
 
-Json shape_to_json(const ScoreOptions& o, const ScoreArrays& arrays, const LossOptions& options) {
-  Json shape = {{"b", arrays.leading().product()}};
+Json shape_to_json(const ScoreOptions& o, const ScoreArrays& arrays, const LossOptions& options,
+                   std::int64_t rows) {
+  Json shape = {{"b", rows}};
   if (o.mode() == ScoreMode::combine) {
     shape["v"] = options.vocab_size_total;
     return shape;
@@ -97,7 +106,7 @@ Json shape_to_json(const ScoreOptions& o, const ScoreArrays& arrays, const LossO
 }
 
 Json make_report(const ScoreOptions& o, const ScoreArrays& a, const LossOptions& options,
-                 const ScoreOutcome& outcome) {
+                 const ScoreOutcome& outcome, std::int64_t rows, bool has_teacher) {
   Json report = {{"program", "tessera-score"},
                  {"mode", mode_name(o.mode())},
                  {"operator", o.mode() == ScoreMode::combine ? "combine" : o.op().name}};
@@ -105,11 +114,12 @@ Json make_report(const ScoreOptions& o, const ScoreArrays& a, const LossOptions&
   report["seconds_first"] = outcome.seconds_first;
   report["seconds"] = outcome.seconds;
   if (outcome.seconds > 0) {
-    report["tokens_per_second"] = static_cast<double>(a.leading().product()) / outcome.seconds;
+    report["tokens_per_second"] = static_cast<double>(rows) / outcome.seconds;
   }
-  report["shape"] = shape_to_json(o, a, options);
+  report["shape"] = shape_to_json(o, a, options, rows);
   report["types"] = a.types();
   report["options"] = options_to_json(options, static_cast<bool>(a["class_weight"]));
+  if (has_teacher) report["options"].update(to_json(distillation_options(o)));
   if (o.mode() == ScoreMode::combine) {
     report["shard"] = range_to_json({0, options.vocab_size_total, options.vocab_size_total});
   } else if (o.mode() == ScoreMode::shard) {
@@ -122,9 +132,10 @@ Json make_report(const ScoreOptions& o, const ScoreArrays& a, const LossOptions&
 
 }  // namespace
 
-void score(const ScoreOptions& o) {
+void score(const ScoreOptions& given) {
+  ScoreOptions o = given;
   OutputSet files(o.out);
-  if (o.mode() == ScoreMode::backward) check_statistics_folder(o.statistics, o.loss_options());
+  if (o.mode() == ScoreMode::backward) check_statistics_folder(o);
   const ScoreArrays arrays(o);
   LossOptions options = o.loss_options();
   ScoreResults results;
@@ -139,7 +150,8 @@ void score(const ScoreOptions& o) {
   add_distinct(outcome.dispatch.warnings, warnings);
 
   add_to(files, results, o.bf16_bits);
-  Json report = make_report(o, arrays, options, outcome);
+  const bool has_teacher = o.has_teacher() || !results.partial.divergence_rows.empty();
+  Json report = make_report(o, arrays, options, outcome, rows_of(o, arrays, results), has_teacher);
   report["files"] = files.file_names();
   files.add_text("report.json", dump(report));
   files.commit();
@@ -150,9 +162,9 @@ void score(const ScoreOptions& o) {
   }
   const HostTensor* loss = results.find("loss");
   if (loss != nullptr && o.reduction != Reduction::none) {
-    const std::int64_t counted = counted_tokens(arrays, options.ignore_index);
-    fmt::print("loss {:.9g} ({})\n", loss->item(),
-               tokens_text(o.reduction, counted, arrays.leading().product()));
+    const std::int64_t rows = rows_of(o, arrays, results);
+    const std::int64_t counted = counted_tokens(arrays, rows, options.ignore_index);
+    fmt::print("loss {:.9g} ({})\n", loss->item(), tokens_text(o.reduction, counted, rows));
   }
   fmt::print("{}; {:.4g} s, first call {:.4g} s\n", to_string(outcome.dispatch), outcome.seconds,
              outcome.seconds_first);

@@ -11,7 +11,7 @@
 #include "programs/report.hpp"
 #include "programs/score_options.hpp"
 #include "tessera/execution.hpp"
-#include "tessera/loss.hpp"
+#include "tessera/linear_distillation.hpp"
 
 namespace tessera::programs {
 
@@ -41,7 +41,7 @@ class ScoreArrays {
 
   std::map<std::string, NpyArray> arrays_;
   std::map<std::string, View> weights_;  ///< as [H, V]
-  bool w_is_vh_ = false;
+  bool w_is_vh_ = false, teacher_w_is_vh_ = false;
   std::vector<std::pair<char, std::int64_t>> extents_;
   std::map<char, std::string> seen_in_;  ///< the first array with this extent
 };
@@ -61,8 +61,8 @@ struct ScoreResults {
     bool keeps_layout = false;   ///< a gradient of a weight: dense in the order of its file
     bool fortran_order = false;  ///< of that file
   };
-  std::deque<Array> arrays{};  ///< in place, for views of them are about
-  PartialResult partial{};
+  std::deque<Array> arrays{};                    ///< in place, for views of them are about
+  linear_distillation::PartialResult partial{};  ///< divergence_rows: with a teacher
 
   HostTensor& add(const std::string& name, HostTensor tensor);
   /// nullptr: not there
@@ -73,8 +73,9 @@ struct ScoreResults {
 /// is what a steady call takes.
 ScoreOutcome call_operator(const ScoreOptions& options, const ScoreArrays& arrays, Context& context,
                            ScoreResults& results);
-/// Merges shards by the same clock; `options` become those of the whole.
-ScoreOutcome call_combine(const ScoreOptions& options, const ScoreArrays& arrays,
+/// Merges shards by the same clock; `options` become those of the whole, with what the shards say
+/// of a teacher where they had one.
+ScoreOutcome call_combine(ScoreOptions& options, const ScoreArrays& arrays,
                           LossOptions& loss_options, ScoreResults& results);
 
 /// Runs what the options ask for, writes the files of --out, all or none, and prints a line on

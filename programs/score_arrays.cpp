@@ -17,7 +17,8 @@ View transposed(const View& view) {
 
 }  // namespace
 
-ScoreArrays::ScoreArrays(const ScoreOptions& o) : w_is_vh_(o.w_is_vh.value_or(false)) {
+ScoreArrays::ScoreArrays(const ScoreOptions& o)
+    : w_is_vh_(o.w_is_vh.value_or(false)), teacher_w_is_vh_(o.teacher_w_is_vh.value_or(w_is_vh_)) {
   const auto load = [&](const ArrayOption& array) {
     if (!o.given(array.name)) return;
     arrays_[array.name] =
@@ -31,9 +32,11 @@ ScoreArrays::ScoreArrays(const ScoreOptions& o) : w_is_vh_(o.w_is_vh.value_or(fa
     }
   }
   if (!o.statistics.empty()) {
-    const auto path = std::filesystem::path(o.statistics) / "statistics.npy";
-    arrays_["statistics"] =
-        NpyArray::load("--statistics", path.string(), NpyRole::floating, o.bf16_bits);
+    for (const char* name : {"statistics", "divergence_statistics"}) {
+      if (o.op().input(name) == nullptr) continue;
+      const auto path = std::filesystem::path(o.statistics) / fmt::format("{}.npy", name);
+      arrays_[name] = NpyArray::load("--statistics", path.string(), NpyRole::floating, o.bf16_bits);
+    }
   }
   if (o.mode() == ScoreMode::combine) return;
   for (const auto& input : o.op().inputs) {
@@ -61,7 +64,9 @@ Dims ScoreArrays::leading() const {
     const View& view = (*this)[target].view();
     if (view && view.rank() > 0) return view.extents().first(view.rank() - 1);
   }
-  return {};
+  // A student of a teacher alone.
+  const View& x = (*this)["x"].view();
+  return x && x.rank() > 0 ? x.extents().first(x.rank() - 1) : Dims();
 }
 
 MutableView ScoreArrays::gradient_view(const std::string& name, HostTensor& gradient) const {
@@ -105,20 +110,23 @@ void ScoreArrays::check_weight(const OperatorInput& input, const std::string& pa
   const std::string name = input.name;
   const View& file = (*this)[name].view();
   const char h = input.shape.axis(0), v = input.shape.axis(1);
+  const bool is_vh = name == "w" ? w_is_vh_ : teacher_w_is_vh_;
+  const std::string layout_option = option_of(name) + "-layout";
   if (file.rank() != 2) {
-    fail_call(fmt::format("{} {}: has {} axes; {} is {} or, with --w-layout vh, [{}, {}]",
-                          option_of(name), path, file.rank(), name, input.shape.text(), v, h));
+    fail_call(fmt::format("{} {}: has {} axes; {} is {} or, with {} vh, [{}, {}]", option_of(name),
+                          path, file.rank(), name, input.shape.text(), layout_option, v, h));
   }
-  const View view = w_is_vh_ ? transposed(file) : file;
+  const View view = is_vh ? transposed(file) : file;
   for (const auto& [letter, extent] : extents_) {
     if (letter != h || extent == view.extents()[0]) continue;
     const bool other_way = view.extents()[1] == extent;
     fail_call(fmt::format("{} {}: is [{}, {}], read as [{}] it has {} = {}, but {} has {} = {}{}",
                           option_of(name), path, file.extents()[0], file.extents()[1],
-                          w_is_vh_ ? fmt::format("{}, {}", v, h) : fmt::format("{}, {}", h, v), h,
+                          is_vh ? fmt::format("{}, {}", v, h) : fmt::format("{}, {}", h, v), h,
                           view.extents()[0], option_of(seen_in_.at(h)), h, extent,
-                          other_way ? fmt::format("; pass --w-layout {}", w_is_vh_ ? "hv" : "vh")
-                                    : fmt::format("; give arrays of the same {}", h)));
+                          other_way
+                              ? fmt::format("; pass {} {}", layout_option, is_vh ? "hv" : "vh")
+                              : fmt::format("; give arrays of the same {}", h)));
   }
   note(h, view.extents()[0], name);
   note(v, view.extents()[1], name);

@@ -9,6 +9,7 @@
 #include "programs/cli.hpp"
 #include "programs/score.hpp"
 #include "programs/score_shards.hpp"
+#include "programs/score_teacher.hpp"
 #include "tessera/tessera.hpp"
 
 namespace tessera::programs {
@@ -54,7 +55,7 @@ typename Operator::ExecutionOptions execution_options(const ScoreOptions& option
   return execution;
 }
 
-/// All outputs but the statistics, which only shards hand on.
+/// All outputs but statistics, which only shards hand on.
 template <class Operator>
 typename Operator::Outputs make_outputs(const ScoreOptions& o, const ScoreArrays& arrays,
                                         ScoreResults& results) {
@@ -62,8 +63,8 @@ typename Operator::Outputs make_outputs(const ScoreOptions& o, const ScoreArrays
   if (o.mode() != ScoreMode::forward && o.mode() != ScoreMode::value_and_grad) return outputs;
   const Dims leading = arrays.leading();
   for (const auto& output : OperatorTraits<Operator>::outputs) {
-    if (std::string_view(output.name) == "statistics") continue;
-    const DType type = output.types == ElementTypes::i32 ? DType::i32 : DType::f32;
+    if (std::string_view(output.name).ends_with("statistics")) continue;
+    const DType type = output.types == ElementTypes::integer ? DType::i32 : DType::f32;
     const Dims extents = output.shape.extents(
         leading, o.reduction, [&](char letter) { return arrays.extent_of(letter); });
     outputs.*output.view = results.add(output.name, HostTensor(type, extents)).mutable_view();
@@ -106,10 +107,13 @@ ScoreOutcome call_of(const ScoreOptions& o, const ScoreArrays& arrays, Context& 
   const auto outputs = make_outputs<Operator>(o, arrays, results);
   const auto gradients = make_gradients<Operator>(o, arrays, results);
   const auto execution = execution_options<Operator>(o);
-  const LossOptions options = o.loss_options();
+  auto options = options_with<Operator>(o.loss_options());
+  if constexpr (requires { options.temperature; }) options = distillation_options(o);
   return run_twice([&]() -> Dispatch {
     if (o.mode() == ScoreMode::shard) {
-      results.partial = forward_partial(context, inputs, options, execution);
+      auto partial = forward_partial(context, inputs, options, execution);
+      static_cast<PartialResult&>(results.partial) = partial;
+      if constexpr (requires { partial.divergence_rows; }) results.partial = std::move(partial);
       return results.partial.dispatch;
     }
     Completion completion =
@@ -157,17 +161,13 @@ ScoreOutcome call_operator(const ScoreOptions& o, const ScoreArrays& arrays, Con
   return outcome;
 }
 
-ScoreOutcome call_combine(const ScoreOptions& o, const ScoreArrays& arrays, LossOptions& options,
-                          ScoreResults& results) {
-  check_implementation_names(o.implementation);
-  options = reconcile_shards(o, arrays["class_weight"].view().size());
-  options.wants = every_output();
-  std::vector<PartialResult> shards;
-  for (const auto& folder : o.combine) shards.push_back(read_partials(folder));
-  const CombineInputs inputs{.labels = arrays["labels"].view(),
-                             .weight = arrays["weight"].view(),
-                             .class_weight = arrays["class_weight"].view()};
-  LossResult merged;
+namespace {
+
+/// Combines and merges shards of an operator's PartialResult.
+template <class Shards, class Options>
+ScoreOutcome combine_shards(const Shards& shards, const CombineInputs& inputs,
+                            const Options& options, ScoreResults& results) {
+  decltype(combine(shards, inputs, options)) merged;
   auto outcome = run_twice([&] {
     merged = combine(shards, inputs, options);
     return merged.dispatch;
@@ -175,7 +175,47 @@ ScoreOutcome call_combine(const ScoreOptions& o, const ScoreArrays& arrays, Loss
   for (const auto& output : loss_outputs) {
     results.add(output.name, std::move(merged.*output.owned));
   }
-  results.partial = merge(shards);
+  if constexpr (std::is_same_v<decltype(merged), linear_distillation::Result>) {
+    const auto& outputs = OperatorTraits<linear_distillation::Operator>::outputs;
+    for (std::size_t i = loss_output_count; i < outputs.size(); ++i) {
+      results.add(outputs[i].name, std::move(merged.*outputs[i].owned));
+    }
+    results.partial = merge(shards);
+  } else {
+    static_cast<PartialResult&>(results.partial) = merge(shards);
+  }
+  return outcome;
+}
+
+}  // namespace
+
+ScoreOutcome call_combine(ScoreOptions& o, const ScoreArrays& arrays, LossOptions& options,
+                          ScoreResults& results) {
+  check_implementation_names(o.implementation);
+  options = reconcile_shards(o, arrays["class_weight"].view().size());
+  const CombineInputs inputs{.labels = arrays["labels"].view(),
+                             .weight = arrays["weight"].view(),
+                             .class_weight = arrays["class_weight"].view(),
+                             .target_indices = arrays["target_indices"].view(),
+                             .target_probs = arrays["target_probs"].view(),
+                             .targets = arrays["targets"].view()};
+  using linear_distillation::Operator;
+  const bool has_teacher = have_teacher(o.combine);
+  std::vector<linear_distillation::PartialResult> shards;
+  for (const auto& folder : o.combine) shards.push_back(read_partials(folder, has_teacher));
+  ScoreOutcome outcome;
+  if (has_teacher) {
+    o = reconcile_teachers(o);
+    auto of_teacher = distillation_options(o);
+    of_teacher.loss = options;
+    of_teacher.loss.wants = every_output<Operator>();
+    for (auto& shard : shards) shard.divergence = effective_divergence(of_teacher);
+    outcome = combine_shards(shards, inputs, of_teacher, results);
+  } else {
+    options.wants = every_output();
+    const std::vector<PartialResult> plain(shards.begin(), shards.end());
+    outcome = combine_shards(plain, inputs, options, results);
+  }
   if (outcome.dispatch.implementation.empty()) outcome.dispatch.implementation = "combine";
   if (outcome.dispatch.device.empty()) outcome.dispatch.device = "host";
   return outcome;

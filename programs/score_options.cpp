@@ -5,6 +5,11 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <iterator>
+#include <string_view>
+
+#include "programs/score_shards.hpp"
+#include "programs/score_teacher.hpp"
 
 namespace tessera::programs {
 
@@ -30,9 +35,11 @@ void require_given(const CLI::App& app, const char* name, const std::string& rea
 std::vector<std::string> of_calls_alone() {
   std::vector<std::string> options;
   for (const auto& array : array_options()) {
-    const bool merges =
-        array.name == "labels" || array.name == "weight" || array.name == "class_weight";
-    if (!merges) options.push_back(array.option);
+    constexpr std::string_view merged[] = {"labels",         "weight",       "class_weight",
+                                           "target_indices", "target_probs", "targets"};
+    if (std::find(std::begin(merged), std::end(merged), array.name) == std::end(merged)) {
+      options.push_back(array.option);
+    }
   }
   return options;
 }
@@ -81,7 +88,8 @@ const std::vector<ArrayOption>& array_options() {
         {"dlse", "", "cotangent of lse, [...] (zeros)"}};
     for (const auto& op : operator_infos()) {
       for (const auto& input : op.inputs) {
-        if (input.reads == Reads::in_backward) continue;  // read from the folder of --statistics
+        // Those of backward alone are read from the folder of --statistics.
+        if (!reads_in(Pass::value_and_grad, input.reads)) continue;
         auto at = std::find_if(options.begin(), options.end(),
                                [&](const auto& each) { return each.name == input.name; });
         if (at == options.end()) {
@@ -206,9 +214,10 @@ void add_shard_options(CLI::App& app, ScoreOptions& o) {
       ->group(group);
   add_integer(app, "--vocab-offset", o.vocab_offset, "first column of this shard (0)")
       ->group(group);
-  add_list(app, "--combine", o.combine,
-           "folders of shards to merge into the ordinary outputs; takes --labels, --weight, "
-           "--class-weight and the loss options of the whole")
+  add_list(
+      app, "--combine", o.combine,
+      "folders of shards to merge into the ordinary outputs; takes --labels (or soft targets), "
+      "--weight, --class-weight and the loss options of the whole")
       ->type_name("DIR1[,DIR2...]")
       ->group(group);
   app.add_option("--statistics", o.statistics,
@@ -266,7 +275,9 @@ void check_arrays(const ScoreOptions& o) {
     for (const auto& each : all) {
       std::vector<std::string> options;
       for (const auto* operand : operands_of(each)) options.push_back(option_of(operand->name));
-      alternatives += (alternatives.empty() ? "give " : ", or ") + join_names(options);
+      const std::string names = join_names(options);
+      if (alternatives.find(names) != std::string::npos) continue;  // another operator has these
+      alternatives += (alternatives.empty() ? "give " : ", or ") + names;
     }
     fail_call(fmt::format("{} is missing: {}", option_of(missing->name), alternatives));
   }
@@ -287,6 +298,7 @@ void check_arrays(const ScoreOptions& o) {
 void add_score_options(CLI::App& app, ScoreOptions& o) {
   add_array_options(app, o);
   add_loss_options(app, o);
+  add_teacher_options(app, o);
   add_gradient_options(app, o);
   add_shard_options(app, o);
   add_execution_options(app, o);
@@ -302,17 +314,24 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
   }
   require_given(app, "--out", "give the folder to write to");
   const bool soft = o.given("targets") || o.given("target_indices") || o.given("target_probs");
-  if (!soft || o.mode() == ScoreMode::combine) {
+  // A teacher may be all that a student follows; whether it is, the call checks.
+  const bool had_teacher = !o.combine.empty() && have_teacher(o.combine);
+  if (!soft && !o.has_teacher() && !had_teacher) {
     require_given(app, "--labels", "give the labels, i32 or i64");
   }
   if (o.mode() == ScoreMode::combine) {
     std::vector<std::string> others = of_calls_alone();
     others.insert(others.end(),
                   {"--w-layout", "--grad", "--grad-dtype", "--statistics", "--vocab-offset"});
+    others.push_back("--teacher-w-layout");
     require_absent(app, others,
                    "does not go with --combine, which merges what the shards wrote; leave it out");
+    if (!had_teacher) check_teacher_options(app, "the shards had none");
   } else {
     check_arrays(o);
+    if (!o.has_teacher()) {
+      check_teacher_options(app, "give --teacher-x and --teacher-w, or --teacher-logits");
+    }
   }
   if (!o.grad) {
     std::vector<std::string> gradients;

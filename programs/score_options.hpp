@@ -29,8 +29,10 @@ struct ScoreOptions {
   std::string out;
   std::string statistics;
   std::vector<std::string> combine;
-  std::optional<bool> w_is_vh;
+  std::optional<bool> w_is_vh, teacher_w_is_vh;
   std::optional<float> logsumexp_weight, logit_scale, logit_soft_cap, label_smoothing;
+  std::string divergence;  ///< of a teacher: "forward_kl", "reverse_kl", "jsd"; "": the default
+  std::optional<float> beta, temperature, alpha, teacher_logit_scale, teacher_logit_soft_cap;
   std::optional<std::int64_t> ignore_index, vocab_offset, vocab_size_total;
   Reduction reduction = Reduction::mean;
   bool grad = false;
@@ -46,6 +48,9 @@ struct ScoreOptions {
   const OperatorInfo& op() const;
   bool given(const std::string& name) const {
     return files.contains(name) && !files.at(name).empty();
+  }
+  bool has_teacher() const {
+    return given("teacher_x") || given("teacher_w") || given("teacher_logits");
   }
   LossOptions loss_options() const;
 };

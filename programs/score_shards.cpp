@@ -11,13 +11,16 @@
 
 #include "programs/cli.hpp"
 #include "programs/npy.hpp"
+#include "programs/score_teacher.hpp"
 
 namespace tessera::programs {
 namespace {
 
-/// Calls `use(name, member)` for each field of Partial.
+using linear_distillation::DivergenceSums;
+
+/// Calls `use(name, member)` for each field of a row.
 template <class Use>
-void for_each_field(Use&& use) {
+void for_each_field(const Partial*, const Use& use) {
   use("max", &Partial::max);
   use("sum", &Partial::sum);
   use("label_logit", &Partial::label_logit);
@@ -26,14 +29,60 @@ void for_each_field(Use&& use) {
   use("argmax_value", &Partial::argmax_value);
   use("argmax", &Partial::argmax);
   use("exp_logit", &Partial::exp_logit);
+  use("target_logit", &Partial::target_logit);
+  use("target_sum", &Partial::target_sum);
+  use("weighted_logit", &Partial::weighted_logit);
+  use("weighted_sum", &Partial::weighted_sum);
+}
+template <class Use>
+void for_each_field(const DivergenceSums*, const Use& use) {
+  use("max_u", &DivergenceSums::max_u);
+  use("max_v", &DivergenceSums::max_v);
+  use("sum_u", &DivergenceSums::sum_u);
+  use("sum_v", &DivergenceSums::sum_v);
+  use("cross", &DivergenceSums::cross);
+  use("exp_v", &DivergenceSums::exp_v);
 }
 
-template <class Member>
-struct FieldType;
-template <class T>
-struct FieldType<T Partial::*> {
-  using type = T;
-};
+std::filesystem::path path_of(const std::string& folder, const char* field) {
+  return std::filesystem::path(folder) / fmt::format("partial_{}.npy", field);
+}
+
+template <class Row>
+void add_rows(OutputSet& files, const std::vector<Row>& rows, const Dims& extents) {
+  for_each_field(rows.data(), [&]<class T>(const char* name, T Row::*member) {
+    HostTensor column(dtype_of<T>::value, extents);
+    const auto values = column.as<T>();
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = rows[i].*member;
+    files.add_tensor(path_of("", name).string(), column);
+  });
+}
+
+/// The fields in a folder; `extents` of none yet are taken from the first.
+template <class Row>
+void read_rows(const std::string& folder, std::vector<Row>& rows, std::optional<Dims>& extents) {
+  for_each_field(rows.data(), [&]<class T>(const char* name, T Row::*member) {
+    const std::string path = path_of(folder, name).string();
+    const auto array = NpyArray::load(
+        "--combine", path, std::is_same_v<T, float> ? NpyRole::floating : NpyRole::integer, false);
+    const View& view = array.view();
+    if (view.dtype() != dtype_of<T>::value) {
+      fail_call(fmt::format("--combine {}: holds {}, not {}", path, to_string(view.dtype()),
+                            to_string(dtype_of<T>::value)));
+    }
+    if (!extents) extents = view.extents();
+    if (view.extents() != *extents) {
+      fail_call(fmt::format(
+          "--combine {}: its shape differs from that of partial_max.npy beside it", path));
+    }
+    if (array.fortran_order() && view.rank() > 1) {
+      fail_call(fmt::format("--combine {}: is in Fortran order; save it in C order", path));
+    }
+    rows.resize(static_cast<std::size_t>(view.size()));
+    const T* const values = static_cast<const T*>(view.host_data());
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].*member = values[i];
+  });
+}
 
 /// What a folder's report.json says of the run that wrote it last.
 struct Record {
@@ -99,45 +148,24 @@ void check_tiling(std::vector<Record> records, std::int64_t total) {
 
 }  // namespace
 
-void add_partials(OutputSet& files, const PartialResult& partial) {
-  for_each_field([&](const char* name, auto member) {
-    using T = typename FieldType<decltype(member)>::type;
-    HostTensor column(dtype_of<T>::value, partial.extents);
-    const auto values = column.as<T>();
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = partial.rows[i].*member;
-    files.add_tensor(fmt::format("partial_{}.npy", name), column);
-  });
+void add_partials(OutputSet& files, const linear_distillation::PartialResult& partial) {
+  add_rows(files, partial.rows, partial.extents);
+  if (!partial.divergence_rows.empty()) add_rows(files, partial.divergence_rows, partial.extents);
 }
 
-PartialResult read_partials(const std::string& folder) {
-  PartialResult result;
-  bool first = true;
-  for_each_field([&](const char* name, auto member) {
-    using T = typename FieldType<decltype(member)>::type;
-    const auto path =
-        (std::filesystem::path(folder) / fmt::format("partial_{}.npy", name)).string();
-    const auto array = NpyArray::load(
-        "--combine", path, std::is_same_v<T, float> ? NpyRole::floating : NpyRole::integer, false);
-    const View& view = array.view();
-    if (view.dtype() != dtype_of<T>::value) {
-      fail_call(fmt::format("--combine {}: holds {}, not {}", path, to_string(view.dtype()),
-                            to_string(dtype_of<T>::value)));
-    }
-    if (first) {
-      result.extents = view.extents();
-      result.rows.resize(static_cast<std::size_t>(view.size()));
-      first = false;
-    } else if (view.extents() != result.extents) {
-      fail_call(fmt::format(
-          "--combine {}: its shape differs from that of partial_max.npy beside it", path));
-    }
-    if (array.fortran_order() && view.rank() > 1) {
-      fail_call(fmt::format("--combine {}: is in Fortran order; save it in C order", path));
-    }
-    const T* const values = static_cast<const T*>(view.host_data());
-    for (std::size_t i = 0; i < result.rows.size(); ++i) result.rows[i].*member = values[i];
-  });
+linear_distillation::PartialResult read_partials(const std::string& folder, bool has_teacher) {
+  linear_distillation::PartialResult result;
+  std::optional<Dims> extents;
+  read_rows(folder, result.rows, extents);
+  if (has_teacher) read_rows(folder, result.divergence_rows, extents);
+  result.extents = *extents;
   return result;
+}
+
+bool have_teacher(const std::vector<std::string>& folders) {
+  return std::any_of(folders.begin(), folders.end(), [](const std::string& folder) {
+    return std::filesystem::exists(path_of(folder, "cross"));
+  });
 }
 
 Json options_to_json(const LossOptions& options, bool class_weight) {
@@ -156,6 +184,37 @@ Json range_to_json(const ShardRange& range) {
   return {{"vocab_offset", range.offset},
           {"vocab_size", range.size},
           {"vocab_size_total", range.total}};
+}
+
+namespace {
+
+void reconcile_teacher(const Record& record, ScoreOptions& options) {
+  for (const auto& number : teacher_numbers()) {
+    auto& value = options.*number.given;
+    const std::string option = option_of(number.key);
+    if (value) require_same(record, option.c_str(), number.key, *value, option.c_str());
+    if (!value && record.options.contains(number.key)) {
+      value = record.options.at(number.key).get<float>();
+    }
+  }
+  const auto written = record.options.value("divergence", options.divergence);
+  if (!options.divergence.empty() && !written.empty() && options.divergence != written) {
+    fail_call(fmt::format(
+        "--divergence is {} here, but {} was written with --divergence {}; use the same in every "
+        "run",
+        options.divergence, record.folder, written));
+  }
+  options.divergence = written;
+}
+
+}  // namespace
+
+ScoreOptions reconcile_teachers(const ScoreOptions& options) {
+  ScoreOptions result = options;
+  for (const auto& folder : options.combine) {
+    if (const auto record = read_record(folder)) reconcile_teacher(*record, result);
+  }
+  return result;
 }
 
 LossOptions reconcile_shards(const ScoreOptions& options, std::int64_t class_weight_size) {
@@ -210,7 +269,9 @@ LossOptions reconcile_shards(const ScoreOptions& options, std::int64_t class_wei
   return loss;
 }
 
-void check_statistics_folder(const std::string& folder, const LossOptions& options) {
+void check_statistics_folder(const ScoreOptions& given) {
+  const std::string& folder = given.statistics;
+  const LossOptions options = given.loss_options();
   const auto record = read_record(folder);
   if (record && record->mode == "shard") {
     fail_call(
@@ -222,6 +283,13 @@ void check_statistics_folder(const std::string& folder, const LossOptions& optio
   require_same(*record, "--logit-scale", "logit_scale", options.logit_scale, "--logit-scale");
   require_same(*record, "--logit-soft-cap", "logit_soft_cap", options.logit_soft_cap,
                "--logit-soft-cap");
+  if (!given.has_teacher()) return;
+  // What was left out here is the default, not what was written.
+  const auto teacher = distillation_options(given);
+  ScoreOptions same = given;
+  for (const auto& number : teacher_numbers()) same.*number.given = teacher.*number.value;
+  same.divergence = to_string(teacher.divergence);
+  reconcile_teacher(*record, same);
 }
 
 }  // namespace tessera::programs

@@ -8,16 +8,19 @@
 #include "programs/output_set.hpp"
 #include "programs/report.hpp"
 #include "programs/score_options.hpp"
-#include "tessera/loss.hpp"
+#include "tessera/linear_distillation.hpp"
 
 /// The folders that runs of tessera-score hand to each other: partial_<field>.npy, statistics.npy
 /// and the record of how they came to be in report.json.
 namespace tessera::programs {
 
-/// partial_max.npy ... partial_exp_logit.npy, each with the leading axes of the tokens.
-void add_partials(OutputSet& files, const PartialResult& partial);
+/// partial_<field>.npy for every field of Partial, and with a teacher of DivergenceSums, each with
+/// the leading axes of the tokens.
+void add_partials(OutputSet& files, const linear_distillation::PartialResult& partial);
 /// Throws `Error invalid_argument` for missing files and for fields that differ in shape.
-PartialResult read_partials(const std::string& folder);
+linear_distillation::PartialResult read_partials(const std::string& folder, bool has_teacher);
+/// Whether any of the folders has a teacher's sums.
+bool have_teacher(const std::vector<std::string>& folders);
 
 /// Columns of the whole vocabulary that a folder's partials cover.
 struct ShardRange {
@@ -37,8 +40,12 @@ Json range_to_json(const ShardRange& range);
 /// report.json, written by other programs, are taken as they are.
 LossOptions reconcile_shards(const ScoreOptions& options, std::int64_t class_weight_size);
 
+/// The same of a teacher's options, which are the same in every run: what the command line left out
+/// is filled in.
+ScoreOptions reconcile_teachers(const ScoreOptions& options);
+
 /// Throws when --statistics names one shard's folder instead of a combined one, or one that was
-/// made with other options than `options`.
-void check_statistics_folder(const std::string& folder, const LossOptions& options);
+/// made with other options.
+void check_statistics_folder(const ScoreOptions& options);
 
 }  // namespace tessera::programs

@@ -2,10 +2,11 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
-#include <filesystem>
+#include <optional>
 
 #include "programs/cli.hpp"
 #include "programs/output_set.hpp"
+#include "programs/progress.hpp"
 #include "programs/tile.hpp"
 
 int main(int argc, char** argv) {
@@ -19,11 +20,16 @@ int main(int argc, char** argv) {
   add_tile_options(app, options);
   return run_program(app, argc, argv, [&] {
     check_tile_options(options);
+    const Progress progress("tessera-tile",
+                            "still modelling; the time grows with the number of blocks, so that "
+                            "fewer tokens or words, or larger --block-sizes, take less");
     if (options.sweep) {
       const Json sweep = sweep_tile(options);
       fmt::print("{}", options.json ? dump(sweep) : sweep_text(sweep));
       return;
     }
+    std::optional<OutputFile> file;
+    if (!options.trace.empty()) file.emplace(options.trace, "--trace");
     std::string trace;
     const Json report = model_tile(options, trace);
     fmt::print("{}", options.json ? dump(report) : tile_text(report));
@@ -34,10 +40,6 @@ int main(int argc, char** argv) {
       }
       fail_call("block sizes are refused by " + rules + "; the reasons are above");
     }
-    if (options.trace.empty()) return;
-    const std::filesystem::path file(options.trace);
-    OutputSet files(file.has_parent_path() ? file.parent_path() : ".");
-    files.add_text(file.filename().string(), trace);
-    files.commit();
+    if (file) file->write(trace);
   });
 }

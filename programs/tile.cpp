@@ -144,8 +144,10 @@ void check_tile_options(const TileOptions& o) {
   for (const auto size : o.block_sizes) {
     if (size < 1) fail_call(fmt::format("--block-sizes: {} is less than 1", size));
   }
-  if (o.vmem_limit_kib && *o.vmem_limit_kib < 1) {
-    fail_call(fmt::format("--vmem-limit-kib {} is less than 1", *o.vmem_limit_kib));
+  // A TiB, far above any chip; products of it stay within 64 bits.
+  constexpr std::int64_t most_kib = std::int64_t{1} << 30;
+  if (o.vmem_limit_kib && (*o.vmem_limit_kib < 1 || *o.vmem_limit_kib > most_kib)) {
+    fail_call(fmt::format("--vmem-limit-kib {} is not from 1 to {}", *o.vmem_limit_kib, most_kib));
   }
   if (o.sweep && (!o.trace.empty() || !o.block_sizes.empty())) {
     fail_call("--sweep tries all block sizes; --trace and --block-sizes are for one run");

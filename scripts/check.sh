@@ -1,10 +1,33 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The long checks. usage: scripts/check.sh [section...]   (default: all, in the order below)
-# Each section runs in a shell of its own; the summary at the end says which passed.
+# A section that is named runs whole. Without names each takes what CI has time for: of what repeats
+# scripts/test.sh elsewhere (other vector widths, another vendor's compiler, sanitizers) a share of
+# the table's cases, and a share of the planted bugs; which one, the commit decides.
+# Each section runs in a shell of its own; the summary at the end says which passed. None begins
+# after TESSERA_CHECK_UNTIL (seconds since 1970), where that is set: on a slow machine a run that
+# says what it left out is worth more than one that is cut off.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-sections=(style long lanes host_only asan tsan intel oclgrind mutations)
+sections=(style long lanes host_only asan tsan intel oclgrind mutations fuzz readers soak)
+whole=$(($# > 0))
+turn="$((16#$(git rev-parse HEAD 2>/dev/null | cut -c1-6)))" || turn=0
+
+# share_of N: the part of N that is this commit's turn, as K/N.
+share_of() {
+  if [ "$whole" -eq 1 ]; then echo 1/1; else echo "$((turn % $1 + 1))/$1"; fi
+}
+
+# run_tests_of_share PRESET REGEX [ctest arguments...]: a share leaves out the tests whose names
+# begin so, which run long and find least where they run.
+run_tests_of_share() {
+  local preset="$1" left_out="$2"
+  shift 2
+  [ "$whole" -eq 1 ] || set -- "$@" --exclude-regex "^($left_out)"
+  run_tests "$preset" "$@"
+}
+# On another device: programs, and what a device's numbers do not change.
+of_programs='bench|programs_|micro_batches|distill|train_text|latency|opencl_(fault|limits)_test'
 
 # How the tree reads. Every part runs, so that one run names all there is to do. That each kernel
 # compiles alone is no part of it: kernels_alone_test (scripts/test.sh) says that.
@@ -58,7 +81,7 @@ style_headers_alone() {
 
 section_long() {
   configure_and_build release
-  run_tests release --label-regex long
+  TESSERA_TEST_SHARE="$(share_of 3)" run_tests release --label-regex long
 }
 
 # opencl.cpu takes its vector width from the device. Every test that reaches it runs at the other
@@ -66,17 +89,24 @@ section_long() {
 # own width scripts/test.sh runs them.)
 section_lanes() {
   configure_and_build release
-  local own lanes
+  local own lanes others=()
   own="$(own_lanes || true)"
   say "the device's own width: ${own:-no OpenCL CPU}"
   [ -n "$own" ] || return 77
+  for lanes in 4 8 16; do
+    [ "$lanes" = "$own" ] || others+=("$lanes")
+  done
+  [ "$whole" -eq 1 ] || others=("${others[turn % 2]}")
   export OPENCL_LAYERS="$root/build/release/lib/libtessera_test_layer.so"
   export TESSERA_TEST_IMPLEMENTATIONS=opencl.cpu
-  for lanes in 4 8 16; do
-    [ "$lanes" != "$own" ] || continue
+  # The turn's lowest digit has chosen the width.
+  TESSERA_TEST_SHARE="$(turn=$((turn / 2)) share_of 2)"
+  export TESSERA_TEST_SHARE
+  for lanes in "${others[@]}"; do
     say "$lanes lanes"
-    TESSERA_LAYER_LIMITS=native_float_vector=$lanes run_tests release --label-exclude "long|host"
-    TESSERA_LAYER_LIMITS=native_float_vector=$lanes run_tests release --tests-regex bf16_pairs_more
+    export TESSERA_LAYER_LIMITS=native_float_vector=$lanes
+    run_tests_of_share release "$of_programs" --label-exclude "long|host"
+    run_tests release --tests-regex bf16_pairs_more
   done
 }
 
@@ -110,7 +140,12 @@ section_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_init_order=1"
   export LSAN_OPTIONS="suppressions=$root/tests/sanitizers/lsan.supp:print_suppressions=0"
   export UBSAN_OPTIONS="print_stacktrace=1"
-  if run_tests asan --label-exclude "long|unsanitized"; then return 0; fi
+  TESSERA_TEST_SHARE="$(share_of 3)"
+  export TESSERA_TEST_SHARE
+  if run_tests_of_share asan 'determinism_test|LinearDistillation.EverySchedule' \
+    --label-exclude "long|unsanitized"; then
+    return 0
+  fi
   # LeakSanitizer looks into every thread, and crashes at some of a driver's ("Tracer caught signal
   # 11"): on most machines in one process of some thousands, on some in one test again and again.
   only_leak_check_crashed || return 1
@@ -125,9 +160,15 @@ section_asan() {
 section_tsan() {
   configure_and_build tsan
   export TSAN_OPTIONS="suppressions=$root/tests/sanitizers/tsan.supp:second_deadlock_stack=1"
-  # Beside the matrix, what only plans more or other shapes of the same calls.
-  run_tests tsan --label-exclude "long|unsanitized" \
-    --exclude-regex '^(matrix_test_of_|opencl_limits_test|OpenclPlan)'
+  # Left out: beside the matrix, what only plans more or other shapes of the same calls; of a share
+  # also what makes such calls for minutes.
+  local except='matrix_test_of_|opencl_limits_test|OpenclPlan'
+  [ "$whole" -eq 1 ] ||
+    except+='|(determinism|sizes|workspace|filter|subsets)_test|LinearDistillation.EverySchedule'
+  run_tests tsan --label-exclude "long|unsanitized" --exclude-regex "^($except)"
+  # Kernels are compiled before: a driver's compiler has threads that it joins out of sight here.
+  configure_and_build release matrix_test
+  build/release/tests/matrix_test --gtest_brief=1 --gtest_filter='*_views'
   build/tsan/tests/matrix_test --gtest_brief=1 --gtest_filter='*_views'
 }
 
@@ -155,8 +196,10 @@ section_intel() {
   export OCL_ICD_VENDORS="$root/build/tools/intel/vendors"
   export LD_LIBRARY_PATH="$root/build/tools/intel/venv/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   build/release/bin/tessera-info
+  TESSERA_TEST_SHARE="$(share_of 2)"
+  export TESSERA_TEST_SHARE
   # Tests of the host alone would say nothing new.
-  run_tests release --label-exclude "long|host"
+  run_tests_of_share release "$of_programs" --label-exclude "long|host"
   run_tests release --tests-regex "^matrix_test_on_simt_"
 }
 
@@ -172,7 +215,55 @@ section_oclgrind() {
 # Planted bugs: each must be found by a test.
 section_mutations() {
   configure_and_build release
-  "$python" scripts/mutate.py build/release
+  "$python" scripts/mutate.py --share "$(share_of 4)" build/release
+}
+
+# Problems that nobody chose, others every day; by name ten thousand, and on Intel's runtime too.
+section_fuzz() {
+  configure_and_build release fuzz
+  local seed
+  seed="$(date +%Y%m%d)"
+  if [ "$whole" -eq 0 ]; then
+    build/release/tests/fuzz --seed "$seed" --cases 1500 --minutes 6
+    return
+  fi
+  build/release/tests/fuzz --seed "$seed" --cases 10000
+  install_intel_runtime || return 0
+  OCL_ICD_VENDORS="$root/build/tools/intel/vendors" \
+    LD_LIBRARY_PATH="$root/build/tools/intel/venv/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+    build/release/tests/fuzz --seed "$seed" --cases 3000 --implementations opencl.cpu,opencl.simt
+}
+
+# What reads files, under libFuzzer and sanitizers: 30 seconds each, by name five minutes.
+# tests/fuzz_readers/NAME.cpp, with the sources it needs, starts from the files of NAME/.
+section_readers() {
+  local seconds=30 folder=build/readers reader sources
+  [ "$whole" -eq 0 ] || seconds=300
+  mkdir -p "$folder"
+  for reader in npy program; do
+    case "$reader" in
+      npy) sources=(programs/npy.cpp programs/npy_header.cpp host/dispatch/error.cpp) ;;
+      program) sources=(host/opencl/binary_cache.cpp) ;;
+    esac
+    clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+      -DFMT_HEADER_ONLY -I. -Iinclude "tests/fuzz_readers/$reader.cpp" "${sources[@]}" \
+      -o "$folder/$reader"
+    mkdir -p "$folder/corpus_$reader"
+    "$folder/$reader" -max_total_time="$seconds" -max_len=4096 -verbosity=0 -print_funcs=0 \
+      -timeout=10 -artifact_prefix="$folder/" "$folder/corpus_$reader" "tests/fuzz_readers/$reader"
+    echo "$reader: no failure in $seconds s"
+  done
+}
+
+# Many threads and contexts: the same bits, and memory that stays as it is; by name ten minutes, and
+# programs killed as they write, more often than in the section long.
+section_soak() {
+  configure_and_build release
+  local minutes=1 curve="$root/build/release/soak.csv"
+  [ "$whole" -eq 0 ] || minutes=10
+  build/release/tests/soak --minutes "$minutes" --seed "$(date +%Y%m%d)" --curve "$curve"
+  echo "the memory over time: $curve (scripts/plot_soak.py)"
+  [ "$whole" -eq 0 ] || "$python" tests/kills_test.py build/release/bin --times 200
 }
 
 scripts/setup.sh check
@@ -188,6 +279,10 @@ summary=()
 failed=0
 for section in "${sections[@]}"; do
   say "$section"
+  if [ "$(date +%s)" -gt "${TESSERA_CHECK_UNTIL:-9999999999}" ]; then
+    summary+=("$(printf '%-12s no time' "$section")")
+    continue
+  fi
   start=$SECONDS
   status=0
   # A child shell: `set -e` would be off inside a function that is part of a condition.

@@ -26,7 +26,8 @@ SYSTEM = ["-isystem", "/usr/include/eigen3"]
 # Header -> why it does not stand alone.
 PARTS = {"reference/streaming/kernels_impl.hpp":
          "the text of kernels_<instructions>.cpp, which say by a macro for which it is",
-         "reference/streaming/kernels_types.hpp": "a part of the former"}
+         "reference/streaming/kernels_types.hpp": "a part of the former",
+         "reference/streaming/kernels_distill.hpp": "a part of the former"}
 # Public headers for those who have another library; all others stand without any.
 WITH_EIGEN = ("include/tessera/eigen.hpp",)
 

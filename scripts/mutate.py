@@ -2,7 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants one bug at a time (tests/mutations/*.json) and runs the tests that should find it.
 
-usage: scripts/mutate.py BUILD_FOLDER [part of a mutation's name...]
+usage: scripts/mutate.py [--share K/N] [--lot N:SEED] [--fuzz CASES] BUILD_FOLDER
+                         [part of a mutation's name...]
+
+--share 2/4: every fourth of the list, from its second on.
+--lot 20:1: twenty of the list, by a seed.
+--fuzz 1500: not the mutation's own test looks for it, but tests/fuzz, in so many problems; of bugs
+  in an operator only, for the tile machine's own mistakes are no wrong results of a loss.
 
 A mutation replaces one exact text, which must be in its file once. A kernel's file is overridden
 at run time (TESSERA_TEST_KERNEL_DIR, see tests/support/main.cpp), so nothing is rebuilt; a host
@@ -13,6 +19,7 @@ file is compiled alone and linked in front of the archive of the modules. Fields
   test, filter           the executable, and which of its tests (GoogleTest's syntax)
   cases                  optional: TESSERA_TEST_CASES, parts of names of cases of the tables
   implementation         optional: TESSERA_TEST_IMPLEMENTATIONS
+  engines                optional: TESSERA_TEST_ENGINES
   bf16_pairs             optional: TESSERA_TEST_BF16_PAIRS=1
   oclgrind               optional: run in Oclgrind at tiny shapes; a report there kills the mutant
   allocation             optional: bytes that the device must allocate at once for the bug to show;
@@ -23,9 +30,11 @@ layer reports them), whatever the device has.
 
 Exit code 1 when a mutation survives, 2 when one cannot be planted or the unmutated run fails.
 """
+import argparse
 import concurrent.futures
 import json
 import os
+import random
 import re
 import shlex
 import subprocess
@@ -36,6 +45,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # A mutant may loop forever; the slowest unmutated run takes about ten seconds alone.
 TIMEOUT_SECONDS = 120
+FUZZ_TIMEOUT_SECONDS = 1800
 
 
 class Invalid(Exception):
@@ -132,6 +142,8 @@ def environment(build, mutation, folder):
         env["TESSERA_TEST_CASES"] = mutation["cases"]
     if "implementation" in mutation:
         env["TESSERA_TEST_IMPLEMENTATIONS"] = mutation["implementation"]
+    if "engines" in mutation:
+        env["TESSERA_TEST_ENGINES"] = mutation["engines"]
     if mutation.get("bf16_pairs"):
         env["TESSERA_TEST_BF16_PAIRS"] = "1"
     if mutation.get("oclgrind"):
@@ -141,8 +153,25 @@ def environment(build, mutation, folder):
     return env
 
 
+def run_fuzz(executable, cases, env):
+    """None when every problem is right, else the first that is not."""
+    env = {k: v for k, v in env.items()
+           if k not in ("TESSERA_TEST_CASES", "TESSERA_TEST_IMPLEMENTATIONS")}
+    command = [executable, "--cases", str(cases), "--no-shrinking", "--first-failure"]
+    try:
+        result = run(command, env=env, timeout=FUZZ_TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "a hang"
+    if result.returncode == 0:
+        return None
+    found = re.search(r"^== (problem .*):$", result.stdout, re.MULTILINE)
+    return found[1] if found else f"exit code {result.returncode}"
+
+
 def run_test(executable, mutation, env, folder):
     """None when the tests pass, else what found the bug."""
+    if mutation.get("fuzz"):
+        return run_fuzz(executable, mutation["fuzz"], env)
     command = [executable, "--gtest_filter=" + mutation["filter"], "--gtest_fail_fast"]
     log = os.path.join(folder, "oclgrind.log")
     if mutation.get("oclgrind"):
@@ -213,17 +242,38 @@ def in_parallel(function, items):
             yield futures[future], error if error else future.result()
 
 
+def share_of(text):
+    """(first, step) of "K/N"."""
+    part, parts = (int(number) for number in text.split("/"))
+    if not 1 <= part <= parts:
+        raise argparse.ArgumentTypeError(f"{text} is no part of a whole, as 2/4 is")
+    return part - 1, parts
+
+
 def main():
-    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        print(__doc__)
-        return 0 if "-h" in sys.argv or "--help" in sys.argv else 2
-    build = os.path.abspath(sys.argv[1])
-    wanted = sys.argv[2:]
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--share", type=share_of, default=(0, 1), metavar="K/N")
+    parser.add_argument("--lot", metavar="N:SEED")
+    parser.add_argument("--fuzz", type=int, metavar="CASES")
+    parser.add_argument("build")
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    build = os.path.abspath(arguments.build)
+    wanted = arguments.names
     start = time.monotonic()
     mutations = [m for m in load() if not wanted or any(w in m["name"] for w in wanted)]
     if not mutations:
         print("no mutation has such a name", file=sys.stderr)
         return 2
+    first, step = arguments.share
+    mutations = mutations[first::step]
+    if arguments.fuzz:
+        mutations = [{**m, "test": "fuzz", "fuzz": arguments.fuzz, "filter": ""} for m in mutations
+                     if not m["test"].startswith("tile_") and not m.get("oclgrind")]
+    if arguments.lot:
+        count, seed = (int(number) for number in arguments.lot.split(":"))
+        mutations = random.Random(seed).sample(mutations, min(count, len(mutations)))
     largest = largest_allocation(build)
     apart = [m for m in mutations if m.get("allocation", 0) > largest]
     mutations = [m for m in mutations if m not in apart]

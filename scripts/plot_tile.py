@@ -13,6 +13,7 @@ timeline  of `tessera-tile --trace`: a lane per track; without --from and --to t
           as many steps in the middle
 """
 import argparse
+import colorsys
 import json
 import sys
 
@@ -24,6 +25,8 @@ STEPS_SHOWN = 6
 LETTER = 0.008  # the width of one in a label, of a timeline's
 HAIR = 0.001
 SKIPPED_LANES = ("kernels",)
+FIRST_COLOURS = ("#66c2a5", "#fc8d62", "#8da0cb", "#e78ac3", "#a6d854", "#ffd92f", "#e5c494",
+                 "#b3b3b3")  # matplotlib's Set2
 
 
 def fail(text):
@@ -190,6 +193,19 @@ def default_windows(lanes):
             ("in the middle", steps[middle]["ts"], steps[middle]["ts"] + end - steps[0]["ts"])]
 
 
+def kind_of(lane, box):
+    """What a box is coloured after: an array's name, or what all of its lane's are."""
+    return next((kind for kind in ("steps", "waits") if lane.endswith(kind)), box["name"])
+
+
+def colour_of(number):
+    """The colour of the kind that is the `number`th to be seen; no two numbers have the same."""
+    if number < len(FIRST_COLOURS):
+        return FIRST_COLOURS[number]
+    # Darker ones, each as far around the circle from all others as the golden ratio leads.
+    return colorsys.hls_to_rgb(number * 0.618034 % 1, 0.42, 0.6)
+
+
 def draw_window(plt, axes, lanes, begin, end, palette):
     shown = [(name, [e for e in boxes if e["ts"] < end and e["ts"] + e["dur"] > begin])
              for name, boxes in lanes]
@@ -200,9 +216,7 @@ def draw_window(plt, axes, lanes, begin, end, palette):
         for box in boxes:
             left = max(box["ts"], begin)
             length = min(box["ts"] + box["dur"], end) - left
-            kind = "steps" if name.endswith("steps") else "waits" if name.endswith("waits") else \
-                box["name"]
-            colour, hatch = palette(kind)
+            colour, hatch = palette(kind_of(name, box))
             if length < HAIR * width:  # too short to be seen as a box
                 axes.vlines(left, lane - 0.36, lane + 0.36, color=colour, linewidth=1)
                 continue
@@ -248,7 +262,7 @@ def plot_timeline(arguments):
             return "0.88", None
         if kind == "waits":
             return "white", "//////"
-        return plt.get_cmap("Set2")(used.setdefault(kind, len(used)) % 8), None
+        return colour_of(used.setdefault(kind, len(used))), None
 
     figure, grid = plt.subplots(len(windows), 1, squeeze=False, layout="constrained",
                                 figsize=(11, 0.6 + (0.6 + 0.27 * len(lanes)) * len(windows)))

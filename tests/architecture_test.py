@@ -32,6 +32,9 @@ BELOW = {
     # Likewise the per-token half of the streaming implementations, and of those on OpenCL.
     "host/loss": {"include", "host/dispatch", "host/arguments", "host/operators", "host/opencl",
                   "host/engines", "reference/oracle", "reference/streaming"},
+    # What the operators share whose logits are a product.
+    "host/linear": {"include", "host/dispatch", "host/arguments", "host/operators", "host/opencl",
+                    "host/engines", "host/loss", "tuning/lookup", "reference/streaming"},
     # Needs neither OpenCL nor the dispatch side; the loops that must be fast are those of the
     # streaming reference.
     "host/tile": {"include", "reference/streaming"},
@@ -42,8 +45,8 @@ BELOW = {
     "examples": {"include"},
 }
 _OPERATOR = {"include", "host/dispatch", "host/arguments", "host/operators", "host/loss",
-             "host/opencl", "host/engines", "tuning/lookup", "host/tile", "reference/oracle",
-             "reference/streaming"}
+             "host/linear", "host/opencl", "host/engines", "tuning/lookup", "host/tile",
+             "reference/oracle", "reference/streaming"}
 for _name in OPERATORS:
     BELOW[f"host/{_name}"] = _OPERATOR
 _ALL = set(BELOW)
@@ -105,16 +108,16 @@ def check_include(path, name, quoted):
 
 
 def check_kernel_include(path, name, quoted=True):
-    """Kernels: common <- engines <- operators."""
+    """Kernels: common <- engines <- linear <- operators."""
     if not quoted:  # what the host's compiler sees of a header that both read
         allowed = ("cl_kernels/common/arguments.h", "host/opencl/kernel_arguments.hpp")
         return None if (path, name) == allowed else f"kernels may not include <{name}>"
-    rank = {"common": 0, "engines": 1}
+    rank = {"common": 0, "engines": 1, "linear": 2}
     own = path.split("/")[1]
     target = name.split("/")[0]
-    if rank.get(target, 2) > rank.get(own, 2):
+    if rank.get(target, 3) > rank.get(own, 3):
         return f"cl_kernels/{own} may not see cl_kernels/{target}"
-    if rank.get(own, 2) == 2 and rank.get(target, 2) == 2 and own != target:
+    if rank.get(own, 3) == 3 and rank.get(target, 3) == 3 and own != target:
         return f"one operator's kernels may not see another's: {target}"
     return None
 
@@ -264,7 +267,7 @@ def check_rules():
         ("host/opencl/call.hpp", "host/engines/engine.hpp", True),
         ("host/engines/simt/engine.cpp", "host/linear_cross_entropy/request.hpp", True),
         ("host/linear_cross_entropy/eigen.cpp", "host/opencl/call.hpp", True),
-        ("host/linear_cross_entropy/opencl/plan.cpp", "host/softmax_cross_entropy/request.hpp",
+        ("host/linear_cross_entropy/opencl/run.cpp", "host/softmax_cross_entropy/request.hpp",
          True),
         ("host/loss/results.cpp", "host/opencl/call.hpp", True),
         ("host/arguments/bytes.cpp", "host/loss/request.hpp", True),

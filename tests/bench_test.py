@@ -129,6 +129,17 @@ def ignored_rows():
         check_row(name, row, 9)
 
 
+def rows_of_pairs():
+    _, rows = rows_of("--operators", "linear_cross_entropy,softmax_cross_entropy",
+                      "--shapes", "9x16x40", "--target-pairs", "0,3", "--ignored", "0.25")
+    for name, row in rows.items():
+        if row.get("error_occurred") and "/opencl" in name:
+            continue  # no device here
+        check_row(name, row, 9)
+    pairs = [name for name in rows if name.endswith("/V40/pairs3/ignored25")]
+    check(len(rows) == 2 * len(pairs) > 0, f"{sorted(rows)}")
+
+
 def filtered_rows():
     _, rows = rows_of("--passes", "forward,value_and_grad", "--implementations", "opencl,eigen",
                       "--shapes", "9x16x400", "--data", "trained", "--gradient-filter-eps",
@@ -175,6 +186,8 @@ def bad_calls(folder):
         (["--block-sizes", "1,2"], "takes three numbers"),
         (["--workspace-bytes", "-1"], "-1 is negative"),
         (["--ignored", "1"], "1 is outside 0 to below 1"),
+        (["--target-pairs", "-1"], "-1 is negative"),
+        (["--shapes", "2x3x4", "--target-pairs", "5"], "5 is more than the 4 words"),
         (["--gradients", "none"], "'none' is not one of both, x, w"),
         (["--data", "real"], "'real' is not one of random, trained"),
         (["--gradient-filter-eps", "-0.5"], "-0.5 is outside 0 to below 1"),
@@ -216,6 +229,7 @@ with tempfile.TemporaryDirectory(prefix="tessera_bench_") as scratch:
     quiet()
     one_gradient_and_own_blocks()
     ignored_rows()
+    rows_of_pairs()
     filtered_rows()
     shapes_of_files_and_lists()
     bad_calls(pathlib.Path(scratch))

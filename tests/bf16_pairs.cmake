@@ -9,9 +9,14 @@ if(TESSERA_OPENCL)
                        "${pairs};TESSERA_TEST_CASES=bf16_")
   # Compiling the emulation takes most of the time: not every option again.
   set(groups "*/linear_cross_entropy_*_types:*/linear_cross_entropy_*_blocks")
-  string(APPEND groups ":*/linear_cross_entropy_*_views")
+  string(APPEND groups ":*/linear_cross_entropy_*_views:*/linear_cross_entropy_*_filtered")
+  string(APPEND groups ":*/linear_distillation_*_schedules:*/linear_distillation_*_distilled")
   add_test(NAME matrix_test_bf16_pairs_more COMMAND matrix_test --gtest_brief=1
            --gtest_filter=${groups})
   set_tests_properties(matrix_test_bf16_pairs_more PROPERTIES LABELS long TIMEOUT 1800 ENVIRONMENT
+                       "${pairs};TESSERA_TEST_CASES=bf16")
+  # What exactly is left out, of a dz that is rounded.
+  add_test(NAME filter_test_bf16_pairs COMMAND filter_test --gtest_brief=1)
+  set_tests_properties(filter_test_bf16_pairs PROPERTIES LABELS long TIMEOUT 900 ENVIRONMENT
                        "${pairs};TESSERA_TEST_CASES=bf16")
 endif()

@@ -28,7 +28,7 @@ TEST_P(Combine, ASinglePartialOfTheWhole) {
   const auto whole = lce::forward(layer_.context, in, layer_.options, execution);
   const auto partial = lce::forward_partial(layer_.context, in, layer_.options, execution);
   EXPECT_EQ(partial.vocab_size_total, ShardedLayer::V);
-  EXPECT_EQ(partial.columns, ShardedLayer::V);
+  EXPECT_EQ(partial.ranges, (std::vector<ColumnRange>{{0, ShardedLayer::V}}));
   for (const LossOptions& options : {layer_.options, layer_.total()}) {
     const auto combined = lce::combine(partial, layer_.combine_inputs(), options);
     expect_same(combined, whole);
@@ -38,7 +38,8 @@ TEST_P(Combine, ASinglePartialOfTheWhole) {
   // Merged shards know what they cover, too; rows from elsewhere do not.
   auto merged = merge(std::vector<PartialResult>{layer_.shard(0, 20), layer_.shard(20, 61)});
   expect_same(combine(merged, layer_.combine_inputs(), layer_.options), whole);
-  merged.vocab_size_total = merged.columns = 0;
+  merged.vocab_size_total = 0;
+  merged.ranges.clear();
   expect_same(combine(merged, layer_.combine_inputs(), layer_.total()), whole);
   EXPECT_THROW(combine(merged, layer_.combine_inputs(), layer_.options), Error);
 }
@@ -89,12 +90,28 @@ TEST(CombineShards, ShardsThatAreNotTheWhole) {
   layer.implementation = "eigen";
   const auto in = layer.combine_inputs();
   const auto low = layer.shard(0, 20), high = layer.shard(20, 61);
-  refused([&] { combine(low, in, layer.options); }, "the shards cover 20 of 61 columns");
-  refused(
-      [&] {
-        combine(std::vector{low, high, low}, in, layer.total());
-      },
-      "the shards cover 81 of 61 columns");
+  const auto middle = layer.shard(20, 30), end = layer.shard(30, 61);
+  EXPECT_EQ(merge(std::vector{low, end}).ranges, (std::vector<ColumnRange>{{0, 20}, {30, 61}}));
+  EXPECT_EQ(merge(std::vector{end, low, middle}).ranges, (std::vector<ColumnRange>{{0, 61}}));
+  const auto of = [&](const std::vector<PartialResult>& shards, const std::string& part) {
+    refused([&] { combine(shards, in, layer.total()); }, part);
+  };
+  of({low}, "the columns 20 to 60 of 61 are in no shard");
+  of({high}, "the columns 0 to 19 of 61 are in no shard");
+  of({end, low}, "the columns 20 to 29 of 61 are in no shard");
+  of({low, high, low}, "the columns 0 to 19 are in shards[2] and in a shard before it");
+  // As many columns as the whole has, but not those.
+  of({low, low, layer.shard(0, 21)}, "the columns 0 to 19 are in shards[1]");
+  of({low, layer.shard(19, 60)}, "the columns 19 to 19 are in shards[1] and in a shard before it");
+  of({high, layer.shard(0, 31)}, "the columns 20 to 30 are in shards[1]");
+  of({end, middle, layer.shard(0, 35)}, "the columns 20 to 34 are in shards[2]");
+  // Merged ones keep what they are of.
+  of({merge(std::vector{low, end}), middle, middle}, "the columns 20 to 29 are in shards[2]");
+  for (const ColumnRange wrong : {ColumnRange{-1, 20}, {20, 20}, {20, 62}}) {
+    auto foreign = high;
+    foreign.ranges = {wrong};
+    of({low, foreign}, "shards[1] is said to have the columns from");
+  }
   LossOptions other = layer.options;
   other.vocab_size_total = 62;
   refused(
@@ -109,6 +126,33 @@ TEST(CombineShards, ShardsThatAreNotTheWhole) {
         merge(std::vector{low, foreign});
       },
       "shards[1] is of a vocabulary of 60 columns, shards before it of 61");
+}
+
+/// Indices beyond what an i32 holds: as i64, from shards that know where they are and from rows of
+/// elsewhere.
+TEST(CombineShards, ArgmaxOfALargeVocabulary) {
+  constexpr std::int64_t total = 3'000'000'000;
+  const std::vector<std::int64_t> labels = {2'999'999'999, -100};
+  const CombineInputs inputs{.labels = labels};
+  LossOptions options;
+  options.vocab_size_total = total;
+  options.wants.argmax = true;
+  PartialResult low, high;
+  low.extents = high.extents = {2};
+  low.vocab_size_total = high.vocab_size_total = total;
+  low.ranges = {{0, 2'000'000'000}};
+  high.ranges = {{2'000'000'000, total}};
+  const Partial of_low{
+      .max = 1.0f, .sum = 1.0f, .label_logit = -infinity, .argmax_value = 1.0f, .argmax = 7};
+  const Partial of_high{
+      .max = 2.0f, .sum = 1.0f, .label_logit = 2.0f, .argmax_value = 2.0f, .argmax = 2'999'999'999};
+  low.rows = {of_low, of_low};
+  high.rows = {of_high, of_high};
+  const auto result = combine(std::vector{low, high}, inputs, options);
+  ASSERT_EQ(result.argmax.dtype(), DType::i64);
+  EXPECT_EQ(result.argmax.as<std::int64_t>()[0], 2'999'999'999);
+  EXPECT_EQ(result.argmax.as<std::int64_t>()[1], -1);
+  EXPECT_NEAR(result.loss.as<float>()[0], std::log(1.0 + std::exp(-1.0)), 1e-6);
 }
 
 TEST(CombineShards, MisuseIsRefused) {

@@ -75,9 +75,13 @@ def check(kernels_alone, clang, objdump):
         cases = [("engines/cpu/probe_bf16.cl", "", 24)]
         for shape, sums in ((WIDE, 24), (NARROW, 6)):
             for layout in (0, 1, 2):
-                for file in ("forward", "gradient"):
-                    cases.append((f"linear_cross_entropy/{file}.cl",
+                for file in ("linear/forward.cl", "linear_cross_entropy/gradient.cl"):
+                    cases.append((file,
                                   f"{shape} -DW_LAYOUT={layout} {SKELETON}", sums))
+                for stored in (1, 2):
+                    cases += [(file, f"{shape} -DSTORED_PAIRS={stored} {of}={layout}", sums)
+                              for file, of in (("linear/grad_x.cl", "-DW_LAYOUT"),
+                                               ("linear/grad_w.cl", "-DOUT_TYPE=1 -DOUT_LAYOUT"))]
         for file, options, sums in cases:
             what = f"{file} {options}"
             options = f"{ENGINE} {options if 'NV=' in options else WIDE} {PAIRS} -march=cooperlake"
@@ -107,7 +111,7 @@ def check(kernels_alone, clang, objdump):
             if output is None or any(DOT in i for b in loops(objdump, output) for i in b):
                 problems.append(f"{options}: not the portable code: {log or DOT}")
         # Other types and devices have none of it.
-        output, log = compile_kernel(clang, folder, "linear_cross_entropy/forward.cl",
+        output, log = compile_kernel(clang, folder, "linear/forward.cl",
                                      f"{ENGINE} {WIDE} -DW_TYPE=1 -DW_LAYOUT=0 {SKELETON} "
                                      "-march=cooperlake")
         if output is None or any(DOT in i for b in loops(objdump, output) for i in b):

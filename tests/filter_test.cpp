@@ -16,7 +16,7 @@ namespace lce = linear_cross_entropy;
 class Filter : public ImplementationTest {};
 
 constexpr float eps = 0x1p-11f;
-/// filter_columns of host/linear_cross_entropy/opencl/plan.hpp, and the most columns that grad_w
+/// filter_columns of host/linear/opencl/plan.hpp, and the most columns that grad_w
 /// treats as one (complete() in opencl_choose.cpp).
 constexpr std::int64_t tile_columns = 64;
 constexpr std::int64_t most_together = 96;

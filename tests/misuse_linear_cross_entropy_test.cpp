@@ -65,6 +65,13 @@ const std::vector<Case<C::Op>>& filter_cases() {
          c.execution.gradient_filter_eps = 1.0f;
        },
        {"gradient_filter_eps is 1", "below 1"}},
+      {"DzDtype",
+       [](C& c) {
+         c.to_backward();
+         c.execution.dz_dtype = DType::f16;
+       },
+       {"dz_dtype is f16", "f32, or bf16"}},
+      {"DzDtypeInForward", [](C& c) { c.execution.dz_dtype = DType::i32; }, {"dz_dtype is i32"}},
   };
   return cases;
 }

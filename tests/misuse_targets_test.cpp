@@ -89,21 +89,13 @@ std::vector<Case<Op>> form_cases() {
          c.in.targets = View::host(c.data("targets"), {B, V - 1});
        },
        {"targets has shape [4, 4], expected [4, 5]", "the words of the vocabulary"}},
-      {"OfAShard",
+      {"DenseOfAShardAlone",
        [](C& c) {
          c.to_backward();
          give_dense(c);
          c.options.vocab_size_total = 2 * V;
        },
-       {"targets is given for a shard", "give the whole vocabulary"},
-       ErrorCode::unsupported},
-      {"ForwardPartial",
-       [](C& c) {
-         Pairs<Op> pairs(c);
-         c.pass = Pass::forward_partial;
-       },
-       {"target_indices is given for a shard"},
-       ErrorCode::unsupported},
+       {"targets has shape [4, 5], expected [4, 10]", "the whole vocabulary (vocab_size_total)"}},
   };
 }
 

@@ -14,8 +14,6 @@ std::pair<DType, std::string> wrong_type(ElementTypes types) {
       return {DType::i32, "has type i32; supported: f32, bf16 or f16"};
     case ElementTypes::integer:
       return {DType::f32, "has type f32; supported: i32 or i64"};
-    case ElementTypes::i32:
-      return {DType::i64, "has type i64; supported: i32"};
     default:
       return {DType::bf16, "has type bf16; supported: f32"};
   }
@@ -62,7 +60,7 @@ std::vector<Case<Op>> input_cases() {
         },
         {name + " " + of_type});
     const Dims right = C().extents(input.shape);
-    if (input.reads == Reads::always) {
+    if (is_needed(input.reads)) {
       add("NotGiven", [](C&, View& view, const Dims&) { view = {}; }, {name + " is not given"});
       add("Null",
           [](C&, View& view, const Dims& extents) {
@@ -98,7 +96,7 @@ std::vector<Case<Op>> input_cases() {
       cases.back().code = ErrorCode::foreign_context;
     }
     // What the operator must have and no other has gives the extents, and has its own messages.
-    if (input.reads == Reads::always && !test::is_of_every_loss(name)) continue;
+    if (is_needed(input.reads) && !test::is_of_every_loss(name)) continue;
     if (name == "target_indices") continue;  // says how many pairs there are
     for (const auto& [what, wrong] : wrong_shapes(right)) {
       std::vector<std::string> says = {shape_message(input.name, wrong, right)};
@@ -121,7 +119,7 @@ std::vector<Case<Op>> output_cases() {
   std::vector<Case<Op>> cases;
   for (const auto& output : OperatorTraits<Op>::outputs) {
     const std::string name = output.name;
-    const auto type = output.types == ElementTypes::i32 ? DType::i32 : DType::f32;
+    const auto type = output.types == ElementTypes::integer ? DType::i32 : DType::f32;
     const auto [other, of_type] = wrong_type(output.types);
     cases.push_back({"output_" + name + "_OfAnotherType",
                      [&output, wrong = other](C& c) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/npy.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -141,9 +143,9 @@ TEST_F(Npy, fortran_order_is_strides) {
   EXPECT_EQ(a.view().strides(), (Dims{1, 2, 6}));
 }
 
-TEST_F(Npy, data_behind_the_array_is_not_its_own) {
-  const auto path = write(file_of("{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }", 50));
-  EXPECT_EQ(NpyArray::load("--labels", path, NpyRole::integer, false).view().size(), 2);
+TEST_F(Npy, data_behind_the_array_is_refused) {
+  const auto path = write(file_of("{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }", 9));
+  expect_error([&] { NpyArray::load("--labels", path, NpyRole::integer, false); }, "more follow");
 }
 
 TEST_F(Npy, a_pipe_is_read) {
@@ -185,9 +187,10 @@ TEST_F(Npy, types_that_are_not_accepted) {
   expect_error(load("f", NpyRole::floating), "'f'");
   expect_error(load("", NpyRole::floating), "''");
   expect_error(load("[('a', '<f4'), ('b', [('c', '<f4')])]", NpyRole::floating), "[...]");
-  EXPECT_NO_THROW(load("|V2", NpyRole::floating)());
-  EXPECT_NO_THROW(load("<V2", NpyRole::floating, true)());
-  EXPECT_NO_THROW(load("<u2", NpyRole::floating, true)());
+  // Their type is none of the reasons.
+  expect_error(load("|V2", NpyRole::floating), "more follow");
+  expect_error(load("<V2", NpyRole::floating, true), "more follow");
+  expect_error(load("<u2", NpyRole::floating, true), "more follow");
 }
 
 TEST_F(Npy, files_that_are_not_whole) {
@@ -204,6 +207,46 @@ TEST_F(Npy, files_that_are_not_whole) {
     expect_error(load(write(whole.substr(0, length))), "truncated");
   }
   EXPECT_NO_THROW(load(write(whole))());
+}
+
+/// Of a pipe no more is read, and no more memory taken, than its header asks for.
+TEST_F(Npy, streams) {
+  const auto whole = file_of("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 24);
+  const auto load = [&](const std::string& text, bool ends) {
+    const std::string path = (folder_ / "pipe").string();
+    std::filesystem::remove(path);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    const auto handler = std::signal(SIGPIPE, SIG_IGN);
+    std::thread writer([&] {
+      const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+      std::string rest = text;
+      // Where it does not end: until nobody reads any more.
+      while (::write(fd, rest.data(), rest.size()) >= 0 && !ends) rest.assign(65536, '\0');
+      ::close(fd);
+    });
+    const auto join = [&] {
+      writer.join();
+      std::signal(SIGPIPE, handler);
+    };
+    try {
+      const auto array = NpyArray::load("--x", path, NpyRole::floating, false);
+      join();
+      EXPECT_EQ(array.view().size(), 6);
+    } catch (...) {
+      join();
+      throw;
+    }
+  };
+  EXPECT_NO_THROW(load(whole, true));
+  expect_error([&] { load(whole, false); }, "more follow");
+  expect_error([&] { load(whole.substr(0, 20), true); }, "truncated");
+  expect_error([&] { load(std::string(64, '\0'), false); }, "numpy.save");
+  expect_error(
+      [&] {
+        load(file_of("{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,), }", 64),
+             true);
+      },
+      "truncated");
 }
 
 TEST_F(Npy, bad_headers) {

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "host/opencl/embedded_kernels.hpp"
+#include "linear/arguments.h"
 #include "linear_cross_entropy/arguments.h"
+#include "linear_distillation/arguments.h"
 // The three headers name some pointers alike; each is used alone but here.
 #undef FORWARD_MEMORY
 #undef GRADIENT_MEMORY
@@ -114,8 +116,8 @@ TEST_F(ArgumentsTest, OfSoftmaxCrossEntropy) {
       {SIZE(softmax_cross_entropy, logits_segment),
        PLACE(softmax_cross_entropy, logits_segment, end), SIZE(softmax_cross_entropy, read_sizes),
        PLACE(softmax_cross_entropy, read_sizes, cap),
-       PLACE(softmax_cross_entropy, forward_sizes, argmax_base),
-       ARGUMENTS(softmax_cross_entropy, forward), PLACE(softmax_cross_entropy, gradient_sizes, add),
+       PLACE(softmax_cross_entropy, forward_sizes, ld), ARGUMENTS(softmax_cross_entropy, forward),
+       PLACE(softmax_cross_entropy, gradient_sizes, add),
        ARGUMENTS(softmax_cross_entropy, gradient),
        PLACE(softmax_cross_entropy, value_and_grad_sizes, cotangent),
        PLACE(softmax_cross_entropy, value_and_grad_sizes, add),
@@ -124,33 +126,50 @@ TEST_F(ArgumentsTest, OfSoftmaxCrossEntropy) {
        ARGUMENTS(softmax_cross_entropy, gradient_excluded)});
 }
 
+TEST_F(ArgumentsTest, OfProducts) {
+  compare("linear/arguments.h", {SIZE(linear, row_segment),
+                                 PLACE(linear, row_segment, end),
+                                 SIZE(linear, logit_sizes),
+                                 PLACE(linear, logit_sizes, cap),
+                                 SIZE(linear, kept_logits_sizes),
+                                 PLACE(linear, pack_rows_sizes, h_count),
+                                 ARGUMENTS(linear, pack_rows),
+                                 ARGUMENTS(linear, pack_columns),
+                                 PLACE(linear, forward_sizes, v_block),
+                                 PLACE(linear, forward_sizes, ld),
+                                 ARGUMENTS(linear, forward),
+                                 ARGUMENTS(linear, sum_bias),
+                                 PLACE(linear, mark_sizes, eps),
+                                 ARGUMENTS(linear, mark),
+                                 PLACE(linear, grad_w_sizes, filter_tiles),
+                                 ARGUMENTS(linear, grad_w),
+                                 ARGUMENTS(linear, write_w),
+                                 PLACE(linear, grad_x_sizes, filter_tiles),
+                                 ARGUMENTS(linear, grad_x),
+                                 PLACE(linear, write_rows_sizes, add),
+                                 ARGUMENTS(linear, write_rows),
+                                 ARGUMENTS(linear, write_excluded)});
+}
+
 TEST_F(ArgumentsTest, OfLinearCrossEntropy) {
-  compare("linear_cross_entropy/arguments.h",
-          {SIZE(linear_cross_entropy, row_segment),
-           PLACE(linear_cross_entropy, row_segment, end),
-           SIZE(linear_cross_entropy, logit_sizes),
-           PLACE(linear_cross_entropy, logit_sizes, cap),
-           SIZE(linear_cross_entropy, kept_logits_sizes),
-           PLACE(linear_cross_entropy, pack_rows_sizes, h_count),
-           ARGUMENTS(linear_cross_entropy, pack_rows),
-           ARGUMENTS(linear_cross_entropy, pack_columns),
-           PLACE(linear_cross_entropy, forward_sizes, v_block),
-           PLACE(linear_cross_entropy, forward_sizes, argmax_base),
-           ARGUMENTS(linear_cross_entropy, forward),
-           PLACE(linear_cross_entropy, gradient_sizes, ld),
-           ARGUMENTS(linear_cross_entropy, gradient),
-           ARGUMENTS(linear_cross_entropy, gradient_of_kept),
-           ARGUMENTS(linear_cross_entropy, sum_bias),
-           PLACE(linear_cross_entropy, mark_sizes, eps),
-           ARGUMENTS(linear_cross_entropy, mark),
-           PLACE(linear_cross_entropy, grad_w_sizes, filter_tiles),
-           ARGUMENTS(linear_cross_entropy, grad_w),
-           ARGUMENTS(linear_cross_entropy, write_w),
-           PLACE(linear_cross_entropy, grad_x_sizes, filter_tiles),
-           ARGUMENTS(linear_cross_entropy, grad_x),
-           PLACE(linear_cross_entropy, write_rows_sizes, add),
-           ARGUMENTS(linear_cross_entropy, write_rows),
-           ARGUMENTS(linear_cross_entropy, write_excluded)});
+  compare("linear_cross_entropy/arguments.h", {PLACE(linear_cross_entropy, gradient_sizes, ld),
+                                               ARGUMENTS(linear_cross_entropy, gradient),
+                                               ARGUMENTS(linear_cross_entropy, gradient_of_kept)});
+}
+
+TEST_F(ArgumentsTest, OfLinearDistillation) {
+  compare("linear_distillation/arguments.h",
+          {PLACE(linear_distillation, take_logits_sizes, scale),
+           ARGUMENTS(linear_distillation, take_logits),
+           PLACE(linear_distillation, divergence_sums_sizes, beta),
+           ARGUMENTS(linear_distillation, divergence_sums),
+           ARGUMENTS(linear_distillation, mixture_sums),
+           PLACE(linear_distillation, merge_divergence_sizes, alpha),
+           ARGUMENTS(linear_distillation, merge_divergence),
+           ARGUMENTS(linear_distillation, merge_mixture),
+           ARGUMENTS(linear_distillation, excluded_divergence),
+           PLACE(linear_distillation, distill_gradient_sizes, term_ld),
+           ARGUMENTS(linear_distillation, distill_gradient)});
 }
 
 TEST_F(ArgumentsTest, OfTheTests) {

@@ -45,17 +45,27 @@ class Bf16PairsTest : public ::testing::Test {
     c.x_type = c.w_type = DType::bf16;
     EXPECT_TRUE(run_case(context_, "opencl.cpu", Pass::value_and_grad, c));
   }
-  Dispatch planned(DType x, DType w) {
+  Dispatch planned(DType x, DType w, Pass pass = Pass::forward,
+                   std::optional<DType> dz_dtype = {}) {
     const auto shape = [](DType type, const Dims& extents) {
       return View::host(nullptr, type, extents);
     };
     linear_cross_entropy::ExecutionOptions execution;
     execution.implementation = "opencl.cpu";
-    return linear_cross_entropy::plan(context_, Pass::forward,
+    execution.dz_dtype = dz_dtype;
+    const auto gradient = [](DType type, const Dims& extents) {
+      return MutableView::host(nullptr, type, extents);
+    };
+    linear_cross_entropy::Gradients gradients;
+    if (pass != Pass::forward) {
+      gradients.grad_x = gradient(x, {21, 35});
+      gradients.grad_w = gradient(w, {35, 67});
+    }
+    return linear_cross_entropy::plan(context_, pass,
                                       {.x = shape(x, {21, 35}),
                                        .labels = shape(DType::i32, {21}),
                                        .w = shape(w, {35, 67})},
-                                      {}, {}, {}, execution)
+                                      {}, gradients, {}, execution)
         .dispatch;
   }
   static bool by_pairs(const Dispatch& dispatch) {
@@ -137,6 +147,32 @@ TEST_F(Bf16PairsTest, TwoOperandsInBf16AndNoOthers) {
     EXPECT_TRUE(planned(other, DType::bf16).notes.empty());
   }
   check_forward("emulated");
+}
+
+TEST_F(Bf16PairsTest, GradientsSayWhetherDzWasRounded) {
+  ASSERT_EQ(verdict(Bf16Products::emulated).reason, "");
+  const auto notes = [&](DType x, std::optional<DType> dz_dtype) {
+    return planned(x, DType::bf16, Pass::value_and_grad, dz_dtype).notes;
+  };
+  using Notes = std::vector<std::string>;
+  const Notes rounded = {"dz is rounded to bf16, and gradients are multiplied by pairs"};
+  EXPECT_EQ(notes(DType::bf16, std::nullopt), rounded);
+  EXPECT_EQ(notes(DType::bf16, DType::bf16), rounded);
+  EXPECT_EQ(notes(DType::bf16, DType::f32), Notes{"dz stays f32, as dz_dtype asks"});
+  EXPECT_EQ(notes(DType::f32, DType::bf16), Notes{});
+  // One call after the other: neither takes the other's programs.
+  Case c;
+  c.name = "bf16_pairs_dz";
+  c.b = 21;
+  c.h = 35;
+  c.v = 67;
+  c.x_type = c.w_type = DType::bf16;
+  c.grad_x_type = c.grad_w_type = DType::f32;  // whose own rounding hides none of dz's
+  for (const std::optional<DType> dz_dtype :
+       {std::optional<DType>(), std::optional(DType::f32), std::optional<DType>()}) {
+    c.dz_dtype = dz_dtype;
+    EXPECT_TRUE(run_case(context_, "opencl.cpu", Pass::value_and_grad, c));
+  }
 }
 
 }  // namespace

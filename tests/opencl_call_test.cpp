@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole calls on device memory: the caller's handles, queues and events, labels the host cannot
-// check, memory that is not copied and not allocated twice.
+// Whole calls on device memory: the caller's handles, queues and events, memory that is not copied
+// and not allocated twice.
 #include <CL/cl.h>
 #include <gtest/gtest.h>
 
@@ -85,6 +85,7 @@ Case on_device(const std::string& name) {
 }
 
 constexpr Pass passes[] = {Pass::forward, Pass::backward, Pass::value_and_grad};
+
 TEST_P(OpenclCall, RunsOnTheCallersContextAndQueues) {
   Context& shared = shared_context();
   const Case c = on_device("handles");
@@ -197,50 +198,6 @@ TEST_P(OpenclCall, TheEventOrdersWhatFollows) {
     EXPECT_NEAR(lse[row], e.values.lse[row], e.tolerance.lse[row]) << row;
   }
   done.wait();
-}
-
-/// Labels in device memory cannot be checked beforehand. What a bad one touches is NaN, the rest
-/// is as if it were not there, and waiting names the first.
-TEST_P(OpenclCall, DeviceLabelsOutOfRange) {
-  Context& context = shared_context();
-  for (const DType type : {DType::i32, DType::i64}) {
-    Case c = on_device(std::string("labels_") + to_string(type));
-    c.label_type = type;
-    c.options.reduction = Reduction::none;
-    Expected e = expected_of(c);
-    e.problem.labels[2] = c.v;  // one too many
-    e.problem.labels[3] = -7;   // negative, and not ignore_index
-    if (type == DType::i64) e.problem.labels[3] = (std::int64_t{1} << 32) + 1;  // 1 in 32 bits
-    e.values = oracle::forward(e.problem);
-    e.gradients = oracle::backward(e.problem);
-    // Kernels leave nothing but NaN in such a row; the oracle's log-sum-exp needs no label.
-    for (const std::size_t row : {2, 3}) {
-      for (auto* field :
-           {&e.values.lse, &e.values.entropy, &e.values.z_loss, &e.values.max, &e.values.sum}) {
-        (*field)[row] = std::numeric_limits<double>::quiet_NaN();
-      }
-      e.values.argmax[row] = -1;
-    }
-    for (const Pass pass : passes) {
-      Arguments arguments(context, c, e.problem);
-      if (pass == Pass::backward) arguments.add_statistics(context, e.values);
-      Results results(context, c, e, pass, GetParam());
-      Completion done = tessera::run<lce::Operator>(
-          context, pass, arguments.inputs<lce::Operator>(pass), results.outputs(),
-          results.gradients<lce::Operator>(arguments), c.options, on());
-      try {
-        done.wait();
-        ADD_FAILURE() << to_string(pass) << ": two labels are out of range";
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), ErrorCode::label_out_of_range) << error.what();
-        EXPECT_NE(std::string(error.what()).find("row 2"), std::string::npos) << error.what();
-        EXPECT_NE(std::string(error.what()).find(std::to_string(c.v)), std::string::npos)
-            << error.what();
-      }
-      EXPECT_THROW(done.wait(), Error) << "a second wait throws again";
-      results.check(arguments);
-    }
-  }
 }
 
 /// Peak resident memory of this process in bytes, since the last reset.

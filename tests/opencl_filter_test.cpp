@@ -50,17 +50,17 @@ lce::Prepared prepared(const std::string& implementation, float eps) {
 TEST_P(OpenclFilter, OnlyItsOwnKernelsAreOthers) {
   const auto without = prepared(GetParam(), 0.0f);
   const auto with = prepared(GetParam(), 0.25f);
-  const auto& a = without.programs;
-  const auto& b = with.programs;
+  const auto& a = without.programs.shared;
+  const auto& b = with.programs.shared;
   EXPECT_TRUE(a.filter.file.empty());
   EXPECT_NE(b.filter.file, "");
   for (const auto program :
-       {&lce::Programs::pack_rows, &lce::Programs::pack_columns, &lce::Programs::forward,
-        &lce::Programs::gradient, &lce::Programs::write_w, &lce::Programs::write_bias,
-        &lce::Programs::write_x}) {
+       {&linear::Programs::pack_rows, &linear::Programs::pack_columns, &linear::Programs::forward,
+        &linear::Programs::write_w, &linear::Programs::write_bias, &linear::Programs::write_x}) {
     EXPECT_EQ((a.*program).options, (b.*program).options);
   }
-  for (const auto program : {&lce::Programs::grad_w, &lce::Programs::grad_x}) {
+  EXPECT_EQ(without.programs.gradient.options, with.programs.gradient.options);
+  for (const auto program : {&linear::Programs::grad_w, &linear::Programs::grad_x}) {
     EXPECT_EQ((a.*program).options.find("FILTER"), std::string::npos);
     EXPECT_EQ((a.*program).options + " -DFILTER=64", (b.*program).options);
   }

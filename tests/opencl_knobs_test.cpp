@@ -75,6 +75,21 @@ TEST_P(Knobs, WhatIsReportedCanBeGivenBack) {
   EXPECT_EQ(softmax(first.dispatch.knobs).dispatch.knobs, first.dispatch.knobs);
 }
 
+/// Gradients without an element are left out by the call, and by its plan.
+TEST_P(Knobs, WhatIsReportedOfNoElementsCanBeGivenBack) {
+  if (!on_device()) GTEST_SKIP() << "its knobs follow from the call";
+  for (const auto& [b, h] : {std::pair<std::int64_t, std::int64_t>{0, 5}, {3, 0}}) {
+    Case c;
+    c.name = "knobs_of_nothing_" + std::to_string(b);
+    c.b = b;
+    c.h = h;
+    c.gradients = grad_x_bit;
+    c.gradient_filter_eps = 0x1p-7f;
+    c.knobs = plan_case(shared_context(), GetParam(), Pass::value_and_grad, c).dispatch.knobs;
+    EXPECT_TRUE(run_case(shared_context(), GetParam(), Pass::value_and_grad, c)) << c.name;
+  }
+}
+
 TEST_P(Knobs, EveryLegalValueIsRight) {
   if (!on_device()) GTEST_SKIP() << "its knobs follow from the call";
   const auto& entry = engines::engine_entry(GetParam().substr(std::string("opencl.").size()));

@@ -53,7 +53,7 @@ void scenario() {
       clCreateBuffer(runtime->native_context(), CL_MEM_READ_WRITE, 256, nullptr, &status), false);
   if (status != CL_SUCCESS) throw Error(ErrorCode::out_of_memory, "the caller's own buffer");
   runtime->check_queue(queue());
-  runtime->check_memory(View::device(memory(), 0, DType::f32, {64}), "y");
+  runtime->check_memory(View::device(memory(), 0, DType::f32, {64}), "y", true);
   dispatch::Attempt attempt;
   auto numbers = std::make_shared<std::vector<float>>();
   Call call(state, *runtime, {.queue = queue()}, attempt);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "host/dispatch/knobs.hpp"
+#include "host/opencl/runtime.hpp"
 #include "tests/layer/layer_control.hpp"
 #include "tests/support/operator_calls.hpp"
 
@@ -60,6 +61,20 @@ class LimitsTest : public ::testing::TestWithParam<std::string> {
     c.name = "softmax_" + c.name;
     c.op = &test_operator<softmax_cross_entropy::Operator>();
     return c;
+  }
+
+  /// The same problem with a teacher: its layer (a KL, jsd), or its logits (jsd).
+  static void run_distilled(Context& device, Case c,
+                            std::initializer_list<std::size_t> teachings = {0, 4, 2}) {
+    const std::string name = c.name;
+    c.op = &test_operator<linear_distillation::Operator>();
+    for (const std::size_t teaching : teachings) {
+      c.name = "distilled_" + std::to_string(teaching) + "_" + name;
+      c.teaching = teaching;
+      for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
+        EXPECT_TRUE(run_case(device, GetParam(), pass, c)) << to_string(pass);
+      }
+    }
   }
 
   static bool is_cpu_family() { return GetParam() == "opencl.cpu"; }
@@ -159,6 +174,7 @@ TEST_P(LimitsTest, MemoryThatIsNotShared) {
     Case c = linear("staged", type == DType::f32 ? WLayout::vh : WLayout::hv, type);
     run_all(device, c);
     run_all(device, softmax(c));
+    run_distilled(device, c);
     // Gaps around rows stay as they were; what is added to travels there and back.
     c.name += "_padded";
     c.x_layout = XLayout::padded;
@@ -179,8 +195,8 @@ TEST_P(LimitsTest, MemoryThatIsNotShared) {
   EXPECT_GT(layer_.bytes("enqueue_read"), 0) << "nothing was copied from the device";
 }
 
-/// w and grad_w of 158 kB (f32) against allocations of 64 KiB. Scratch is not split: small blocks
-/// keep it below.
+/// w and grad_w of 158 kB (f32) against allocations of 64 KiB, and a teacher's w of 183 kB. Scratch
+/// is not split: small blocks keep it below.
 TEST_P(LimitsTest, MatricesBeyondTheLargestAllocation) {
   for (const bool shared : {true, false}) {
     layer_.reset();
@@ -192,6 +208,7 @@ TEST_P(LimitsTest, MatricesBeyondTheLargestAllocation) {
       c.v = 1201;
       c.block_sizes = {64, 64, 64};
       run_all(device, c);
+      if (layout == WLayout::vh) run_distilled(device, c, {0, 4});
       // Later chunks of rows add to what earlier ones left in the pieces of grad_w.
       c.name += "_chunks";
       c.b = 150;
@@ -200,6 +217,25 @@ TEST_P(LimitsTest, MatricesBeyondTheLargestAllocation) {
       c.accumulate = true;
       run_all(device, c);
     }
+  }
+}
+
+/// x in two parts, the second of which begins within a word of two rows.
+TEST_P(LimitsTest, PairsOfRowsInTwoAllocations) {
+  if (!is_cpu_family()) GTEST_SKIP() << "multiplies no pairs";
+  layer_.limit("max_allocation", 64 * 1024);
+  Context device = context();
+  opencl::runtime_of(device.state())->facts_for_test().bf16_products =
+      opencl::Bf16Products::emulated;
+  Case c = linear("pairs_of_rows", WLayout::vh, DType::bf16);
+  c.b = 150;  // 75 and 75
+  c.h = 219;
+  c.gradients = grad_w_bit | grad_bias_bit;  // sums of grad_x alone would be larger than x
+  c.block_sizes = {64, 64, 64};
+  for (const Labels labels : {Labels::uniform, Labels::some_ignored}) {
+    c.labels = labels;
+    c.name += "_labels";
+    run_all(device, c);
   }
 }
 
@@ -266,6 +302,7 @@ TEST_P(LimitsTest, TheLeastLocalMemoryAndWorkGroup) {
   Context device = context();
   run_all(device, linear("least", WLayout::vh));
   run_all(device, softmax(linear("least", WLayout::vh)));
+  run_distilled(device, linear("least", WLayout::vh));
 }
 
 TEST_P(LimitsTest, ManyComputeUnits) {
@@ -273,6 +310,7 @@ TEST_P(LimitsTest, ManyComputeUnits) {
   Context device = context();
   run_all(device, linear("many_units", WLayout::hv));
   run_all(device, softmax(linear("many_units", WLayout::hv)));
+  run_distilled(device, linear("many_units", WLayout::hv));
 }
 
 TEST_P(LimitsTest, AGpu) {
@@ -294,6 +332,29 @@ TEST_P(LimitsTest, AGpu) {
   ASSERT_FALSE(refusal.has_value()) << *refusal;
   run_all(device, c);
   run_all(device, softmax(c));
+  run_distilled(device, c);
+}
+
+/// A teacher's logits are not read in parts.
+TEST_P(LimitsTest, TeacherLogitsBeyondTheLargestAllocation) {
+  layer_.limit("max_allocation", 64 * 1024);
+  Context device = context();
+  const std::vector<float> numbers(1 << 20);
+  linear_distillation::Options options;
+  options.alpha = 1.0f;
+  const auto refusal = [&](std::int64_t rows) {
+    return linear_distillation::why_unsupported(
+        device, GetParam(), Pass::forward,
+        {.x = View::host(numbers.data(), {rows, 2}),
+         .w = View::host(numbers.data(), {2, 1024}),
+         .teacher_logits = View::host(numbers.data(), {rows, 1024})},
+        {}, {}, options);
+  };
+  EXPECT_EQ(refusal(16), std::nullopt);
+  const auto reason = refusal(17);
+  ASSERT_TRUE(reason.has_value());
+  EXPECT_NE(reason->find("teacher_logits reaches over 69632 bytes"), std::string::npos) << *reason;
+  EXPECT_NE(reason->find("fewer rows"), std::string::npos) << *reason;
 }
 
 /// A device below what simt needs: refused with the numbers, and nothing fails later.

@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "host/engines/cpu.hpp"
-#include "host/linear_cross_entropy/opencl/plan.hpp"
+#include "host/linear/opencl/plan.hpp"
+#include "host/linear_cross_entropy/request.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tests/support/runner.hpp"
 
@@ -53,7 +54,7 @@ class OpenclPlan : public ::testing::Test {
   }
   std::int64_t least(const Question& q, const opencl::DeviceFacts& facts) {
     const auto shapes = engines::make_cpu_shapes(facts, q.b, engines::DotBf16::none);
-    return lce::minimum_workspace_bytes(request(q), shapes, facts, {});
+    return linear::minimum_workspace_bytes(linear::request_of(request(q)), shapes, facts, {});
   }
 
   Context context_{{.host_only = true, .warning_handler = [](const std::string&) {}}};
@@ -86,7 +87,8 @@ TEST_F(OpenclPlan, OperandsReadInPlaceShrinkToo) {
     const auto facts = cpu(lanes);
     for (const auto& shape : engines::make_cpu_shapes(facts, 64, engines::DotBf16::none)) {
       const auto least = [&](WLayout layout) {
-        return lce::minimum_workspace_bytes(request({.layout = layout}), {shape}, facts, {});
+        return linear::minimum_workspace_bytes(linear::request_of(request({.layout = layout})),
+                                               {shape}, facts, {});
       };
       EXPECT_LE(least(WLayout::vh), least(WLayout::hv) * 5 / 4) << shape->tile_n() << " tokens";
     }
@@ -109,7 +111,7 @@ TEST_F(OpenclPlan, TheDefaultWorkspaceIsAWish) {
   const auto shapes = engines::make_cpu_shapes(facts, q.b, engines::DotBf16::none);
   lce::Request asked = request(q);
   asked.gradients.accumulate = true;  // so that the memory of grad_w cannot serve
-  const auto choice = lce::make_schedule(asked, shapes, facts, {});
+  const auto choice = linear::make_schedule(linear::request_of(asked), shapes, facts, {});
   EXPECT_EQ(choice.engine->tile_n(), shapes.front()->tile_n());
   EXPECT_GT(choice.schedule.scratch_words * 4, std::int64_t{64} << 20);
   EXPECT_LT(choice.schedule.scratch_words * 4, std::int64_t{1} << 30) << "a quarter of the logits";
@@ -121,13 +123,14 @@ TEST_F(OpenclPlan, BlocksAreLegalAtEveryWidth) {
     const auto facts = cpu(lanes);
     const auto shapes = engines::make_cpu_shapes(facts, 64, engines::DotBf16::none);
     for (const std::int64_t block : {8, 16, 24, 32, 48, 64}) {
-      const auto choice = lce::make_schedule(request({.b_block = block}), shapes, facts, {});
+      const auto choice =
+          linear::make_schedule(linear::request_of(request({.b_block = block})), shapes, facts, {});
       EXPECT_EQ(choice.schedule.blocks.b_block_size, block) << lanes << " lanes";
       EXPECT_EQ(block % choice.engine->tile_n(), 0) << lanes << " lanes, " << block;
     }
     for (const std::int64_t block : {1, 4, 12, 63}) {
       try {
-        lce::make_schedule(request({.b_block = block}), shapes, facts, {});
+        linear::make_schedule(linear::request_of(request({.b_block = block})), shapes, facts, {});
         ADD_FAILURE() << block << " was taken";
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::invalid_argument);

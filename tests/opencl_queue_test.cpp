@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "tessera/tessera.hpp"
 #include "tests/support/opencl_fixture.hpp"
 
 namespace tessera::opencl {
@@ -101,12 +102,35 @@ TEST_F(QueueTest, AFailedWaitListReachesTheCompletion) {
       run_scale(state_, View::device(x, 0, DType::f32, {4}),
                 MutableView::device(y, 0, DType::f32, {4}), 2.0f, false, {.wait_for = {gate()}});
   clSetUserEventStatus(gate(), -5);
-  expect_error(ErrorCode::execution_failed, "unspecified", [&] { state->wait_once(); });
+  expect_error(ErrorCode::execution_failed,
+               "wait_for[0] is an event of a command that failed with CL_OUT_OF_RESOURCES (-5)",
+               [&] { state->wait_once(); });
   // The context stays usable.
   run_scale(state_, View::device(x, 0, DType::f32, {4}), MutableView::device(y, 0, DType::f32, {4}),
             2.0f, false)
       ->wait_once();
   EXPECT_EQ(content(y, 4)[3], 8.0f);
+}
+
+/// Before the call: PoCL would wait for it for ever.
+TEST_F(QueueTest, AnEventThatHasFailedIsRefused) {
+  const auto good = user_event();
+  const auto bad = user_event();
+  clSetUserEventStatus(bad(), -5);
+  const cl_event events[] = {good(), bad()};
+  expect_error(ErrorCode::invalid_argument, "wait_for[1] is an event of a command that failed",
+               [&] { runtime_->check_events(events); });
+  // As a caller meets it: with views in host memory, for which a call waits itself.
+  Context context(runtime_->native_context(), runtime_->native_device());
+  const std::vector<float> logits(6);
+  const std::vector<std::int32_t> labels(2);
+  softmax_cross_entropy::ExecutionOptions execution;
+  execution.wait_for = {bad()};
+  expect_error(ErrorCode::invalid_argument, "wait_for[0]", [&] {
+    softmax_cross_entropy::forward(
+        context, {.logits = View::host(logits.data(), {2, 3}), .labels = View(labels)},
+        LossOptions{}, execution);
+  });
 }
 
 TEST_F(QueueTest, CompletionsOutliveEverythingTheCallUsed) {
@@ -206,6 +230,57 @@ TEST_F(QueueTest, AFailedBuildBringsItsLogAndIsRemembered) {
   EXPECT_EQ(runtime_->programs().builds(), 1);
 }
 
+/// What lies in one place under two names: a part of a buffer, and host memory that a buffer uses.
+TEST_F(QueueTest, AliasesOfMemoryOverlap) {
+  Context context(runtime_->native_context(), runtime_->native_device());
+  alignas(4096) static float host[1024];
+  cl_int status = CL_SUCCESS;
+  const auto make = [&](cl_mem_flags flags, void* pointer) {
+    const cl::Buffer buffer(
+        clCreateBuffer(runtime_->native_context(), flags, sizeof(host), pointer, &status), false);
+    EXPECT_EQ(status, CL_SUCCESS);
+    return buffer;
+  };
+  const cl::Buffer whole = make(CL_MEM_READ_WRITE, nullptr);
+  const cl_buffer_region region = {2048, 1024};
+  const cl::Buffer part(
+      clCreateSubBuffer(whole(), 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &status), false);
+  ASSERT_EQ(status, CL_SUCCESS);
+  const cl::Buffer shared = make(CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, host);
+  const cl::Buffer same = make(CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, host);
+  const std::vector<std::int32_t> labels(2);
+  const auto call = [&](const View& logits, const MutableView& gradient) {
+    softmax_cross_entropy::value_and_grad(context, {.logits = logits, .labels = View(labels)}, {},
+                                          {.grad_logits = gradient}, {}, {})
+        .wait();
+  };
+  const auto device = [](const cl::Buffer& buffer, std::int64_t offset) {
+    return MutableView::device(buffer(), offset, DType::f32, {2, 8});
+  };
+  const auto overlaps = [&](const View& logits, const MutableView& gradient) {
+    expect_error(ErrorCode::invalid_argument, "grad_logits overlaps the input logits",
+                 [&] { call(logits, gradient); });
+  };
+  overlaps(device(whole, 2048 + 32), device(part, 0));
+  overlaps(device(part, 32), device(whole, 2048));
+  call(device(whole, 0), device(part, 0));
+  call(device(whole, 2048 + 64), device(part, 0));
+  const auto view = [](std::int64_t at) { return MutableView::host(host + at, {2, 8}); };
+  overlaps(device(shared, 64), view(24));
+  overlaps(view(24), device(shared, 64));
+  overlaps(device(shared, 64), device(same, 96));
+  call(device(shared, 64), view(0));
+  // Buffers that were made for one use.
+  const cl::Buffer read_only = make(CL_MEM_READ_ONLY, nullptr);
+  const cl::Buffer write_only = make(CL_MEM_WRITE_ONLY, nullptr);
+  call(device(read_only, 0), device(write_only, 0));
+  expect_error(ErrorCode::invalid_argument,
+               "grad_logits is an output in a cl_mem of CL_MEM_READ_ONLY",
+               [&] { call(device(whole, 0), device(read_only, 0)); });
+  expect_error(ErrorCode::invalid_argument, "logits is an input in a cl_mem of CL_MEM_WRITE_ONLY",
+               [&] { call(device(write_only, 0), device(whole, 0)); });
+}
+
 TEST_F(QueueTest, ForeignHandlesAreNamed) {
   const auto other = Runtime::open({});
   cl_int status = CL_SUCCESS;
@@ -213,7 +288,7 @@ TEST_F(QueueTest, ForeignHandlesAreNamed) {
       clCreateBuffer(other->native_context(), CL_MEM_READ_WRITE, 64, nullptr, &status), false);
   const cl::Event event(clCreateUserEvent(other->native_context(), &status), false);
   expect_error(ErrorCode::foreign_context, "grad_w", [&] {
-    runtime_->check_memory(View::device(memory(), 0, DType::f32, {4}), "grad_w");
+    runtime_->check_memory(View::device(memory(), 0, DType::f32, {4}), "grad_w", true);
   });
   expect_error(ErrorCode::foreign_context, "queue",
                [&] { runtime_->check_queue(other->native_queue()); });
@@ -221,11 +296,13 @@ TEST_F(QueueTest, ForeignHandlesAreNamed) {
   expect_error(ErrorCode::foreign_context, "wait_for[0]", [&] { runtime_->check_events(events); });
   const cl_event null[] = {nullptr};
   expect_error(ErrorCode::invalid_argument, "wait_for[0]", [&] { runtime_->check_events(null); });
-  expect_error(ErrorCode::invalid_argument, "reaches to byte 68",
-               [&] { other->check_memory(View::device(memory(), 4, DType::f32, {16}), "x"); });
-  expect_error(ErrorCode::invalid_argument, "byte_offset 2",
-               [&] { other->check_memory(View::device(memory(), 2, DType::f32, {4}), "x"); });
-  other->check_memory(View::device(memory(), 0, DType::f32, {16}), "x");
+  expect_error(ErrorCode::invalid_argument, "reaches to byte 68", [&] {
+    other->check_memory(View::device(memory(), 4, DType::f32, {16}), "x", false);
+  });
+  expect_error(ErrorCode::invalid_argument, "byte_offset 2", [&] {
+    other->check_memory(View::device(memory(), 2, DType::f32, {4}), "x", false);
+  });
+  other->check_memory(View::device(memory(), 0, DType::f32, {16}), "x", false);
   runtime_->check_queue(nullptr);
   runtime_->check_queue(make_queue(0)());
 }
@@ -255,8 +332,55 @@ TEST_F(QueueTest, MapsDeviceMemoryForTheHost) {
   auto* values = static_cast<float*>(runtime_->map(nullptr, memory, 8, 16, true));
   EXPECT_EQ(values[0], 3.0f);
   values[1] = -4.0f;
-  runtime_->unmap(nullptr, memory, values);
+  runtime_->unmap(memory, values);
   EXPECT_EQ(content(memory, 4)[3], -4.0f);
+}
+
+/// As threads do whose calls on the host read one buffer.
+TEST_F(QueueTest, ManyThreadsMapOneBufferAtOnce) {
+  const cl_mem memory = make_buffer(iota(16));
+  const auto out_of_order = make_queue(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+  std::vector<std::thread> threads;
+  std::vector<std::string> wrong(8);
+  for (std::size_t t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      const auto own = make_queue(0);
+      const cl_command_queue queue = t % 3 == 0 ? nullptr : t % 3 == 1 ? own() : out_of_order();
+      try {
+        for (int i = 0; i < 1000; ++i) {
+          auto* values = static_cast<float*>(runtime_->map(queue, memory, 8, 16, false));
+          if (values[0] != 3.0f || values[3] != 6.0f) wrong[t] = "other values";
+          runtime_->unmap(memory, values);
+        }
+      } catch (const Error& error) {
+        wrong[t] = error.what();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, std::vector<std::string>(8));
+}
+
+/// A queue that waits for the caller keeps no other thread from mapping.
+TEST_F(QueueTest, AQueueThatIsHeldHoldsNoOtherQueuesMaps) {
+  const cl_mem memory = make_buffer(iota(16));
+  const auto held = make_queue(0);
+  const auto gate = user_event();
+  const cl_event gates[] = {gate()};
+  cl_event after = nullptr;
+  ASSERT_EQ(clEnqueueMarkerWithWaitList(held(), 1, gates, &after), CL_SUCCESS);
+  const cl::Event owner(after, false);
+  std::thread waits([&] {
+    auto* values = static_cast<float*>(runtime_->map(held(), memory, 0, 16, false));
+    cl_int status = CL_QUEUED;
+    clGetEventInfo(after, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr);
+    EXPECT_EQ(status, CL_COMPLETE) << "mapped before the commands that came first";
+    runtime_->unmap(memory, values);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  runtime_->unmap(memory, runtime_->map(nullptr, memory, 0, 16, false));
+  clSetUserEventStatus(gate(), CL_COMPLETE);
+  waits.join();
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ class OperatorTraitsTest : public testing::Test {
 
   /// A call with everything that can be given and asked for.
   typename Operator::Result everything(const typename Operator::Inputs& inputs) {
-    LossOptions options = call_.options;
-    options.wants = every_output();
+    auto options = call_.all_options();
+    loss_options(options).wants = every_output<Operator>();
     return value_and_grad(context_, inputs, options, execution_);
   }
 };
@@ -71,8 +71,10 @@ TYPED_TEST(OperatorTraitsTest, EveryArgumentIsThereOnce) {
   constexpr std::size_t gradients = Traits::gradients.size() * sizeof(MutableView);
   static_assert(sizeof(typename TypeParam::Gradients) > gradients);
   static_assert(sizeof(typename TypeParam::Gradients) < gradients + sizeof(MutableView));
+  constexpr std::size_t owned =
+      Traits::gradients.size() + Traits::outputs.size() - loss_outputs.size();
   static_assert(sizeof(typename TypeParam::Result) ==
-                sizeof(LossResult) + Traits::gradients.size() * sizeof(HostTensor));
+                sizeof(LossResult) + owned * sizeof(HostTensor));
   for (const auto& gradient : Traits::gradients) {
     EXPECT_EQ(std::string("grad_") + input_of(gradient).name, gradient.name);
   }
@@ -122,7 +124,7 @@ TYPED_TEST(OperatorTraitsTest, ShapesAndTypesAreThoseOfACall) {
       const HostTensor& owned = result.*output.owned;
       ASSERT_TRUE(owned) << output.name;
       EXPECT_EQ(owned.extents(), call.extents(output.shape)) << output.name;
-      EXPECT_EQ(owned.dtype(), output.types == ElementTypes::i32 ? DType::i32 : DType::f32)
+      EXPECT_EQ(owned.dtype(), output.types == ElementTypes::integer ? DType::i32 : DType::f32)
           << output.name;
     }
     for (const auto& gradient : Traits::gradients) {
@@ -149,7 +151,7 @@ TYPED_TEST(OperatorTraitsTest, OwnedResultsLieWhereTheViewsWrite) {
     names.push_back(name);
     return MutableView::host(static_cast<void*>(memory.back().data()), type, tensor.extents());
   };
-  Outputs outputs;
+  typename TypeParam::Outputs outputs;
   for (const auto& output : Traits::outputs) {
     const HostTensor& tensor = result.*output.owned;
     outputs.*output.view = room(output.name, tensor, tensor.dtype());
@@ -160,7 +162,7 @@ TYPED_TEST(OperatorTraitsTest, OwnedResultsLieWhereTheViewsWrite) {
     gradients.*gradient.view = room(gradient.name, tensor, DType::f32);
   }
   tessera::run<TypeParam>(this->context_, Pass::value_and_grad, inputs, outputs, gradients,
-                          call.options, this->execution_)
+                          call.all_options(), this->execution_)
       .wait();
   for (std::size_t i = 0; i < owned.size(); ++i) {
     ASSERT_EQ(owned[i]->strides(), contiguous_strides(owned[i]->extents())) << names[i];
@@ -176,8 +178,8 @@ TYPED_TEST(OperatorTraitsTest, WhatIsWantedComesBackAndNothingElse) {
   using Traits = OperatorTraits<TypeParam>;
   const auto inputs = this->call_.inputs(Pass::value_and_grad, Given::all);
   const auto check = [&](const Wants& wants) {
-    LossOptions options = this->call_.options;
-    options.wants = wants;
+    auto options = this->call_.all_options();
+    loss_options(options).wants = wants;
     const auto result = value_and_grad(this->context_, inputs, options, this->execution_);
     const auto expect = [&](const auto& argument) {
       const bool wanted = argument.wanted == nullptr || wants.*argument.wanted;
@@ -204,15 +206,14 @@ TYPED_TEST(OperatorTraitsTest, AnInputIsTakenByThePassesThatReadIt) {
   using Traits = OperatorTraits<TypeParam>;
   for (const Pass pass : Traits::passes) {
     for (const auto& input : Traits::inputs) {
-      if (input.reads == Reads::always) continue;
+      if (is_needed(input.reads)) continue;
       auto inputs = this->call_.inputs(pass, Given::required);
       inputs.*input.view = this->call_.view(input);
-      if (input.reads == Reads::in_place_of_labels) {
-        if (pass == Pass::forward_partial) continue;  // refused: a shard takes labels
-        this->call_.soften(inputs, input);
-      }
-      const auto why =
-          why_unsupported(this->context_, "reference", pass, inputs, {}, {}, this->call_.options);
+      if (input.reads == Reads::in_place_of_labels) this->call_.soften(inputs, input);
+      if (input.reads == Reads::in_place_of_usual) this->call_.leave_out_usual(inputs);
+      if (input.reads == Reads::in_place_of_usual) inputs.*input.view = this->call_.view(input);
+      const auto why = why_unsupported(this->context_, "reference", pass, inputs, {}, {},
+                                       this->call_.all_options());
       EXPECT_EQ(!why, reads_in(pass, input.reads)) << to_string(pass) << " " << input.name;
       if (!why) continue;
       EXPECT_NE(why->find(std::string(input.name) + " is given"), std::string::npos) << *why;
@@ -236,7 +237,7 @@ TYPED_TEST(OperatorTraitsTest, AccumulatesSaysWhatIsAddedTo) {
       gradients.*gradient.view = MutableView::host(memory.back().data(), tensor.extents());
     }
     tessera::run<TypeParam>(this->context_, Pass::value_and_grad, inputs, {}, gradients,
-                            call.options, this->execution_)
+                            call.all_options(), this->execution_)
         .wait();
     for (std::size_t i = 0; i < Traits::gradients.size(); ++i) {
       const bool adds = Traits::accumulates(gradients, i);

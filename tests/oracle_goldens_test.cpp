@@ -44,6 +44,8 @@ TEST_P(OracleGoldens, agrees_with_pytorch) {
       {"entropy", &values.entropy},
       {"z_loss", &values.z_loss},
       {"argmax", &argmax},
+      {"divergence", &values.divergence},
+      {"target_entropy", &values.target_entropy},
   };
   for (const auto& judged : golden.op->judged())
     actual[judged.name] = &(gradients.*judged.expected);

@@ -4,6 +4,7 @@ if(TESSERA_BUILD_PROGRAMS)
   set(programs "${PROJECT_SOURCE_DIR}/programs")
   tessera_test(npy_test npy_test.cpp "${programs}/npy.cpp" "${programs}/npy_header.cpp"
                "${programs}/output_set.cpp")
+  tessera_test(progress_test progress_test.cpp "${programs}/progress.cpp")
 
   # Debian's numpy belongs to Debian's python3, which need not be the first one on the path.
   set(TESSERA_TEST_PYTHON "")
@@ -15,7 +16,7 @@ if(TESSERA_BUILD_PROGRAMS)
     endif()
   endforeach()
   if(TESSERA_TEST_PYTHON)
-    foreach(part IN ITEMS values shards errors info)
+    foreach(part IN ITEMS values shards targets teacher errors info)
       add_test(NAME programs_${part}
                COMMAND ${TESSERA_TEST_PYTHON} "${CMAKE_CURRENT_LIST_DIR}/programs_test.py"
                        "$<TARGET_FILE_DIR:tessera-score>" ${part})
@@ -28,6 +29,11 @@ if(TESSERA_BUILD_PROGRAMS)
   else()
     message(STATUS "python3 with numpy was not found: the programs are not tested")
   endif()
+  # Those that write files: killed in the middle, and without room.
+  add_test(NAME kills
+           COMMAND Python3::Interpreter "${CMAKE_CURRENT_LIST_DIR}/kills_test.py"
+                   "$<TARGET_FILE_DIR:tessera-score>")
+  set_tests_properties(kills PROPERTIES TIMEOUT 600 LABELS long)
 else()
-  list(APPEND left_out_tests npy_test)
+  list(APPEND left_out_tests npy_test progress_test)
 endif()

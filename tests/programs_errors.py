@@ -76,6 +76,9 @@ def bad_files(t, place):
     t.refused("is empty", t.instead("--x", t.write(b"")))
     t.refused("truncated", t.instead("--x", t.write(whole[:-1])))
     t.refused("truncated", t.instead("--x", t.write(whole[:40])))
+    t.refused(["--x", "more follow", "one array per file"], t.instead("--x", t.write(whole + b"!")))
+    # Without an end: what it begins with says enough.
+    t.refused(["--x", "numpy.save"], t.instead("--x", "/dev/zero"))
     t.refused("bad .npy header", t.instead("--x", t.write(whole.replace(b"'shape'", b"'sharp'"))))
     t.refused("version 9.0", t.instead("--x", t.write(whole[:6] + b"\x09" + whole[7:])))
     t.refused(["big-endian", "'<f4'"], t.instead("--x", t.save(x.astype(">f4"))))

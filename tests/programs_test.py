@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs tessera-score and tessera-info as users do.
 
-programs_test.py BIN_FOLDER values|shards|errors|info
+programs_test.py BIN_FOLDER values|shards|errors|targets|teacher|info
 """
 import json
 import os
@@ -17,7 +17,8 @@ contract_fields = ["implementation", "schedule", "device", "driver", "block_size
                    "block_source", "refused", "warnings", "seconds_first", "seconds",
                    "extra_bytes_peak", "revision"]
 partial_fields = ["max", "sum", "label_logit", "class_logit", "class_sum", "argmax_value",
-                  "argmax", "exp_logit"]
+                  "argmax", "exp_logit", "target_logit", "target_sum", "weighted_logit",
+                  "weighted_sum"]
 per_token = ["lse", "argmax", "label_logprob", "entropy", "z_loss"]
 
 
@@ -206,7 +207,6 @@ def test_values():
                     check("loss" in text or case.get("reduction") == "none", f"{name}: {text}")
     test_default_order()
     test_counted_tokens()
-    test_soft_targets()
     test_tile()
 
 
@@ -225,42 +225,6 @@ def test_counted_tokens():
                     "--labels", place.save("labels", np.array(labels, dtype)),
                     "--out", place.path("out"))
                 check(code == 0 and f"({want})\n" in text, f"tokens: {want}: {text} {err}")
-
-
-def test_soft_targets():
-    """Pairs and a probability of every word, in place of labels."""
-    r = np.random.default_rng(7)
-    z = r.normal(size=(2, 3, 9)).astype(np.float32)
-    words = np.stack([r.permutation(9)[:4] for _ in range(6)]).reshape(2, 3, 4)
-    words[0, 1, 2:] = words[1, 2] = -100
-    probs = r.uniform(0.05, 0.25, words.shape).astype(np.float32)
-    one_hot = words[..., None] == np.arange(9)  # padding is no word
-    dense = (one_hot * probs[..., None]).sum(axis=2)
-    log_p = z - np.log(np.exp(z.astype(np.float64)).sum(axis=-1, keepdims=True))
-    want = -(dense * log_p).sum(axis=-1)
-    with Workplace() as place:
-        for order in "CF":
-            pairs = ["--target-indices", place.save("i" + order, np.asarray(words, order=order)),
-                     "--target-probs", place.save("p" + order, np.asarray(probs, order=order))]
-            q = np.asarray(dense.astype(np.float32), order=order)
-            every = ["--targets", place.save("q" + order, q)]
-            for name, targets, counted, text in (
-                    ("pairs", pairs, 5, "(mean of 5 tokens; 1 of 6 is ignored)\n"),
-                    ("every word", every, 6, "(mean of 6 tokens)\n")):
-                call = ["--logits", place.save("z", z), *targets, "--implementation", "eigen"]
-                out = place.path("out")
-                code, said, err = run("tessera-score", *call, "--grad", "--out", out)
-                check(code == 0 and text in said, f"{name}: {code} {said} {err}")
-                compare(name, np.load(os.path.join(out, "loss.npy")), want.sum() / counted)
-                shape = np.load(os.path.join(out, "grad_logits.npy")).shape
-                check(shape == z.shape, f"{name}: grad_logits {shape}")
-                run("tessera-score", *call, "--reduction", "none", "--out", out)
-                compare(name, np.load(os.path.join(out, "loss.npy")), want)
-        for wrong, says in ((pairs[:2], "target_probs is not given"),
-                            (pairs + every, "target_indices and targets are both given"),
-                            ([], "--labels is missing")):
-            code, _, err = run("tessera-score", *call[:2], *wrong, "--out", place.path("never"))
-            check(code == 2 and says in err, f"targets {wrong}: {code} {err}")
 
 
 def test_tile():
@@ -318,6 +282,16 @@ def test_shards():
 def test_errors():
     import programs_errors
     programs_errors.run_all(Problem, implementations())
+
+
+def test_targets():
+    import programs_targets
+    programs_targets.run_all(implementations("softmax_cross_entropy"))
+
+
+def test_teacher():
+    import programs_teacher
+    programs_teacher.run_all(implementations("linear_distillation"))
 
 
 def test_info():
@@ -394,6 +368,6 @@ def test_info():
 if __name__ == "__main__":
     support.bin_folder = sys.argv[1]
     {"values": test_values, "shards": test_shards, "errors": test_errors,
-     "info": test_info}[sys.argv[2]]()
+     "targets": test_targets, "teacher": test_teacher, "info": test_info}[sys.argv[2]]()
     print(f"{support.checks} checks, {len(support.failures)} failed")
     sys.exit(1 if support.failures or support.checks == 0 else 0)

@@ -68,14 +68,45 @@ std::vector<Case> cases(const OperatorParameter& on) {
     k.options.reduction = Reduction::none;
   });
   add("bf16", [](Case& k) { k.x_type = k.w_type = DType::bf16; });
-  return all;
+  if (whole_blocks) return on.op->as_shards(all);  // labels alone
+  for (const auto& [targets, form] :
+       {std::pair{Targets::pairs, "pairs"}, std::pair{Targets::dense, "dense"}}) {
+    const auto soft = [&, of = targets](const std::string& name, auto change) {
+      add(form + ("_" + name), [&](Case& k) {
+        k.targets = of;
+        k.pairs = 40;
+        if (of == Targets::dense) k.labels = Labels::uniform;
+        change(k);
+      });
+    };
+    soft("plain", [](Case&) {});
+    soft("everything", [](Case& k) {
+      k.options.label_smoothing = 0.2f;
+      k.options.logit_soft_cap = 6.0f;
+      k.class_weight = true;
+      k.weight = Weights::signed_and_zero;
+      k.dloss = k.dlse = Cotangent::given;
+    });
+    soft("masked", [](Case& k) { k.data = Data::masked; });
+    soft("large_offset", [](Case& k) {
+      k.data = Data::large_offset;
+      k.options.reduction = Reduction::none;
+    });
+  }
+  return on.op->as_shards(all);
 }
 
-LossOptions options_of(const Case& c, const Shard& shard) {
+template <class Operator>
+typename Operator::Options own_options(const Case& c, const LossOptions& loss) {
+  return static_cast<const TestOperatorOf<Operator>&>(*c.op).own_options(c, loss);
+}
+
+template <class Operator>
+typename Operator::Options options_of(const Case& c, const Shard& shard) {
   LossOptions options = c.options;
   options.vocab_offset = shard.first;
   options.vocab_size_total = c.v;
-  return options;
+  return own_options<Operator>(c, options);
 }
 
 /// The axis of the columns that a call has, counted from the last; nothing: it has none.
@@ -111,13 +142,16 @@ struct Sharded {
     return in;
   }
 
-  static std::vector<PartialResult> partials(const std::string& implementation, const Case& c,
-                                             const Arguments& arguments) {
+  using Partial = decltype(forward_partial(shared_context(), Inputs(), {}, {}));
+
+  static std::vector<Partial> partials(const std::string& implementation, const Case& c,
+                                       const Arguments& arguments) {
     const Inputs whole = arguments.inputs<Operator>(Pass::forward_partial);
-    std::vector<PartialResult> parts;
+    std::vector<Partial> parts;
     for (const Shard& shard : cut(c.v)) {
       parts.push_back(forward_partial(shared_context(), inputs_of(whole, shard),
-                                      options_of(c, shard), on<Operator>(implementation)));
+                                      options_of<Operator>(c, shard),
+                                      on<Operator>(implementation)));
       EXPECT_EQ(parts.back().dispatch.implementation, implementation);
     }
     return parts;
@@ -147,7 +181,7 @@ struct Sharded {
           view = MutableView::host(part.data(), result.extents);
         }
       }
-      backward(shared_context(), inputs_of(whole, shard), gradients, options_of(c, shard),
+      backward(shared_context(), inputs_of(whole, shard), gradients, options_of<Operator>(c, shard),
                on<Operator>(implementation))
           .wait();
       for (const auto& [name, part] : parts) {
@@ -180,17 +214,24 @@ void with_operator(const TestOperator* op, const Test& test) {
   });
 }
 
+template <class Operator>
 CombineInputs combine_inputs(const Arguments& arguments) {
-  return {.labels = arguments["labels"].view(),
-          .weight = arguments["weight"].view(),
-          .class_weight = arguments["class_weight"].view()};
+  const auto whole = arguments.inputs<Operator>(Pass::forward_partial);
+  CombineInputs in{.labels = whole.labels,
+                   .weight = whole.weight,
+                   .target_indices = whole.target_indices,
+                   .target_probs = whole.target_probs,
+                   .targets = whole.targets};
+  if constexpr (requires { whole.class_weight; }) in.class_weight = whole.class_weight;
+  return in;
 }
 
-LossOptions merging(const Case& c) {
+template <class Operator>
+typename Operator::Options merging(const Case& c) {
   LossOptions options = c.options;
   options.vocab_size_total = c.v;
-  options.wants = every_output();
-  return options;
+  options.wants = every_output<Operator>();
+  return own_options<Operator>(c, options);
 }
 
 TEST_P(Shards, MergeToTheWholeInAnyGrouping) {
@@ -200,21 +241,23 @@ TEST_P(Shards, MergeToTheWholeInAnyGrouping) {
     SCOPED_TRACE(c.name);
     const Expected& e = expected_of(c);
     Arguments arguments(context, c, e.problem);
-    std::vector<PartialResult> parts;
+    int lists = 0;
     with_operator(op, [&]<class Operator>() {
-      parts = Sharded<Operator>::partials(implementation, c, arguments);
+      const auto parts = Sharded<Operator>::partials(implementation, c, arguments);
+      using List = std::vector<typename Sharded<Operator>::Partial>;
+      const auto merged = [](List list) { return merge(list); };
+      const List left{merged({parts[0], parts[1]}), parts[2]};
+      const List right{parts[0], merged({parts[1], parts[2]})};
+      const List backwards{parts[2], parts[1], parts[0]};
+      for (const List& list : {parts, left, right, backwards, List{merged(parts)}}) {
+        Results results(context, c, e, Pass::forward, implementation);
+        results.take<Operator>(
+            combine(list, combine_inputs<Operator>(arguments), merging<Operator>(c)));
+        results.check(arguments);
+        ++lists;
+      }
     });
-    ASSERT_EQ(parts.size(), 3u);
-    using List = std::vector<PartialResult>;
-    const List left{merge(List{parts[0], parts[1]}), parts[2]};
-    const List right{parts[0], merge(List{parts[1], parts[2]})};
-    const List backwards{parts[2], parts[1], parts[0]};
-    const List once{merge(parts)};
-    for (const List* list : {static_cast<const List*>(&parts), &left, &right, &backwards, &once}) {
-      Results results(context, c, e, Pass::forward, implementation);
-      results.take(combine(*list, combine_inputs(arguments), merging(c)));
-      results.check(arguments);
-    }
+    EXPECT_EQ(lists, 5);
   }
 }
 
@@ -232,9 +275,12 @@ TEST_P(Shards, BackwardFromMergedStatistics) {
     bool ran = false;
     with_operator(op, [&]<class Operator>() {
       const auto parts = Sharded<Operator>::partials(implementation, c, arguments);
-      const LossResult merged = combine(parts, combine_inputs(arguments), merging(c));
+      const auto merged = combine(parts, combine_inputs<Operator>(arguments), merging<Operator>(c));
       auto whole = arguments.template inputs<Operator>(Pass::backward);
       whole.statistics = merged.statistics.view();
+      if constexpr (requires { merged.divergence_statistics; }) {
+        whole.divergence_statistics = merged.divergence_statistics.view();
+      }
       Sharded<Operator>::backward_into(results, implementation, c, whole);
       ran = true;
     });
@@ -253,7 +299,7 @@ TEST_P(Shards, ValueAndGradOnAShardIsRefused) {
     with_operator(op, [&]<class Operator>() {
       value_and_grad(shared_context(),
                      Sharded<Operator>::inputs_of(arguments.template inputs<Operator>(), shard),
-                     options_of(c, shard), on<Operator>(implementation));
+                     options_of<Operator>(c, shard), on<Operator>(implementation));
     });
     FAIL() << "a shard alone has no loss";
   } catch (const Error& error) {
@@ -262,8 +308,14 @@ TEST_P(Shards, ValueAndGradOnAShardIsRefused) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Shards, testing::ValuesIn(operators_and_implementations()),
-                         operator_name);
+/// Of the operators that have shards.
+std::vector<OperatorParameter> sharded() {
+  auto all = operators_and_implementations();
+  std::erase_if(all, [](const auto& each) { return !each.op->has_pass(Pass::forward_partial); });
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Shards, testing::ValuesIn(sharded()), operator_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Shards);
 
 }  // namespace

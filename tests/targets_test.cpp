@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "host/softmax_cross_entropy/request.hpp"
+#include "tests/support/runner.hpp"
 #include "tests/support/small_call.hpp"
 
 namespace tessera {
@@ -17,16 +19,20 @@ namespace {
 using test::Given;
 using test::SmallCall;
 
-constexpr const char* implementations[] = {"reference", "eigen"};
+template <class Operator>
+std::vector<std::string> implementations() {
+  auto names = test::implementations_of<Operator>();
+  std::erase(names, "tpu_tile");  // takes labels alone
+  return names;
+}
 
 template <class Operator>
 typename Operator::Result value_and_grad_on(const std::string& implementation,
                                             const typename Operator::Inputs& inputs,
                                             const LossOptions& options) {
-  Context host({.host_only = true, .warning_handler = [](const auto&) {}});
   typename Operator::ExecutionOptions execution;
   execution.implementation = implementation;
-  return value_and_grad(host, inputs, options, execution);
+  return value_and_grad(test::shared_context(), inputs, options_with<Operator>(options), execution);
 }
 
 void expect_same_bits(const HostTensor& a, const HostTensor& b, const char* name) {
@@ -41,20 +47,23 @@ void expect_same_bits(const HostTensor& a, const HostTensor& b, const char* name
 
 TEST(Targets, OnePairOfProbabilityOneIsALabelToTheBit) {
   for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
-    for (const char* implementation : implementations) {
-      for (const float smoothing : {0.0f, 0.3f}) {
+    for (const auto& implementation : implementations<Operator>()) {
+      for (const auto& [rows, columns, smoothing] :
+           {std::tuple{6, 5, 0.0f}, {6, 5, 0.3f}, {70, 1500, 0.0f}}) {
         SCOPED_TRACE(std::string(OperatorTraits<Operator>::name) + " " + implementation);
-        SmallCall<Operator> call({2, 3}, 4, 5, {0, 4, -100, 1, 2, 3});
+        std::vector<std::int32_t> labels;
+        for (int row = 0; row < rows; ++row) labels.push_back(row == 2 ? -100 : 13 * row % columns);
+        SmallCall<Operator> call({2, rows / 2}, 40, columns, labels);
         call.options.label_smoothing = smoothing;
         call.options.logsumexp_weight = 0.1f;
         call.options.logit_soft_cap = 3.0f;
-        call.options.wants = every_output();
+        call.options.wants = every_output<Operator>();
         auto inputs = call.inputs(Pass::value_and_grad, Given::all);
         const auto by_label = value_and_grad_on<Operator>(implementation, inputs, call.options);
-        const std::vector<float> ones(6, 1.0f);
+        const std::vector<float> ones(labels.size(), 1.0f);
         inputs.labels = {};
-        inputs.target_indices = View::host(call.labels.data(), {2, 3, 1});
-        inputs.target_probs = View::host(ones.data(), {2, 3, 1});
+        inputs.target_indices = View::host(call.labels.data(), {2, rows / 2, 1});
+        inputs.target_probs = View::host(ones.data(), {2, rows / 2, 1});
         const auto by_pair = value_and_grad_on<Operator>(implementation, inputs, call.options);
         for (const auto& output : OperatorTraits<Operator>::outputs) {
           expect_same_bits(by_pair.*output.owned, by_label.*output.owned, output.name);
@@ -69,7 +78,7 @@ TEST(Targets, OnePairOfProbabilityOneIsALabelToTheBit) {
 
 TEST(Targets, ARowWithoutPairsIsIgnored) {
   for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
-    for (const char* implementation : implementations) {
+    for (const auto& implementation : implementations<Operator>()) {
       SCOPED_TRACE(std::string(OperatorTraits<Operator>::name) + " " + implementation);
       SmallCall<Operator> call({2, 3}, 4, 5, std::vector<std::int32_t>(6));
       auto inputs = call.inputs(Pass::value_and_grad, Given::required);

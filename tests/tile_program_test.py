@@ -156,6 +156,8 @@ def refusals():
                 (["--shape", "256x256x384", "--block-sizes", "128,128"], "--block-sizes"),
                 (["--shape", "256x256x384", "--block-sizes", "0,128,128"], "--block-sizes"),
                 (["--shape", "256x256x384", "--vmem-limit-kib", "0"], "--vmem-limit-kib"),
+                (["--shape", "256x256x384", "--vmem-limit-kib", str(2 ** 54)],
+                 "is not from 1 to 1073741824"),
                 (["--shape", "256x256x384", "--sweep", *BLOCKS], "--sweep"),
                 (["--shape", "256x256x384", "--wrong"], "--wrong")):
             code, out, err = run("tessera-tile", *arguments, "--trace", trace)
@@ -177,6 +179,18 @@ def draw(*arguments, expected=0):
     return done.stderr
 
 
+def colours_differ(trace):
+    """Every array of a timeline has a colour of its own; those of a backward pass are many."""
+    spec = importlib.util.spec_from_file_location("plot_tile", SCRIPT)
+    plot_tile = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plot_tile)
+    kinds = {plot_tile.kind_of(name, box) for name, boxes in plot_tile.lanes_of(trace)[1]
+             for box in boxes} - {"steps", "waits"}
+    check({"work", "x", "w", "grad_x", "grad_w"} <= kinds, f"kinds {kinds}")
+    colours = [plot_tile.colour_of(i) for i in range(max(len(kinds), 40))]
+    check(len(set(colours)) == len(colours), f"{len(kinds)} kinds have colours {colours}")
+
+
 def drawn(path):
     check(os.path.getsize(path) > 10000, f"{path} is no picture")
 
@@ -196,6 +210,7 @@ def traces():
         copies = [e for e in boxes if "bytes" in e["args"] and e["name"] == "x"
                   and e["args"]["from"] == "x"]
         check(len({(e["tid"], e["ts"]) for e in copies}) >= 24, f"{len(copies)} copies of x")
+        colours_differ(trace)
         if not DRAWS:
             return
         draw("timeline", path, place.path("all.png"))

@@ -93,7 +93,7 @@ TEST(TileSparse, ScattersReplaceOrAdd) {
       kernel(
           machine, "scatter", vector_subcore_mesh(machine, 1, 1),
           [&](auto to, auto indices, auto rows) {
-            const std::int32_t where[] = {5, 2, 5};
+            const std::int32_t where[] = {5, 2, add ? 5 : 4};
             for (int i = 0; i < 3; ++i) {
               indices.store(where[i], i);
               for (int j = 0; j < 128; ++j) rows.store(static_cast<float>(10 * i + 10), i, j);
@@ -101,8 +101,9 @@ TEST(TileSparse, ScattersReplaceOrAdd) {
             sync_scatter(rows, to, indices, {.add = add});
           },
           Vmem<std::int32_t>{{3}, "indices"}, Vmem<float>{{3, 128}, "rows"})(y);
-      // Two rows go to 5: the later one stays, or both are added.
-      EXPECT_EQ(out[5 * 128 + 7], add ? 1 + 10 + 30 : 30);
+      // Rows that go to one place are added, and nothing else.
+      EXPECT_EQ(out[5 * 128 + 7], add ? 1 + 10 + 30 : 10);
+      EXPECT_EQ(out[4 * 128 + 7], add ? 1 : 30);
       EXPECT_EQ(out[2 * 128], add ? 21 : 20);
       EXPECT_EQ(out[0], 1);
     }

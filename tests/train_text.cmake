@@ -18,6 +18,15 @@ if(TESSERA_BUILD_EXAMPLES)
                    --steps 12 --batch 96 --hidden 48 --embedding 24 --max-vocab 1500
                    --eval-tokens 256 --text ${train_text_licences})
   set_tests_properties(train_text_curves PROPERTIES TIMEOUT 600)
+  # A model and its students; a loss that is not finite fails.
+  foreach(divergence IN ITEMS forward_kl reverse_kl jsd)
+    add_test(NAME distill_${divergence}
+             COMMAND distill --divergence ${divergence} --temperature 2 --teacher-steps 12
+                     --steps 12 --batch 96
+                     --hidden 48 --embedding 24 --max-vocab 1500 --eval-tokens 256
+                     --text ${train_text_licences})
+    set_tests_properties(distill_${divergence} PROPERTIES TIMEOUT 600)
+  endforeach()
 else()
   list(APPEND left_out_tests train_text_test)
 endif()

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "examples/train_text/model.hpp"
 #include "examples/train_text/text.hpp"
@@ -59,26 +60,28 @@ TEST(Examples, AreTheWordsBefore) {
   EXPECT_EQ(part.contexts, (std::vector<std::int32_t>{11, 12, 12, 13}));
 }
 
-/// Loss along a direction by central differences against the gradient's product with it, for every
-/// parameter: it would show a wrong factor or a missing term in any layer.
-TEST(ModelTest, GradientsAgreeWithDifferences) {
+ModelOptions small_model() {
   ModelOptions options;
   options.vocab = 40;
   options.context = 3;
   options.embedding = 4;
   options.hidden = 8;
-  tessera::Context context(tessera::ContextOptions{.host_only = true});
-  tessera::LossOptions loss;
-  loss.logsumexp_weight = 0.01f;
-  tessera::linear_cross_entropy::ExecutionOptions execution;
-  execution.implementation = "reference";
+  return options;
+}
+
+Examples small_examples() {
   std::mt19937_64 random(3);
   std::vector<std::int32_t> words(500);
   for (auto& word : words) word = static_cast<std::int32_t>(random() % 40);
   Examples examples;
-  sample(words, 16, options.context, random, examples);
+  sample(words, 16, small_model().context, random, examples);
+  return examples;
+}
 
-  Model model(options);
+/// Loss along a direction by central differences against the gradient's product with it, for every
+/// parameter: it would show a wrong factor or a missing term in any layer. `call` is a
+/// value_and_grad.
+void expect_differences(Model& model, const std::function<Loss()>& call) {
   // The output layer starts small, which makes the other layers' gradients too small for an f32
   // loss to resolve.
   model.all()[5]->value *= 10.0f;
@@ -86,7 +89,7 @@ TEST(ModelTest, GradientsAgreeWithDifferences) {
   ASSERT_EQ(count, 7u);
   for (std::size_t i = 0; i < count; ++i) {
     auto& parameter = *model.all()[i];
-    model.value_and_grad(context, examples, loss, execution);
+    call();
     const Model::Matrix grad = parameter.grad;
     // Along the gradient itself the loss changes most, so the f32 loss resolves the difference.
     const double norm = static_cast<double>(grad.norm());
@@ -94,7 +97,7 @@ TEST(ModelTest, GradientsAgreeWithDifferences) {
     const Model::Matrix kept = parameter.value;
     const auto loss_at = [&](double distance) {
       parameter.value = kept + static_cast<float>(distance / norm) * grad;
-      return model.value_and_grad(context, examples, loss, execution).total;
+      return call().total;
     };
     const auto slope = [&](double h) { return (loss_at(h) - loss_at(-h)) / (2.0 * h); };
     // Richardson: the error of h^2 cancels between two distances.
@@ -104,6 +107,37 @@ TEST(ModelTest, GradientsAgreeWithDifferences) {
     // and the difference by (4 / 0.02 + 1 / 0.04) / 3 * 5e-7 = 4e-5; an error of h^4 remains.
     EXPECT_NEAR(difference, norm, 5e-4 * norm + 4e-5) << "parameter " << i;
   }
+}
+
+TEST(ModelTest, GradientsAgreeWithDifferences) {
+  tessera::Context context(tessera::ContextOptions{.host_only = true});
+  tessera::LossOptions loss;
+  loss.logsumexp_weight = 0.01f;
+  tessera::linear_cross_entropy::ExecutionOptions execution;
+  execution.implementation = "reference";
+  const Examples examples = small_examples();
+  Model model(small_model());
+  expect_differences(model,
+                     [&] { return model.value_and_grad(context, examples, loss, execution); });
+}
+
+TEST(ModelTest, GradientsOfAStudentAgreeWithDifferences) {
+  tessera::Context context(tessera::ContextOptions{.host_only = true});
+  tessera::linear_distillation::ExecutionOptions execution;
+  execution.implementation = "reference";
+  const Examples examples = small_examples();
+  ModelOptions wide = small_model();
+  wide.hidden = 12;
+  wide.seed = 9;
+  Model teacher(wide);
+  teacher.all()[5]->value *= 20.0f;  // sure of something
+  const Model::Matrix kept = teacher.all()[5]->value;
+  Model model(small_model());
+  expect_differences(model, [&] {
+    return model.follow(teacher, context, examples, {.temperature = 1.5f, .alpha = 0.6f},
+                        execution);
+  });
+  EXPECT_EQ(teacher.all()[5]->value, kept);
 }
 
 }  // namespace

@@ -138,6 +138,32 @@ TEST(ViewTest, FromRanges) {
   EXPECT_FALSE(view.is_device());
 }
 
+TEST(HostTensorTest, ExtentsThatNoMemoryHolds) {
+  const auto code = [](const Dims& extents, const char* part) {
+    try {
+      const HostTensor tensor(DType::f32, extents);
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+      return error.code();
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return ErrorCode::execution_failed;
+  };
+  constexpr std::int64_t big = std::int64_t{1} << 32;
+  // 2^64 elements would be none, and 2^62 of 4 bytes are too.
+  EXPECT_EQ(code({big, big}, "[4294967296, 4294967296]"), ErrorCode::invalid_argument);
+  EXPECT_EQ(code({big, big / 4}, "64 bits"), ErrorCode::invalid_argument);
+  EXPECT_EQ(code({0, big, big}, "64 bits"), ErrorCode::invalid_argument);
+  EXPECT_EQ(code({3, -1}, "[3, -1]"), ErrorCode::invalid_argument);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  // A sanitizer's operator new ends the process instead.
+  EXPECT_EQ(code({big, big / 16}, "[4294967296, 268435456]"), ErrorCode::out_of_memory);
+#endif
+  const HostTensor none(DType::f32, {0, 5});
+  EXPECT_TRUE(static_cast<bool>(none));
+  EXPECT_EQ(none.size(), 0);
+}
+
 TEST(HostTensorTest, TypesStridesAndErrors) {
   HostTensor tensor(DType::f32, {3, 2}, {1, 3});
   EXPECT_EQ(tensor.view().strides(), (Dims{1, 3}));

@@ -28,11 +28,31 @@ nlohmann::json run_child(const std::string& command) {
   return nlohmann::json::parse(text);
 }
 
+/// A folder of its own, removed at the end.
+class EmptyFolder {
+ public:
+  EmptyFolder()
+      : path_((std::filesystem::temp_directory_path() / "tessera-latency-XXXXXX").string()) {
+    if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error("cannot make " + path_);
+  }
+  EmptyFolder(const EmptyFolder&) = delete;
+  EmptyFolder& operator=(const EmptyFolder&) = delete;
+  ~EmptyFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 }  // namespace
 
-nlohmann::json first_call(const std::string& device, const Case& wanted) {
+nlohmann::json first_call(const std::string& device, const std::string& cache_folder,
+                          const Case& wanted) {
   const auto start = Clock::now();
-  Context context({.device = device});
+  Context context({.device = device, .cache_folder = cache_folder});
   const double made = seconds_since(start);
   Problem problem(context, wanted);
   const auto called = Clock::now();
@@ -46,18 +66,20 @@ nlohmann::json first_call(const std::string& device, const Case& wanted) {
 }
 
 nlohmann::json first_calls(const std::string& child, int warm) {
-  std::string folder = (std::filesystem::temp_directory_path() / "tessera-latency-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("cannot make " + folder);
-  setenv("POCL_CACHE_DIR", folder.c_str(), 1);
   nlohmann::json result;
-  try {
-    result["cold"] = run_child(child);
-    for (int i = 0; i < warm; ++i) result["warm"].push_back(run_child(child));
-  } catch (...) {
-    std::filesystem::remove_all(folder);
-    throw;
+  const auto run = [&](const std::string& command, const char* first, const char* later) {
+    result[first] = run_child(command);
+    for (int i = 0; i < warm; ++i) result[later].push_back(run_child(command));
+  };
+  for (const bool keeps : {false, true}) {
+    const EmptyFolder folder;
+    setenv("POCL_CACHE_DIR", folder.path().c_str(), 1);
+    if (keeps) {
+      run(child + " --cache-folder '" + folder.path() + "/tessera'", "filling", "kept");
+    } else {
+      run(child, "cold", "warm");
+    }
   }
-  std::filesystem::remove_all(folder);
   return result;
 }
 

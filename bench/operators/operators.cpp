@@ -10,10 +10,12 @@ namespace tessera::bench {
 // The descriptions, each in the file of its name: one line here and one below.
 const BenchOperator& linear_cross_entropy_in_bench();
 const BenchOperator& softmax_cross_entropy_in_bench();
+const BenchOperator& linear_distillation_in_bench();
 
 std::span<const BenchOperator* const> bench_operators() {
   static const std::array all = {&linear_cross_entropy_in_bench(),
-                                 &softmax_cross_entropy_in_bench()};
+                                 &softmax_cross_entropy_in_bench(),
+                                 &linear_distillation_in_bench()};
   static_assert(all.size() == std::tuple_size_v<Operators>, "an operator has no rows in the bench");
   return all;
 }

@@ -13,12 +13,16 @@
 KERNEL_STRUCTS_BEGIN(common)
 
 typedef struct {
-  INT64 class_of_label;  // place: weight of the class that the label is of
+  INT64 class_of_label;  // place: weight of the class that the label is of; of other targets the
+                         // sum of probability times class weight
   INT64 weight;          // place; none: 1 for every row
   float logsumexp_weight;
   float label_smoothing;
   float v_total;
   INT32 mean;  // 1: the loss is divided by the denominator of the call
+  INT64 term;  // place: what the loss of a row has besides; none: nothing, and nll_weight is 1
+  float nll_weight;
+  INT32 has_targets;  // 0: rows have none, and nll_weight is 0
 } loss_sizes;
 
 typedef struct {

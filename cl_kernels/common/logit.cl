@@ -38,13 +38,14 @@ static inline void load_lane_row(lane_row* r, global const float* coefficients, 
   r->c = LANE_LOAD(coefficients + ROW_C * ld + row);
 }
 
-// d loss / d logit. Rows that pad a panel give exactly 0, whatever their logits are: a select,
-// since 0 * NaN is NaN. A NaN factor compares false and stays.
-static inline lane_f lane_dlogit(lane_f logit, lane_i is_label, lane_f class_weight,
-                                 const lane_row* r) {
+// d loss / d logit; `label_share` is what the label takes of it, r->y. Rows that pad a panel give
+// exactly 0, whatever their logits are: a select, since 0 * NaN is NaN. A NaN factor compares false
+// and stays.
+static inline lane_f lane_dlogit(lane_f logit, lane_i is_label, lane_f label_share,
+                                 lane_f class_weight, const lane_row* r) {
   const lane_f probability = lane_exp(logit - r->shift) * r->inverse_sum;
   lane_f g = r->p * probability;
-  g = is_label ? g - r->y : g;
+  g = is_label ? g - label_share : g;
 #if CLASS_GRADIENT
   g = g - r->c * class_weight;
 #endif

@@ -17,11 +17,23 @@ typedef struct {
   lane_f argmax_value;
   lane_i argmax;
   lane_f exp_logit;
+#if TARGETS == TARGETS_DENSE
+  lane_f target_sum;
+#if PARTIAL
+  lane_f weighted_logit, weighted_sum;
+#endif
+#endif
 } lane_stats;
 
 // No logit seen yet. `first` is the index argmax has while every logit is -Inf.
 static inline void stats_clear(lane_stats* s, int first) {
   s->max = s->label_logit = s->argmax_value = (lane_f)(-INFINITY);
+#if TARGETS == TARGETS_DENSE
+  s->label_logit = s->target_sum = (lane_f)(0.0f);
+#if PARTIAL
+  s->weighted_logit = s->weighted_sum = (lane_f)(0.0f);
+#endif
+#endif
   s->sum = s->class_logit = s->class_sum = s->exp_logit = (lane_f)(0.0f);
   s->argmax = (lane_i)(first);
 }
@@ -36,7 +48,7 @@ static inline lane_f stats_shift(lane_f maximum) {
 // factor is exactly 1: rounding residue there would add up over thousands of tiles.
 static inline void stats_move(lane_stats* s, lane_f maximum) {
   const lane_f factor = s->max == maximum ? (lane_f)(1.0f) : lane_exp(s->max - maximum);
-#if WANT_EXP || WANT_CLASS
+#if WANT_EXP || WANT_CLASS || TARGETS == TARGETS_DENSE
   const lane_f moved =
       s->max == maximum ? (lane_f)(0.0f) : stats_shift(s->max) - stats_shift(maximum);
 #endif
@@ -48,6 +60,15 @@ static inline void stats_move(lane_stats* s, lane_f maximum) {
 #if WANT_CLASS
   s->class_logit =
       s->class_sum == (lane_f)(0.0f) ? s->class_logit : s->class_logit + s->class_sum * moved;
+#endif
+#if TARGETS == TARGETS_DENSE
+  s->label_logit =
+      s->target_sum == (lane_f)(0.0f) ? s->label_logit : s->label_logit + s->target_sum * moved;
+#if PARTIAL
+  s->weighted_logit = s->weighted_sum == (lane_f)(0.0f)
+                          ? s->weighted_logit
+                          : s->weighted_logit + s->weighted_sum * moved;
+#endif
 #endif
   s->sum *= factor;
   s->max = maximum;
@@ -67,6 +88,20 @@ static inline void stats_add(lane_stats* s, lane_f difference, lane_f class_weig
 #endif
 }
 
+#if TARGETS == TARGETS_DENSE
+// Adds the probability of the same word. One of 0 adds nothing, even where the logit is -Inf.
+static inline void stats_add_target(lane_stats* s, lane_f difference, lane_f probability,
+                                    lane_f class_weight) {
+  s->label_logit += probability == (lane_f)(0.0f) ? (lane_f)(0.0f) : probability * difference;
+  s->target_sum += probability;
+#if PARTIAL
+  const lane_f weighted = probability * class_weight;
+  s->weighted_logit += weighted == (lane_f)(0.0f) ? (lane_f)(0.0f) : weighted * difference;
+  s->weighted_sum += weighted;
+#endif
+}
+#endif
+
 // A block summed on its own (blocked sums keep long rows accurate) joins what was there; both are
 // relative to the same maximum.
 static inline void stats_join(lane_stats* s, const lane_stats* block) {
@@ -77,6 +112,14 @@ static inline void stats_join(lane_stats* s, const lane_stats* block) {
 #endif
 #if WANT_EXP
   s->exp_logit += block->exp_logit;
+#endif
+#if TARGETS == TARGETS_DENSE
+  s->label_logit += block->label_logit;
+  s->target_sum += block->target_sum;
+#if PARTIAL
+  s->weighted_logit += block->weighted_logit;
+  s->weighted_sum += block->weighted_sum;
+#endif
 #endif
 }
 
@@ -104,6 +147,13 @@ static inline void stats_store(const lane_stats* s, global float* at, long ld) {
 #if WANT_EXP
   LANE_STORE(s->exp_logit, at + STAT_EXP_LOGIT * ld);
 #endif
+#if TARGETS == TARGETS_DENSE
+  LANE_STORE(s->target_sum, at + STAT_TARGET_SUM * ld);
+#if PARTIAL
+  LANE_STORE(s->weighted_logit, at + STAT_WEIGHTED_LOGIT * ld);
+  LANE_STORE(s->weighted_sum, at + STAT_WEIGHTED_SUM * ld);
+#endif
+#endif
 }
 
 static inline void stats_load(lane_stats* s, global const float* at, long ld) {
@@ -121,6 +171,13 @@ static inline void stats_load(lane_stats* s, global const float* at, long ld) {
 #endif
 #if WANT_EXP
   s->exp_logit = LANE_LOAD(at + STAT_EXP_LOGIT * ld);
+#endif
+#if TARGETS == TARGETS_DENSE
+  s->target_sum = LANE_LOAD(at + STAT_TARGET_SUM * ld);
+#if PARTIAL
+  s->weighted_logit = LANE_LOAD(at + STAT_WEIGHTED_LOGIT * ld);
+  s->weighted_sum = LANE_LOAD(at + STAT_WEIGHTED_SUM * ld);
+#endif
 #endif
 }
 

@@ -16,20 +16,21 @@
 //   A_TYPE, A_LAYOUT   operand A is a matrix of the caller's, of this element type (TYPE_*), whose
 //                      contiguous index is k (ALONG_SECOND), m (ALONG_FIRST) or neither (STRIDED)
 //   A_OPERAND          1 instead: it is an operand that an epilogue stored, m along its k
+//   B_STORED           1: operand B is one that an epilogue stored
 //   OUT_TYPE, OUT_LAYOUT  of the matrix that ENGINE_STORE writes: contiguous along n
 //                      (ALONG_SECOND), along m (ALONG_FIRST), or neither
-//   K_KEPT(k)          optional: false where none of the K_KEPT_STEP elements of the tile from k
+//   K_KEPT(k)          optional: false where none of the K_KEPT_STEP words of the tile from word k
 //                      on, a multiple of that, counts in the product with `panel`
 //   OUT_ADDRESS(m)     optional: where row m of the tile will be stored, to ask for it early
 //
 // What a kernel declares, by these names, before the first call
 //   matrix_a matrix    operand A: {base, m_stride, k_stride, m_readable, k_count}, base at element
-//                      (0, 0) and k_count in elements; of A_OPERAND {base, extent}, extent as in
-//                      matrix_b
+//                      (0, 0) and k_count in elements; of A_OPERAND {base, extent, k_count},
+//                      extent as in matrix_b
 //   engine_call e      as the host gave it
 //   tile_walk walk; a_tile now, next
 // and none that ends in an underscore, nor item, item_m, item_n, pack and turn: engines use those.
-// operand B is a matrix_b {base, extent}: panels of TILE_N columns, each of `extent` words of k.
+// operand B is a matrix_b {base, extent}: panels of TILE_N columns, each of `extent` rows of words.
 //
 // Geometry of a work-group
 //   ENGINE_KERNEL      attributes of a kernel that multiplies
@@ -80,8 +81,10 @@
 // Operands, in the engine's own format; engines/<name>/operand.cl, which stands without the rest
 //   operand_pack_rows, operand_pack_columns    make operand B of a matrix: engines/operand.cl
 //   OPERAND_AT(base, extent, panel, k, column) where element (k, column) of an operand lies that
-//                      an epilogue stores: OPERAND_STORE(value, at), LANES columns at a time; other
-//                      kernels read it by OPERAND_LOAD(at), or as plain f32
+//                      an epilogue stores: OPERAND_STORE(value, at, k), LANES columns at a time, an
+//                      odd k by whom the even one before it was; other kernels read it by
+//                      OPERAND_LOAD(at, k). STORED_PAIRS: 0, it is plain f32; else pairs of bf16,
+//                      where the host's engine multiplies those (engines/panels.cl)
 //   C_PANEL(sums, extent, panel, m)  where row m of a panel of accumulated sums begins; its TILE_N
 //                      columns follow each other
 //   OPERAND_EXTENT(k_count)  words of k in a panel of what operand_pack_rows made of so many
@@ -111,6 +114,9 @@
 #ifndef A_OPERAND
 #define A_OPERAND 0
 #endif
+#ifndef B_STORED
+#define B_STORED 0
+#endif
 #ifndef OUT_TYPE
 #define OUT_TYPE TYPE_F32
 #endif
@@ -126,8 +132,8 @@ typedef struct {
   global const ELEMENT(A_TYPE) * base;
   long m_stride, k_stride;
   long m_readable;
-  int k_count;
 #endif
+  int k_count;
 } matrix_a;
 
 typedef struct {

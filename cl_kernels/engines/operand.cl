@@ -10,7 +10,8 @@
 //       depth is k: start[i] is where row i begins in `from`, ROW_PADDING: it is all 0,
 //       ROW_ELSEWHERE: another launch writes it. k0 is a multiple of PACK_STEP, k1 one or k_count
 //   operand_pack_columns(out, row_count, row, start, from, k_stride, k_count, panel0, panel1)
-//       one row of the matrix as row `row` of panels of its columns, whose depth is the rows
+//       the rows of the matrix that share a word, WORD_ELEMENTS of them from `row` on, as rows of
+//       panels of its columns, whose depth is the rows; start[i] is where row + i begins
 #ifndef TESSERA_OPERAND_CL
 #define TESSERA_OPERAND_CL
 

@@ -17,10 +17,34 @@
 
 #define PANEL_AT(base, extent, panel, k, column) \
   ((base) + ((long)(panel) * (extent) + (k)) * TILE_N + (column))
-#define OPERAND_AT(base, extent, panel, k, column) PANEL_AT(base, extent, panel, k, column)
-#define OPERAND_LOAD(at) LANE_LOAD(at)
-#define OPERAND_STORE(value, at) LANE_STORE(value, at)
 #define C_PANEL(sums, extent, panel, m) PANEL_AT(sums, extent, panel, m, 0)
+
+// What an epilogue stores: a row of f32 for each k; or bf16, of an even k in the low halves of a
+// row of words and of the odd one after it in the high halves. Such rows are STORED_PAIRS rows
+// apart: 2 where they take the place of f32 that somebody still reads.
+#ifndef STORED_PAIRS
+#define STORED_PAIRS 0
+#endif
+#if STORED_PAIRS
+#define STORED_ROW(k) ((k) / 2 * STORED_PAIRS)
+#define OPERAND_LOAD(at, k) operand_load(at, (k)&1)
+#define OPERAND_STORE(value, at, k) operand_store(value, at, (k)&1)
+static inline lane_f operand_load(global const float* at, int is_odd) {
+  const lane_i words = AS_LANE_I(LANE_LOAD(at));
+  return AS_LANE_F(is_odd ? words & (lane_i)((int)0xffff0000) : words << 16);
+}
+// Until the odd one comes its half is 0, as where there is none.
+static inline void operand_store(lane_f value, global float* at, int is_odd) {
+  const lane_i bits = LANE_CAT(convert_int)(lane_to_bf16(value));
+  LANE_STORE(AS_LANE_F(is_odd ? AS_LANE_I(LANE_LOAD(at)) | bits << 16 : bits), at);
+}
+#else
+#define STORED_ROW(k) (k)
+#define OPERAND_LOAD(at, k) LANE_LOAD(at)
+#define OPERAND_STORE(value, at, k) LANE_STORE(value, at)
+#endif
+#define OPERAND_AT(base, extent, panel, k, column) \
+  PANEL_AT(base, extent, panel, STORED_ROW(k), column)
 
 #ifdef PACK_TYPE
 #ifndef OPERAND_PACKS_ROWS
@@ -53,9 +77,11 @@ static inline void operand_pack_rows(global float* out, long k_count, long panel
 }
 #endif
 
-static inline void operand_pack_columns(global float* out, long row_count, long row, long start,
-                                        global const ELEMENT(PACK_TYPE) * from, long k_stride,
-                                        long k_count, long panel0, long panel1) {
+#ifndef OPERAND_PACKS_COLUMNS
+static inline void operand_pack_columns(global float* out, long row_count, long row,
+                                        const long* starts, global const ELEMENT(PACK_TYPE) * from,
+                                        long k_stride, long k_count, long panel0, long panel1) {
+  const long start = starts[0];
   if (start == ROW_ELSEWHERE) return;
   for (long panel = panel0; panel < panel1; ++panel) {
     const long k0 = panel * TILE_N;
@@ -73,6 +99,7 @@ static inline void operand_pack_columns(global float* out, long row_count, long 
     }
   }
 }
+#endif
 #endif
 
 #endif

@@ -5,6 +5,7 @@
 #define TESSERA_LOSS_ARGUMENTS_H
 
 #include "common/coefficients.h"
+#include "common/targets.h"
 
 KERNEL_STRUCTS_BEGIN(loss)
 
@@ -16,9 +17,10 @@ typedef struct {
   INT64 ignore_index;
   INT64 class_stride;
   INT64 class_of_label, weight;  // places in `values`
-  INT64 labels;                  // list: label of every row, or LABEL_*
-  INT64 counted_rows;            // list: the rows that count
-  INT64 counted_labels;          // list: their labels, and `padding` more
+  INT64 share;           // place: of the row in the mean's denominator; labels: their class's
+  INT64 labels;          // list: label of every row, or LABEL_*
+  INT64 counted_rows;    // list: the rows that count
+  INT64 counted_labels;  // list: their labels, and `padding` more
   INT64 padding;
 } call_rows;
 
@@ -44,12 +46,40 @@ typedef struct {
 } gather_labels_sizes;
 KERNEL_ARGUMENTS(gather_labels, GATHER_LABELS_MEMORY)
 
+// Pairs of index and probability, as the caller has them.
+typedef struct {
+  row_geometry index_rows, prob_rows;
+  INT64 index_stride, prob_stride;  // from pair to pair
+} given_pairs;
+
+#define GATHER_PAIRS_MEMORY indices, probs, class_weight, lists, values
+typedef struct {
+  given_pairs given;
+  call_rows call;
+  target_sizes targets;
+} gather_pairs_sizes;
+KERNEL_ARGUMENTS(gather_pairs, GATHER_PAIRS_MEMORY)
+
+#define SORT_PAIRS_MEMORY indices, probs, class_weight, lists, values
+typedef gather_pairs_sizes sort_pairs_sizes;
+KERNEL_ARGUMENTS(sort_pairs, SORT_PAIRS_MEMORY)
+
+#define GATHER_DENSE_MEMORY targets, class_weight, lists, values
+typedef struct {
+  call_rows call;
+  target_sizes targets;
+} gather_dense_sizes;
+KERNEL_ARGUMENTS(gather_dense, GATHER_DENSE_MEMORY)
+
 #define GATHER_VALUES_MEMORY values, out
 typedef row_copy gather_values_sizes;
 KERNEL_ARGUMENTS(gather_values, GATHER_VALUES_MEMORY)
 
 #define SCATTER_ROWS_MEMORY values, out
-typedef row_copy scatter_rows_sizes;
+typedef struct {
+  row_copy copy;
+  INT64 to_i64;  // 1: values are i32, and the caller's elements i64
+} scatter_rows_sizes;
 KERNEL_ARGUMENTS(scatter_rows, SCATTER_ROWS_MEMORY)
 
 #define COMPACT_MEMORY class_weight, lists, values, info
@@ -80,6 +110,7 @@ typedef struct {
   row_output_strides strides;
   loss_sizes loss;
   row_statistics merged;  // where gradients find them; max -1: nowhere
+  target_sizes targets;
   INT64 chunk_begin;
   INT32 slices;
   INT32 ld;  // rows of a field of stats
@@ -114,6 +145,7 @@ typedef struct {
   loss_sizes loss;
   cotangent_sizes cotangent;
   row_statistics merged;
+  target_sizes targets;
   INT64 rows;  // of the call
   INT32 slices;
   INT32 ld;  // rows of a field of stats and of out

@@ -4,6 +4,9 @@
 // in general, because there the launches are most of the time.
 #include "loss/merge.cl"
 #include "loss/prepare.cl"
+#if TARGETS != TARGETS_LABELS
+#include "loss/soft_targets.cl"
+#endif
 
 // gather_labels, compact and, with `wants_values`,
 // fill_excluded. One work-group, a work-item per row.
@@ -16,8 +19,8 @@ kernel void prepare_small(global const ELEMENT(LABEL_TYPE) * labels,
   values += a.at.values;
   class_weight += a.at.class_weight;
   if (row < a.size.call.rows) {
-    gather_label(row, labels + a.at.labels + row_offset(&a.size.geometry, row), class_weight, lists,
-                 values, &a.size.call);
+    gather_label(row, labels ? labels + a.at.labels + row_offset(&a.size.geometry, row) : labels,
+                 class_weight, lists, values, &a.size.call);
     if (a.size.wants_values) {
       DECLARE_OUTPUTS(out)
       fill_excluded_row(lists[a.size.call.labels + row], row, &out, &a.size.strides);
@@ -43,7 +46,7 @@ kernel void finish_small(global const float* stats, global const int* info, glob
     if (i < info[INFO_COUNT]) {
       DECLARE_OUTPUTS(outputs)
       merge_row(rows[i], stats + a.at.stats + i, a.size.slices, a.size.ld, values, &outputs,
-                &a.size.strides, &a.size.loss, &a.size.merged);
+                &a.size.strides, &a.size.loss, &a.size.merged, i, &a.size.targets);
     }
     if (out) {
       coefficients_from(i, out + a.at.out + i, a.size.ld, info, rows, values, &a.size.loss,

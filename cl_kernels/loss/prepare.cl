@@ -18,14 +18,18 @@
 
 // labels[row] = column in this call or LABEL_*; class_of_label[row] = the weight of the label's
 // class (1 without class weights, 0 for rows that do not count). `label` is the row's in the
-// caller's array, `class_weight` the weight of class 0.
+// caller's array, null where rows have no target and all count; `class_weight` the weight of class
+// 0.
 static inline void gather_label(long row, global const ELEMENT(LABEL_TYPE) * label,
                                 global const ELEMENT(CLASS_TYPE) * class_weight, global int* lists,
                                 global float* values, const call_rows* call) {
-  const long given = *label;
+  const long given = label ? *label : 0;
   int result;
   float c = 0.0f;
-  if (given == call->ignore_index) {
+  if (!label) {
+    result = LABEL_ELSEWHERE;
+    c = 1.0f;
+  } else if (given == call->ignore_index) {
     result = LABEL_IGNORED;
   } else if (given < 0 || given >= call->v_total) {
     result = LABEL_OUT_OF_RANGE;
@@ -44,7 +48,7 @@ kernel void gather_labels(global const ELEMENT(LABEL_TYPE) * labels,
                           global float* values, gather_labels_arguments a) {
   const long row = get_global_id(0);
   if (row >= a.size.call.rows) return;
-  gather_label(row, labels + a.at.labels + row_offset(&a.size.geometry, row),
+  gather_label(row, labels ? labels + a.at.labels + row_offset(&a.size.geometry, row) : labels,
                class_weight + a.at.class_weight, lists + a.at.lists, values + a.at.values,
                &a.size.call);
 }
@@ -62,13 +66,20 @@ kernel void gather_values(global const ELEMENT(VALUE_TYPE) * values, global floa
 }
 
 // One work-item per row: the inverse of gather for outputs whose rows lie at more than one stride.
-// i32 outputs (argmax) travel as their bits.
+// i32 outputs (argmax) travel as their bits; where the caller's are i64 they are widened.
 kernel void scatter_rows(global const uint* values, global uint* out, scatter_rows_arguments a) {
   const long row = get_global_id(0);
-  if (row >= a.size.rows) return;
-  const long base = a.at.out + row_offset(&a.size.geometry, row);
-  for (long column = 0; column < a.size.width; ++column) {
-    out[base + column * a.size.column_stride] = values[a.at.values + row * a.size.width + column];
+  if (row >= a.size.copy.rows) return;
+  const long base = a.at.out + row_offset(&a.size.copy.geometry, row);
+  const long width = a.size.copy.width;
+  for (long column = 0; column < width; ++column) {
+    const uint word = values[a.at.values + row * width + column];
+    const long at = base + column * a.size.copy.column_stride;
+    if (a.size.to_i64) {
+      ((global long*)out)[at] = (int)word;
+    } else {
+      out[at] = word;
+    }
   }
 }
 
@@ -100,7 +111,7 @@ static inline void compact_rows(global const ELEMENT(CLASS_TYPE) * class_weight,
       lists[call->counted_labels + count++] = label;
       const float w = call->weight >= 0 ? values[call->weight + row] : 1.0f;
       // The product's own rounding is recovered by fma, so that the pair holds the exact sum.
-      const float c = values[call->class_of_label + row];
+      const float c = values[call->share + row];
       const float product = w * c;
       add_exactly(product, &high, &low);
       low += fma(w, c, -product);

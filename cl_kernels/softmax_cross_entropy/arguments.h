@@ -5,6 +5,7 @@
 #define TESSERA_SOFTMAX_CROSS_ENTROPY_ARGUMENTS_H
 
 #include "common/coefficients.h"
+#include "common/targets.h"
 
 KERNEL_STRUCTS_BEGIN(softmax_cross_entropy)
 
@@ -24,17 +25,18 @@ typedef struct {
   INT64 v_count;
   INT64 v_block;  // columns of a slice
   float scale, cap;
+  target_sizes targets;
 } read_sizes;
 
-#define FORWARD_MEMORY logits, class_weight, info, rows, labels, stats
+#define FORWARD_MEMORY logits, class_weight, info, rows, labels, values, targets, stats
 typedef struct {
   read_sizes read;
   INT32 ld;  // rows of a field of stats
-  INT32 argmax_base;
+  INT32 unused;
 } forward_sizes;
 KERNEL_ARGUMENTS(forward, FORWARD_MEMORY)
 
-#define GRADIENT_MEMORY logits, class_weight, info, rows, labels, coefficients, out
+#define GRADIENT_MEMORY logits, class_weight, info, rows, labels, values, targets, coefficients, out
 typedef struct {
   read_sizes read;
   logits_segment out;
@@ -44,16 +46,14 @@ typedef struct {
 KERNEL_ARGUMENTS(gradient, GRADIENT_MEMORY)
 
 #define VALUE_AND_GRAD_MEMORY \
-  logits, class_weight, info, rows, labels, stats, coefficients, values, out
+  logits, class_weight, info, rows, labels, values, targets, stats, coefficients, out
 typedef struct {
   read_sizes read;
   logits_segment out;
   loss_sizes loss;
   cotangent_sizes cotangent;
   INT32 ld;  // rows of a field of stats and of coefficients
-  INT32 argmax_base;
   INT32 add;
-  INT32 unused;
 } value_and_grad_sizes;
 KERNEL_ARGUMENTS(value_and_grad, VALUE_AND_GRAD_MEMORY)
 

@@ -5,6 +5,7 @@
 
 #include "common/logit.cl"
 #include "common/rows.cl"
+#include "common/targets.cl"
 #include "softmax_cross_entropy/arguments.h"
 
 // Defaults, with which every file that includes this one compiles by itself.
@@ -20,6 +21,9 @@
 #ifndef CLASS_TYPE
 #define CLASS_TYPE TYPE_F32
 #endif
+#ifndef TARGETS_CONTIGUOUS
+#define TARGETS_CONTIGUOUS 0
+#endif
 
 #define STEP (LANES * GROUP)
 
@@ -29,7 +33,17 @@ typedef struct {
   long v_stride;
   global const ELEMENT(CLASS_TYPE) * class_weight;  // of the first column
   long class_stride;
+#if TARGETS == TARGETS_LABELS
   long label;
+#else
+  const target_sizes* sizes;
+#endif
+#if TARGETS == TARGETS_PAIRS
+  global const int* pairs;  // the column of the first
+  global float* values;     // arrays of pairs from there on
+#elif TARGETS == TARGETS_DENSE
+  global const ELEMENT(TARGET_TYPE) * targets;  // the probability of the first column
+#endif
   long begin, end;  // columns of this work-group
   float scale, cap;
 } logits_row;
@@ -37,13 +51,24 @@ typedef struct {
 // The row at `i` of a chunk, which a caller has found to be in the segment, and its slice.
 static inline void open_row(logits_row* row, global const ELEMENT(LOGITS_TYPE) * logits,
                             global const ELEMENT(CLASS_TYPE) * class_weight,
-                            global const int* labels, long index, long i, long slice,
-                            const read_sizes* size) {
+                            global const int* labels, global float* values,
+                            global const ELEMENT(TARGET_TYPE) * targets, long index, long i,
+                            long slice, const read_sizes* size) {
   row->logits = logits + row_offset(&size->logits.geometry, index - size->logits.begin);
   row->v_stride = size->logits.v_stride;
   row->class_weight = class_weight;
   row->class_stride = size->class_stride;
+#if TARGETS == TARGETS_LABELS
   row->label = labels[size->chunk_begin + i];
+#else
+  row->sizes = &size->targets;
+#endif
+#if TARGETS == TARGETS_PAIRS
+  row->pairs = labels + size->targets.columns + size->chunk_begin + i;
+  row->values = values + size->chunk_begin + i;
+#elif TARGETS == TARGETS_DENSE
+  row->targets = targets + row_offset(&size->targets.geometry, index);
+#endif
   row->begin = slice * size->v_block;
   row->end = min(row->begin + size->v_block, size->v_count);
   row->scale = size->scale;
@@ -110,6 +135,12 @@ DEFINE_LOAD_COLUMNS(load_logits, LOGITS_TYPE, V_CONTIGUOUS)
 #if HAS_CLASS_WEIGHT
 DEFINE_LOAD_COLUMNS(load_classes, CLASS_TYPE, 0)
 #endif
+#if TARGETS == TARGETS_DENSE
+DEFINE_LOAD_COLUMNS(load_probabilities, TARGET_TYPE, TARGETS_CONTIGUOUS)
+#define PROBABILITIES_OR_0(v, end)                                                              \
+  load_probabilities(row->targets, (v)*row->sizes->v_stride, row->sizes->v_stride, (end) - (v), \
+                     0.0f)
+#endif
 
 // Final logits of the columns v, v + 1, ...; `fill` from `end` on, which no cap may touch.
 static inline lane_f columns_logit(const logits_row* row, long v, long end, float fill) {
@@ -137,6 +168,47 @@ static inline lane_f ones_before(long count) {
   float lanes[LANES];
   for (int lane = 0; lane < LANES; ++lane) lanes[lane] = lane < count ? 1.0f : 0.0f;
   return LANE_LOAD(lanes);
+}
+#endif
+
+#if TARGETS == TARGETS_PAIRS
+#define PAIR_COLUMN(row, pair) \
+  ((pair) < (row)->sizes->count ? (row)->pairs[(pair) * (row)->sizes->ld] : INT_MAX)
+#define PAIR_VALUE(row, array, pair) (row)->values[(row)->sizes->array + (pair) * (row)->sizes->ld]
+
+// The first pair from column v on.
+static inline int pair_from(const logits_row* row, long v) {
+  int pair = 0;
+  while (PAIR_COLUMN(row, pair) < v) ++pair;
+  return pair;
+}
+
+// Keeps the logits of the pairs of this work-group's columns. In place, the gradient takes theirs.
+static inline void keep_pair_logits(const logits_row* row) {
+  for (int pair = pair_from(row, row->begin); PAIR_COLUMN(row, pair) < row->end; ++pair) {
+    const float z = LOAD(LOGITS_TYPE, row->logits, PAIR_COLUMN(row, pair) * row->v_stride);
+    PAIR_VALUE(row, logits, pair) = LANE_FIRST(lane_logit((lane_f)(z), row->scale, row->cap));
+  }
+}
+
+// What pairs at the columns v, v + 1, ... take of the gradient, y of a factor of 1; `pair` is the
+// first that may be there, and is moved on. Returns which lanes have one.
+static inline lane_i pair_shares(const logits_row* row, int* pair, long v, lane_f y,
+                                 lane_f* share) {
+  int has_pair[LANES];
+  float factors[LANES];
+  for (int lane = 0; lane < LANES; ++lane) {
+    has_pair[lane] = 0;
+    factors[lane] = 0.0f;
+  }
+  while (PAIR_COLUMN(row, *pair) < v) ++*pair;
+  for (; PAIR_COLUMN(row, *pair) < v + LANES; ++*pair) {
+    const int lane = (int)(PAIR_COLUMN(row, *pair) - v);
+    has_pair[lane] = -1;
+    factors[lane] += PAIR_VALUE(row, factors, *pair);
+  }
+  *share = y * LANE_LOAD(factors);
+  return LANE_LOAD(has_pair);
 }
 #endif
 

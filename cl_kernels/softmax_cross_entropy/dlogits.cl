@@ -148,6 +148,22 @@ static inline void stream_kept(const kept_columns* kept, global ELEMENT(OUT_TYPE
 #define KEPT_INPUT
 #endif
 
+#if defined(STREAMS_GRADIENT) && TARGETS == TARGETS_PAIRS
+// The columns of [begin, end) that pairs have, once more, from the logits that were kept of them.
+static inline void store_pairs(const logits_row* row, global ELEMENT(OUT_TYPE) * out, long begin,
+                               long end, const lane_row* r) {
+  for (int pair = pair_from(row, begin); PAIR_COLUMN(row, pair) < end;) {
+    const long v = PAIR_COLUMN(row, pair);
+    const lane_f logit = (lane_f)(PAIR_VALUE(row, logits, pair));
+    float factor = 0.0f;
+    for (; PAIR_COLUMN(row, pair) == v; ++pair) factor += PAIR_VALUE(row, factors, pair);
+    const lane_f share = r->y * (lane_f)(factor);
+    const lane_f g = lane_dlogit(logit, (lane_i)(-1), share, (lane_f)(0.0f), r);
+    STORE(OUT_TYPE, out, v, LANE_FIRST(lane_dz(g, logit, row->scale, row->cap)));
+  }
+}
+#endif
+
 // Of the columns of a row's slice, the gradient to `out`, where the row's first column is. `c`
 // holds the row's coefficients, [field][ld_].
 static inline void slice_gradient(const logits_row* row, global const float* c, long ld_,
@@ -155,7 +171,9 @@ static inline void slice_gradient(const logits_row* row, global const float* c, 
                                   int add KEPT_INPUT) {
   const long v_begin = row->begin;
   const long v_end = row->end;
+#if TARGETS == TARGETS_LABELS
   const long label = row->label;
+#endif
   const float scale = row->scale;
   const float cap = row->cap;
   lane_row r;
@@ -170,9 +188,13 @@ static inline void slice_gradient(const logits_row* row, global const float* c, 
   // NaN and infinite rows go the general way.
   if (!add && all(isfinite(coefficient))) {
     // In place, the label's logit is gone after this.
+#if TARGETS == TARGETS_PAIRS
+    keep_pair_logits(row);
+#else
     const int labelled = label >= v_begin && label < v_end;
     const lane_f label_logit =
         labelled ? SCALE_LOGIT((lane_f)(LOAD(LOGITS_TYPE, row->logits, label))) : (lane_f)(0.0f);
+#endif
 #if KEEPS
     if (kept->to > kept->from) {
       stream_gradient(row->logits, out, v_begin, kept->from, r.shift, coefficient, scale);
@@ -181,22 +203,41 @@ static inline void slice_gradient(const logits_row* row, global const float* c, 
     }
 #endif
     rest = stream_gradient(row->logits, out, rest, v_end, r.shift, coefficient, scale);
+#if TARGETS == TARGETS_PAIRS
+    store_pairs(row, out, v_begin, rest, &r);
+#else
     if (labelled && label < rest) {
-      const lane_f g = lane_dlogit(label_logit, (lane_i)(-1), (lane_f)(0.0f), &r);
+      const lane_f g = lane_dlogit(label_logit, (lane_i)(-1), r.y, (lane_f)(0.0f), &r);
       const lane_f dz = lane_dz(g, label_logit, scale, cap);
       STORE(OUT_TYPE, out, label, LANE_FIRST(dz));
     }
+#endif
   }
+#endif
+#if TARGETS == TARGETS_PAIRS
+  int pair = pair_from(row, rest);
 #endif
   FOR_COLUMNS(v, rest, v_end) {
     const lane_f logit = LOGIT_OR(v, v_end, 0.0f);
+#if TARGETS == TARGETS_LABELS
     const lane_i is_label = ((lane_i)((int)v) + LANE_INDEX) == (lane_i)((int)label);
-#if CLASS_GRADIENT
-    const lane_f classes = CLASSES_OR_0(v, v_end);
+    const lane_f share = r.y;
+#elif TARGETS == TARGETS_PAIRS
+    lane_f share;
+    const lane_i is_label = pair_shares(row, &pair, v, r.y, &share);
 #else
-    const lane_f classes = (lane_f)(0.0f);
+    const lane_i is_label = (lane_i)(0);
+    const lane_f share = (lane_f)(0.0f);
 #endif
-    const lane_f g = lane_dlogit(logit, is_label, classes, &r);
+#if CLASS_GRADIENT
+    lane_f classes = CLASSES_OR_0(v, v_end);
+#else
+    lane_f classes = (lane_f)(0.0f);
+#endif
+#if TARGETS == TARGETS_DENSE
+    classes = dense_target(row->sizes, PROBABILITIES_OR_0(v, v_end), classes);
+#endif
+    const lane_f g = lane_dlogit(logit, is_label, share, classes, &r);
     store_columns(out, v * out_v_stride, out_v_stride, v_end - v, lane_dz(g, logit, scale, cap),
                   add);
   }

@@ -4,8 +4,8 @@
 // Work-groups: (slice, counted row of the chunk).
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void forward(
     global const ELEMENT(LOGITS_TYPE) * logits, global const ELEMENT(CLASS_TYPE) * class_weight,
-    global const int* info, global const int* rows, global const int* labels, global float* stats,
-    forward_arguments a) {
+    global const int* info, global const int* rows, global const int* labels, global float* values,
+    global const ELEMENT(TARGET_TYPE) * targets, global float* stats, forward_arguments a) {
   DECLARE_SHARED
   const long i = get_group_id(1);
   if (a.size.read.chunk_begin + i >= info[a.at.info + INFO_COUNT]) return;
@@ -14,7 +14,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void forward(
   const long slice = get_group_id(0);
   logits_row row;
   open_row(&row, logits + a.at.logits, class_weight + a.at.class_weight, labels + a.at.labels,
-           index, i, slice, &a.size.read);
-  slice_statistics(&row, stats + a.at.stats + slice * STAT_FIELDS * (long)a.size.ld + i, a.size.ld,
-                   a.size.argmax_base SHARED_ARGUMENTS);
+           values + a.at.values, targets + a.at.targets, index, i, slice, &a.size.read);
+  slice_statistics(&row, stats + a.at.stats + slice * STAT_FIELDS * (long)a.size.ld + i,
+                   a.size.ld SHARED_ARGUMENTS);
 }

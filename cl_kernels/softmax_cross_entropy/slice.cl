@@ -119,12 +119,12 @@ static inline long stream_statistics(lane_stats* s, global const ELEMENT(LOGITS_
 #endif
 
 // Of the columns of a row's slice, written to `at`, [field][ld_].
-static inline void slice_statistics(const logits_row* row, global float* at, long ld_,
-                                    int argmax_base KEPT_PARAMETER SHARED_PARAMETERS) {
+static inline void slice_statistics(const logits_row* row, global float* at,
+                                    long ld_ KEPT_PARAMETER SHARED_PARAMETERS) {
   const long v_begin = row->begin;
   const long v_end = row->end;
   lane_stats s;
-  stats_clear(&s, argmax_base + (int)v_begin);
+  stats_clear(&s, (int)v_begin);
   long rest = v_begin;
 #ifdef STREAMS_STATISTICS
   rest = stream_statistics(&s, row->logits, v_begin, v_end, row->scale, KEPT_ARGUMENT);
@@ -135,14 +135,23 @@ static inline void slice_statistics(const logits_row* row, global float* at, lon
     FOR_COLUMNS(v, block_begin, block_end) {
       const lane_f logit = LOGIT_OR(v, block_end, -INFINITY);
       maximum = logit > maximum ? logit : maximum;
-      stats_argmax(&s, logit, (lane_i)(argmax_base + (int)v) + LANE_INDEX);
+      stats_argmax(&s, logit, (lane_i)((int)v) + LANE_INDEX);
     }
     stats_move(&s, maximum);
     const lane_f shift = stats_shift(maximum);
     lane_stats sums;
     stats_clear(&sums, 0);
     FOR_COLUMNS(v, block_begin, block_end) {
-      stats_add(&sums, LOGIT_OR(v, block_end, -INFINITY) - shift, CLASSES_OR_0(v, block_end));
+      const lane_f difference = LOGIT_OR(v, block_end, -INFINITY) - shift;
+      lane_f classes = CLASSES_OR_0(v, block_end);
+#if TARGETS == TARGETS_DENSE
+      const lane_f probabilities = PROBABILITIES_OR_0(v, block_end);
+      stats_add_target(&sums, difference, probabilities, classes);
+#if !PARTIAL
+      classes = dense_target(row->sizes, probabilities, classes);
+#endif
+#endif
+      stats_add(&sums, difference, classes);
     }
     stats_join(&s, &sums);
   }
@@ -211,12 +220,25 @@ static inline void slice_statistics(const logits_row* row, global float* at, lon
   PUT_STAT(STAT_ARGMAX_VALUE, best);
   PUT_STAT(STAT_ARGMAX, as_float(best_at));
 #endif
+#if TARGETS == TARGETS_DENSE
+  PUT_STAT(STAT_LABEL_LOGIT, TOTAL(label_logit));
+  PUT_STAT(STAT_TARGET_SUM, TOTAL(target_sum));
+#if PARTIAL
+  PUT_STAT(STAT_WEIGHTED_LOGIT, TOTAL(weighted_logit));
+  PUT_STAT(STAT_WEIGHTED_SUM, TOTAL(weighted_sum));
+#endif
+#else
   float label_logit = -INFINITY;
+#if TARGETS == TARGETS_PAIRS
+  keep_pair_logits(row);
+#else
   if (row->label >= v_begin && row->label < v_end) {
     const float z = LOAD(LOGITS_TYPE, row->logits, row->label * row->v_stride);
     label_logit = LANE_FIRST(lane_logit((lane_f)(z), row->scale, row->cap));
   }
+#endif
   PUT_STAT(STAT_LABEL_LOGIT, label_logit);
+#endif
 }
 
 #endif

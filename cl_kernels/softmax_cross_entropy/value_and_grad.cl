@@ -17,9 +17,9 @@
 // would take the constants of all of its loops out of it, and then have no registers for any.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void value_and_grad(
     global const ELEMENT(LOGITS_TYPE) * logits, global const ELEMENT(CLASS_TYPE) * class_weight,
-    global const int* info, global const int* rows, global const int* labels, global float* stats,
-    global float* coefficients, global const float* values, global ELEMENT(OUT_TYPE) * out,
-    value_and_grad_arguments a) {
+    global const int* info, global const int* rows, global const int* labels, global float* values,
+    global const ELEMENT(TARGET_TYPE) * targets, global float* stats, global float* coefficients,
+    global ELEMENT(OUT_TYPE) * out, value_and_grad_arguments a) {
 #if STREAMS
   local float kept_memory[KEPT_COUNT];
   kept_columns kept;
@@ -38,11 +38,11 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void value_and_grad(
   if (!in_segment(index, &a.size.read.logits) || !in_segment(index, &a.size.out)) return;
   logits_row row;
   open_row(&row, logits + a.at.logits, class_weight + a.at.class_weight, labels + a.at.labels,
-           index, i, 0, &a.size.read);
+           values + a.at.values, targets + a.at.targets, index, i, 0, &a.size.read);
   const int ld = a.size.ld;
   global float* at = stats + a.at.stats + i;
   global float* c = coefficients + a.at.coefficients + i;
-  slice_statistics(&row, at, ld, a.size.argmax_base KEPT);
+  slice_statistics(&row, at, ld KEPT);
   const float maximum = at[STAT_MAX * (long)ld];
   const float sum = at[STAT_SUM * (long)ld];
   coefficients_row(c, ld, index, maximum, sum, maximum + log(sum), values + a.at.values, info,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numbers>
 
 namespace train_text {
 
@@ -18,6 +19,14 @@ struct AdamWStep {
   float weight_decay = 0.01f;
   std::int64_t step = 1;  ///< 1 for the first
 };
+
+/// Rises over the first 5% of the run, then falls along a cosine to a tenth.
+inline double learning_rate(double peak, double done) {
+  constexpr double warm_up = 0.05;
+  if (done < warm_up) return peak * (done + 1e-3) / warm_up;
+  const double along = (done - warm_up) / (1.0 - warm_up);
+  return peak * (0.55 + 0.45 * std::cos(std::numbers::pi * std::min(along, 1.0)));
+}
 
 /// One array of parameters with its gradient and AdamW's two moments (Loshchilov and Hutter, 2019).
 class Parameter {

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <numbers>
 #include <optional>
 
 #include "model.hpp"
@@ -68,29 +67,6 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--seed", o.model.seed);
   app.add_option("--out", o.out, "folder for curve.csv; made if missing");
   app.option_defaults()->always_capture_default();
-}
-
-/// The licence texts are on every Debian machine, the fortunes where their package is installed.
-std::vector<std::string> default_text() {
-  std::vector<std::string> files;
-  for (const char* folder : {"/usr/share/games/fortunes", "/usr/share/common-licenses"}) {
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-      if (entry.is_regular_file() && !entry.is_symlink() && entry.path().extension() != ".dat") {
-        files.push_back(entry.path());
-      }
-    }
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
-/// Rises over the first 5% of the run, then falls along a cosine to a tenth.
-double learning_rate(double peak, double done) {
-  constexpr double warm_up = 0.05;
-  if (done < warm_up) return peak * (done + 1e-3) / warm_up;
-  const double along = (done - warm_up) / (1.0 - warm_up);
-  return peak * (0.55 + 0.45 * std::cos(std::numbers::pi * std::min(along, 1.0)));
 }
 
 /// Training in progress: the clock, the curve, and when to stop.
@@ -161,7 +137,7 @@ class Training {
     const double after = evaluate();
     if (csv_.is_open()) {
       csv_ << fmt::format("{},{:.3f},{},,,{:.6g},\n", step_, trained, step_ * o_.batch, after);
-      csv_.flush();
+      flush_curve();
     }
     progress_.line(fmt::format("{} steps, {} tokens in {}: loss {:.4f} -> {:.4f}", step_,
                                step_ * o_.batch, clock(trained), first_loss_, last.total));
@@ -186,22 +162,16 @@ class Training {
   void smooth_rate(double step_seconds) {
     seconds_per_step_ = step_ == 1 ? step_seconds : 0.95 * seconds_per_step_ + 0.05 * step_seconds;
   }
-  double evaluate() {
-    const auto n = static_cast<std::int64_t>(held_out_.labels.size());
-    double nll = 0.0;
-    for (std::int64_t first = 0; first < n; first += o_.batch) {
-      const std::int64_t count = std::min(o_.batch, n - first);
-      const auto part = slice(held_out_, first, count, o_.model.context);
-      nll += model_->nll(context_, part, loss_, execution_) * static_cast<double>(count);
-    }
-    return std::exp(nll / static_cast<double>(n));
-  }
+  double evaluate() { return model_->perplexity(context_, held_out_, o_.batch, loss_, execution_); }
   void record(const Loss& loss, std::optional<double> held_out) {
     if (!csv_.is_open()) return;
     csv_ << fmt::format("{},{:.3f},{},{:.8g},{:.6g},{},{:.0f}\n", step_, seconds(),
                         step_ * o_.batch, loss.total, std::exp(loss.nll),
                         held_out ? fmt::format("{:.6g}", *held_out) : std::string(),
                         static_cast<double>(o_.batch) / seconds_per_step_);
+  }
+  void flush_curve() {
+    if (!csv_.flush()) throw std::runtime_error("cannot write " + o_.out + "/curve.csv");
   }
   void show(const Loss& loss) {
     const double part = done();

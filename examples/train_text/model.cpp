@@ -123,32 +123,69 @@ tessera::linear_cross_entropy::Inputs Model::output_inputs(const Examples& examp
   return inputs;
 }
 
-Loss Model::value_and_grad(tessera::Context& context, const Examples& examples,
-                           const tessera::LossOptions& loss,
-                           const tessera::linear_cross_entropy::ExecutionOptions& execution) {
-  mix(examples);
-  const std::int64_t n = x_.rows(), h = options_.hidden, v = options_.vocab;
-  grad_x_.resize(n, h);
+template <class Outputs>
+Outputs Model::loss_outputs(float& mean) {
+  const std::int64_t n = x_.rows();
   label_logprob_.resize(static_cast<std::size_t>(n));
-
-  float mean = 0.0f;
-  tessera::linear_cross_entropy::Outputs outputs;
+  Outputs outputs;
   outputs.loss = MutableView::host(&mean, {});
   outputs.label_logprob = MutableView::host(label_logprob_.data(), {n});
+  return outputs;
+}
+
+template <class Gradients>
+Gradients Model::output_gradients() {
+  const std::int64_t n = x_.rows(), h = options_.hidden, v = options_.vocab;
+  grad_x_.resize(n, h);
   // The gradients are f32 whatever the operands are, as the master copies want them.
-  tessera::linear_cross_entropy::Gradients gradients;
+  Gradients gradients;
   gradients.grad_x = MutableView::host(grad_x_.data(), {n, h});
   gradients.grad_w = MutableView::host(output_.grad.data(), {h, v}, {1, h});
   gradients.grad_bias = MutableView::host(bias_.grad.data(), {v});
-  auto done = tessera::linear_cross_entropy::value_and_grad(context, output_inputs(examples),
-                                                            outputs, gradients, loss, execution);
+  return gradients;
+}
+
+Loss Model::finish(const Examples& examples, float mean) {
+  mix_backward(examples);
+  return {mean, mean_nll()};
+}
+
+Loss Model::value_and_grad(tessera::Context& context, const Examples& examples,
+                           const tessera::LossOptions& loss,
+                           const tessera::linear_cross_entropy::ExecutionOptions& execution) {
+  namespace lce = tessera::linear_cross_entropy;
+  mix(examples);
+  float mean = 0.0f;
+  auto done =
+      lce::value_and_grad(context, output_inputs(examples), loss_outputs<tessera::Outputs>(mean),
+                          output_gradients<lce::Gradients>(), loss, execution);
   done.wait();
   dispatch_ = done.dispatch();
-  mix_backward(examples);
+  return finish(examples, mean);
+}
 
-  double logprob = 0.0;
-  for (float value : label_logprob_) logprob += value;
-  return {mean, -logprob / static_cast<double>(n)};
+Loss Model::follow(Model& teacher, tessera::Context& context, const Examples& examples,
+                   const tessera::linear_distillation::Options& options,
+                   const tessera::linear_distillation::ExecutionOptions& execution) {
+  namespace ld = tessera::linear_distillation;
+  mix(examples);
+  teacher.mix(examples);
+  const auto own = output_inputs(examples);
+  const auto others = teacher.output_inputs(examples);
+  ld::Inputs inputs;
+  inputs.x = own.x;
+  inputs.w = own.w;
+  inputs.bias = own.bias;
+  inputs.labels = own.labels;
+  inputs.teacher_x = others.x;
+  inputs.teacher_w = others.w;
+  inputs.teacher_bias = others.bias;
+  float mean = 0.0f;
+  auto done = ld::value_and_grad(context, inputs, loss_outputs<ld::Outputs>(mean),
+                                 output_gradients<ld::Gradients>(), options, execution);
+  done.wait();
+  dispatch_ = done.dispatch();
+  return finish(examples, mean);
 }
 
 double Model::nll(tessera::Context& context, const Examples& examples,
@@ -160,9 +197,26 @@ double Model::nll(tessera::Context& context, const Examples& examples,
   outputs.label_logprob = MutableView::host(label_logprob_.data(), {x_.rows()});
   tessera::linear_cross_entropy::forward(context, output_inputs(examples), outputs, loss, execution)
       .wait();
+  return mean_nll();
+}
+
+double Model::mean_nll() const {
   double logprob = 0.0;
   for (float value : label_logprob_) logprob += value;
-  return -logprob / static_cast<double>(examples.labels.size());
+  return -logprob / static_cast<double>(label_logprob_.size());
+}
+
+double Model::perplexity(tessera::Context& context, const Examples& held_out, std::int64_t batch,
+                         const tessera::LossOptions& loss,
+                         const tessera::linear_cross_entropy::ExecutionOptions& execution) {
+  const auto n = static_cast<std::int64_t>(held_out.labels.size());
+  double total = 0.0;
+  for (std::int64_t first = 0; first < n; first += batch) {
+    const std::int64_t count = std::min(batch, n - first);
+    const auto part = slice(held_out, first, count, options_.context);
+    total += nll(context, part, loss, execution) * static_cast<double>(count);
+  }
+  return std::exp(total / static_cast<double>(n));
 }
 
 void Model::update(const AdamWStep& step, float max_norm) {

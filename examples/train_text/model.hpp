@@ -40,9 +40,18 @@ class Model {
   Loss value_and_grad(tessera::Context& context, const Examples& examples,
                       const tessera::LossOptions& loss,
                       const tessera::linear_cross_entropy::ExecutionOptions& execution);
+  /// The same where a teacher with as many words has seen the same examples; its parameters stay.
+  Loss follow(Model& teacher, tessera::Context& context, const Examples& examples,
+              const tessera::linear_distillation::Options& options,
+              const tessera::linear_distillation::ExecutionOptions& execution);
   /// Mean negative log-likelihood alone.
   double nll(tessera::Context& context, const Examples& examples, const tessera::LossOptions& loss,
              const tessera::linear_cross_entropy::ExecutionOptions& execution);
+
+  /// exp of the mean over all of `held_out`, `batch` at a time.
+  double perplexity(tessera::Context& context, const Examples& held_out, std::int64_t batch,
+                    const tessera::LossOptions& loss,
+                    const tessera::linear_cross_entropy::ExecutionOptions& execution);
 
   /// Steps every parameter, with the gradients' common norm limited to `max_norm`.
   void update(const AdamWStep& step, float max_norm);
@@ -57,6 +66,14 @@ class Model {
   void mix(const Examples& examples);           ///< contexts -> x_
   void mix_backward(const Examples& examples);  ///< grad_x_ -> gradients
   tessera::linear_cross_entropy::Inputs output_inputs(const Examples& examples);
+  /// Makes room for the output layer's results, which go where both kinds of loss want them.
+  template <class Outputs>
+  Outputs loss_outputs(float& mean);
+  template <class Gradients>
+  Gradients output_gradients();
+  /// From what a call has left.
+  Loss finish(const Examples& examples, float mean);
+  double mean_nll() const;
 
   ModelOptions options_;
   Parameter embedding_;  ///< [V, E]

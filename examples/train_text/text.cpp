@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
@@ -52,6 +53,20 @@ std::vector<std::string> tokenise(std::string_view text) {
     }
   }
   return tokens;
+}
+
+std::vector<std::string> default_text() {
+  std::vector<std::string> files;
+  for (const char* folder : {"/usr/share/games/fortunes", "/usr/share/common-licenses"}) {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+      if (entry.is_regular_file() && !entry.is_symlink() && entry.path().extension() != ".dat") {
+        files.push_back(entry.path());
+      }
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
 Corpus::Corpus(const std::vector<std::string>& files, std::int64_t min_count,

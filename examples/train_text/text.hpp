@@ -12,6 +12,10 @@ namespace train_text {
 /// Lower-cased words, numbers and single marks of punctuation of an English text.
 std::vector<std::string> tokenise(std::string_view text);
 
+/// English text that Debian has: the licences, which are on every machine, and the fortunes where
+/// their package is installed.
+std::vector<std::string> default_text();
+
 /// A text as word numbers, cut into a training part and a held-out part.
 ///
 /// Every 20th block of 1000 words is held out, so that both parts see every source. Words are

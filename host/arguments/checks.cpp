@@ -24,8 +24,6 @@ bool accepts(ElementTypes types, DType type) {
       return type == DType::i32 || type == DType::i64;
     case ElementTypes::f32:
       return type == DType::f32;
-    case ElementTypes::i32:
-      return type == DType::i32;
     case ElementTypes::any:
       return true;
   }
@@ -40,8 +38,6 @@ const char* describe(ElementTypes types) {
       return "i32 or i64";
     case ElementTypes::f32:
       return "f32";
-    case ElementTypes::i32:
-      return "i32";
     case ElementTypes::any:
       return "any type";
   }
@@ -76,12 +72,13 @@ std::string to_string(const Dims& dims) {
   return text + "]";
 }
 
-void ViewList::add(const char* name, const View& view, std::int64_t reach) {
+void ViewList::add(const char* name, const View& view, const View& lies, std::int64_t reach) {
   auto& entry = entries_.at(count_++);
   entry.name = name;
   entry.view = view;
-  entry.begin = view.is_device() ? static_cast<std::uint64_t>(view.byte_offset())
-                                 : reinterpret_cast<std::uintptr_t>(view.host_data());
+  entry.lies = lies;
+  entry.begin = lies.is_device() ? static_cast<std::uint64_t>(lies.byte_offset())
+                                 : reinterpret_cast<std::uintptr_t>(lies.host_data());
   entry.end = entry.begin + static_cast<std::uint64_t>(reach);
 }
 
@@ -91,18 +88,24 @@ void Checks::fail(const std::string& message, ErrorCode code) const {
 
 void Checks::input(const char* name, const View& view, ElementTypes types) {
   if (!view) return;
-  inputs_.add(name, view, check_view(name, view, types));
+  const std::int64_t reach = check_view(name, view, types, false);
+  inputs_.add(name, view, underlying(view), reach);
 }
 
 void Checks::output(const char* name, const MutableView& view, ElementTypes types) {
   if (!view) return;
-  const std::int64_t reach = check_view(name, view, types);
+  const std::int64_t reach = check_view(name, view, types, true);
   if (!elements_are_apart(view)) {
     fail(std::string(name) + " with extents " + to_string(view.extents()) + " and strides " +
          to_string(view.strides()) +
          " has elements that share memory; an output needs strides that keep them apart");
   }
-  outputs_.add(name, view, reach);
+  outputs_.add(name, view, underlying(view), reach);
+}
+
+View Checks::underlying(const View& view) const {
+  // Without elements the handle has not been looked at.
+  return view.is_device() && view.size() > 0 ? state_->device->underlying(view) : view;
 }
 
 void Checks::require(const char* name, const View& view, const char* why) const {
@@ -113,7 +116,8 @@ void Checks::refuse(const char* name, const View& view, const char* why) const {
   if (view) fail(std::string(name) + " is given; " + why);
 }
 
-std::int64_t Checks::check_view(const char* name, const View& view, ElementTypes types) const {
+std::int64_t Checks::check_view(const char* name, const View& view, ElementTypes types,
+                                bool is_written) const {
   // Messages are put together only where they are thrown: a tiny call is mostly these checks.
   const auto argument = [&] { return std::string(name); };
   if (!accepts(types, view.dtype())) {
@@ -146,11 +150,11 @@ std::int64_t Checks::check_view(const char* name, const View& view, ElementTypes
     fail(argument() + " with extents " + to_string(view.extents()) + " and strides " +
          to_string(view.strides()) + " reaches beyond 2^63 bytes; check the strides");
   }
-  check_memory(name, view);
+  check_memory(name, view, is_written);
   return reach;
 }
 
-void Checks::check_memory(const char* name, const View& view) const {
+void Checks::check_memory(const char* name, const View& view, bool is_written) const {
   const auto argument = [&] { return std::string(name); };
   const auto alignment = size_of(view.dtype());
   if (view.is_device()) {
@@ -171,7 +175,7 @@ void Checks::check_memory(const char* name, const View& view) const {
                "the cl_context that owns the memory",
            ErrorCode::foreign_context);
     }
-    state_->device->check_memory(view, name);
+    state_->device->check_memory(view, name, is_written);
     return;
   }
   if (view.host_data() == nullptr) {
@@ -219,7 +223,7 @@ void Checks::overlaps(const char* in_place, const char* in_place_of) const {
   const auto known = [](const View& view) { return view.is_device() || view.host_data(); };
   // Most arrays are apart as a whole; only where they are not does it matter how they interleave.
   const auto touch = [&](const ViewList::Entry& a, const ViewList::Entry& b) {
-    return a.begin < b.end && b.begin < a.end && known(b.view) && overlap(a.view, b.view);
+    return a.begin < b.end && b.begin < a.end && known(b.view) && overlap(a.lies, b.lies);
   };
   const auto same = [](const View& a, const View& b) {
     return a.is_device() == b.is_device() && a.host_data() == b.host_data() &&

@@ -50,11 +50,12 @@ class ViewList {
   struct Entry {
     const char* name;
     View view;
+    View lies;            ///< the same elements where they are (DeviceRuntime::underlying)
     std::uint64_t begin;  ///< address, or offset in device memory
     std::uint64_t end;    ///< of the last byte it reaches
   };
   /// `reach`: bytes from element 0 to the end of the last element.
-  void add(const char* name, const View& view, std::int64_t reach);
+  void add(const char* name, const View& view, const View& lies, std::int64_t reach);
   const Entry* begin() const noexcept { return entries_.data(); }
   const Entry* end() const noexcept { return entries_.data() + count_; }
 
@@ -132,8 +133,10 @@ class Checks {
 
  private:
   /// Returns the bytes that the view reaches.
-  std::int64_t check_view(const char* name, const View& view, ElementTypes types) const;
-  void check_memory(const char* name, const View& view) const;
+  std::int64_t check_view(const char* name, const View& view, ElementTypes types,
+                          bool is_written) const;
+  void check_memory(const char* name, const View& view, bool is_written) const;
+  View underlying(const View& view) const;
   [[noreturn]] void wrong_shape(const char* name, const View& view, const Dims& expected,
                                 const Source& source) const;
   void positive_block(const char* name, std::int64_t value) const;

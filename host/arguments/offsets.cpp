@@ -49,4 +49,12 @@ std::int64_t load_int(const void* data, DType type, std::int64_t offset) {
                             : static_cast<const std::int32_t*>(data)[offset];
 }
 
+void store_int(void* data, DType type, std::int64_t offset, std::int64_t value) {
+  if (type == DType::i64) {
+    static_cast<std::int64_t*>(data)[offset] = value;
+  } else {
+    static_cast<std::int32_t*>(data)[offset] = static_cast<std::int32_t>(value);
+  }
+}
+
 }  // namespace tessera::arguments

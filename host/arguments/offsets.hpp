@@ -42,5 +42,7 @@ float load_f32(const void* data, DType type, std::int64_t offset);
 void store_f32(void* data, DType type, std::int64_t offset, float value);
 /// Reads element `offset` of a host array of i32 or i64.
 std::int64_t load_int(const void* data, DType type, std::int64_t offset);
+/// Writes element `offset` of a host array of i32 or i64, whose type holds `value`.
+void store_int(void* data, DType type, std::int64_t offset, std::int64_t value);
 
 }  // namespace tessera::arguments

@@ -3,15 +3,22 @@
 
 #include <cstdlib>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "host/context/open_device.hpp"
 #include "host/dispatch/context_state.hpp"
+#include "host/dispatch/guarded.hpp"
 #include "tessera/tile/chip.hpp"
 
 namespace tessera {
 
 namespace {
+
+template <class Body>
+auto guarded(const Body& body) {
+  return dispatch::guarded("making a Context", body);
+}
 
 /// Far above any machine; a larger number is a bug in the caller that would exhaust the system.
 constexpr int max_threads = 4096;
@@ -50,14 +57,41 @@ const ContextOptions& checked_for_handles(const ContextOptions& options) {
   return checked(options);
 }
 
+std::shared_ptr<ContextState> make_state(const ContextOptions& options,
+                                         std::shared_ptr<DeviceRuntime> device,
+                                         std::string tile_chip = {}) {
+  auto state = std::make_shared<ContextState>(options, device, std::move(tile_chip));
+  if (device == nullptr || options.cache_folder.empty()) return state;
+  try {
+    device->keep_programs(options.cache_folder);
+  } catch (const std::system_error& error) {
+    state->warnings.warn("tessera: ContextOptions::cache_folder \"" + options.cache_folder +
+                         "\" cannot be written (" + error.code().message() +
+                         "); programs are compiled in each process");
+  }
+  return state;
+}
+
 }  // namespace
+
+std::string default_cache_folder() {
+  const auto path = [](const char* variable, const char* below) -> std::string {
+    const char* folder = std::getenv(variable);
+    // The XDG specification: a relative path counts as none.
+    return folder != nullptr && *folder == '/' ? std::string(folder) + below : std::string();
+  };
+  const std::string own = path("XDG_CACHE_HOME", "/tessera");
+  return own.empty() ? path("HOME", "/.cache/tessera") : own;
+}
 
 Context::Context() : Context(ContextOptions{}) {}
 
 Context::Context(const ContextOptions& options) {
-  std::string chip = tile_chip_of(checked(options));
-  auto device = options.host_only || !chip.empty() ? nullptr : context::open_device(options);
-  state_ = std::make_shared<ContextState>(options, std::move(device), std::move(chip));
+  state_ = guarded([&] {
+    std::string chip = tile_chip_of(checked(options));
+    auto device = options.host_only || !chip.empty() ? nullptr : context::open_device(options);
+    return make_state(options, std::move(device), std::move(chip));
+  });
 }
 
 Context::Context(cl_context context, cl_device_id device, const ContextOptions& options) {
@@ -67,7 +101,8 @@ Context::Context(cl_context context, cl_device_id device, const ContextOptions& 
                 std::string(context == nullptr ? "context" : "device") +
                     " is null; give the cl_context and one of its devices");
   }
-  state_ = std::make_shared<ContextState>(options, context::wrap_device(context, device, nullptr));
+  state_ =
+      guarded([&] { return make_state(options, context::wrap_device(context, device, nullptr)); });
 }
 
 Context Context::from_queue(cl_command_queue queue, const ContextOptions& options) {
@@ -76,7 +111,7 @@ Context Context::from_queue(cl_command_queue queue, const ContextOptions& option
     throw Error(ErrorCode::invalid_argument, "queue is null; give a cl_command_queue");
   }
   return Context(
-      std::make_shared<ContextState>(options, context::wrap_device(nullptr, nullptr, queue)));
+      guarded([&] { return make_state(options, context::wrap_device(nullptr, nullptr, queue)); }));
 }
 
 Context::Context(std::shared_ptr<ContextState> state) : state_(std::move(state)) {}
@@ -86,34 +121,42 @@ Context& Context::operator=(const Context&) = default;
 Context& Context::operator=(Context&&) noexcept = default;
 Context::~Context() = default;
 
-bool Context::has_device() const noexcept { return state_->device != nullptr; }
+ContextState& Context::state() const {
+  if (!state_) {
+    throw Error(ErrorCode::invalid_argument,
+                "the Context was moved from; use the one that it was moved to, or a copy");
+  }
+  return *state_;
+}
+
+bool Context::has_device() const noexcept { return state_ && state_->device; }
 
 const DeviceInfo& Context::device_info() const noexcept {
-  static const DeviceInfo none;
-  return state_->device ? state_->device->info() : none;
+  static const auto& none = *new DeviceInfo;  // never destroyed
+  return has_device() ? state_->device->info() : none;
 }
 
 cl_context Context::native_context() const noexcept {
-  return state_->device ? state_->device->native_context() : nullptr;
+  return has_device() ? state_->device->native_context() : nullptr;
 }
 
 cl_device_id Context::native_device() const noexcept {
-  return state_->device ? state_->device->native_device() : nullptr;
+  return has_device() ? state_->device->native_device() : nullptr;
 }
 
 cl_command_queue Context::native_queue() const noexcept {
-  return state_->device ? state_->device->native_queue() : nullptr;
+  return has_device() ? state_->device->native_queue() : nullptr;
 }
 
-int Context::threads() const noexcept { return state_->threads.size(); }
+int Context::threads() const noexcept { return state_ ? state_->threads.size() : 0; }
 
 void Context::trim() {
-  state_->workspaces.trim();
+  state().workspaces.trim();
   if (state_->device) state_->device->trim();
 }
 
 std::int64_t Context::pooled_bytes() const noexcept {
-  return state_->device ? state_->device->pooled_bytes() : 0;
+  return has_device() ? state_->device->pooled_bytes() : 0;
 }
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/dispatch/completion.hpp"
 
+#include <new>
+
 #include "host/dispatch/context_state.hpp"
 
 namespace tessera {
@@ -12,6 +14,11 @@ void wait_for(Completion::State& state) {
     state.waited = true;
     try {
       state.wait_once();
+    } catch (const std::bad_alloc&) {
+      state.failure = std::make_exception_ptr(
+          Error(ErrorCode::execution_failed,
+                "the outputs of this call are unspecified: the host ran out of memory waiting for "
+                "it; free some and try again"));
     } catch (...) {
       state.failure = std::current_exception();
     }
@@ -59,7 +66,7 @@ void Completion::wait() {
 cl_event Completion::event() const noexcept { return state_ ? state_->event() : nullptr; }
 
 const Dispatch& Completion::dispatch() const noexcept {
-  static const Dispatch nothing;
+  static const auto& nothing = *new Dispatch;  // never destroyed
   return state_ ? state_->dispatch : nothing;
 }
 

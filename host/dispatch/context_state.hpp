@@ -22,12 +22,19 @@ class DeviceRuntime {
   virtual cl_device_id native_device() const noexcept = 0;
   virtual cl_command_queue native_queue() const noexcept = 0;
   virtual void trim() = 0;
+  /// Before the first call: compiled programs are kept in files of the folder, for later processes.
+  /// Throws std::system_error where no file can be made there.
+  virtual void keep_programs(const std::string& folder) = 0;
   virtual std::int64_t pooled_bytes() const noexcept = 0;
 
   // Checks of a call's arguments; `argument` names the view, queue or event in the message.
   /// Error foreign_context when the memory belongs to another context, invalid_argument when the
-  /// view reaches beyond it.
-  virtual void check_memory(const View& view, const char* argument) const = 0;
+  /// view reaches beyond it, or when it was made for the host or the kernel alone to do what the
+  /// call does: to read an input, to write an output (`is_written`).
+  virtual void check_memory(const View& view, const char* argument, bool is_written) const = 0;
+  /// The same elements where they lie: in the buffer that a sub-buffer is a part of, or in the host
+  /// memory that a buffer was made to use.
+  virtual View underlying(const View& view) const = 0;
   virtual void check_queue(cl_command_queue queue) const = 0;
   virtual void check_events(std::span<const cl_event> events) const = 0;
 
@@ -35,7 +42,7 @@ class DeviceRuntime {
   virtual void wait_for(std::span<const cl_event> events) = 0;
   virtual void* map(cl_command_queue queue, cl_mem memory, std::int64_t byte_offset,
                     std::int64_t bytes, bool write) = 0;
-  virtual void unmap(cl_command_queue queue, cl_mem memory, void* pointer) = 0;
+  virtual void unmap(cl_mem memory, void* pointer) = 0;
 };
 
 /// What copies of one Context share.

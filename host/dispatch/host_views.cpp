@@ -99,7 +99,7 @@ void HostViews::finish() {
   // All are unmapped even when one fails: a mapping left behind would outlive the call.
   for (const auto& mapping : mappings_) {
     try {
-      state_.device->unmap(queue_, mapping.memory, mapping.pointer);
+      state_.device->unmap(mapping.memory, mapping.pointer);
     } catch (...) {
       if (!failure) failure = std::current_exception();
     }

@@ -10,7 +10,7 @@
 
 namespace tessera::dispatch {
 
-std::optional<std::int64_t> value_of(const std::vector<NamedValue>& list, const std::string& name) {
+std::optional<std::int64_t> value_of(std::span<const NamedValue> list, std::string_view name) {
   for (const auto& each : list) {
     if (each.name == name) return each.value;
   }

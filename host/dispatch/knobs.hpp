@@ -2,7 +2,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/execution.hpp"
@@ -10,7 +12,7 @@
 namespace tessera::dispatch {
 
 /// The value that a list gives a name; nothing: it does not have it.
-std::optional<std::int64_t> value_of(const std::vector<NamedValue>& list, const std::string& name);
+std::optional<std::int64_t> value_of(std::span<const NamedValue> list, std::string_view name);
 
 /// Throws Error invalid_argument where a knob that the caller gave (`given`) is none of those that
 /// `implementation` runs with (`reported`), or has another value there.

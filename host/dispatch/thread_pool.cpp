@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "host/dispatch/process.hpp"
+
 namespace tessera::dispatch {
 
 namespace {
@@ -37,6 +39,7 @@ struct ThreadPool::Impl {
   explicit Impl(int wanted) : size(resolve(wanted)) {}
 
   const int size;
+  const std::int64_t process = this_process();
   std::mutex mutex;
   std::condition_variable work;
   std::list<Job*> jobs;  ///< those with tasks left to take
@@ -95,6 +98,11 @@ struct ThreadPool::Impl {
 ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>(threads)) {}
 
 ThreadPool::~ThreadPool() {
+  if (impl_->process != this_process()) {
+    // A forked child has none of the threads, and the mutex as somebody else may have held it.
+    static_cast<void>(impl_.release());
+    return;
+  }
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->stopping = true;
@@ -107,7 +115,7 @@ int ThreadPool::size() const noexcept { return impl_->size; }
 
 void ThreadPool::parallel_for(std::int64_t tasks,
                               const std::function<void(std::int64_t, int)>& body) {
-  if (impl_->size == 1 || tasks <= 1) {
+  if (impl_->size == 1 || tasks <= 1 || impl_->process != this_process()) {
     for (std::int64_t task = 0; task < tasks; ++task) body(task, 0);
     return;
   }

@@ -11,7 +11,8 @@ namespace tessera::dispatch {
 ///
 /// The caller of parallel_for works too, so a pool of one thread starts none. Calls from several
 /// threads at once are safe; each makes progress with its own thread alone if the rest are busy.
-/// Threads start with the first parallel_for, so that forking before it is safe.
+/// Threads start with the first parallel_for. A forked child does the work of a pool that its
+/// parent made with its own thread alone.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);  ///< 0: one per hardware thread

@@ -93,9 +93,11 @@ class CpuEngine final : public Engine {
     // All of k in one step, or in even steps, so that 48 rows of A and a panel of B stay in the
     // second-level cache.
     // Few columns multiply what they pack at once: 512 steps of 12 rows stay in the first level.
+    // Of those that meet A along k half of it: the deeper a step, the fewer sums of lanes.
+    const std::int64_t few = along_k(p) ? std::max<std::int64_t>(4096 / few_, 512) : 512;
     const std::int64_t deepest = source(p) == Source::interleaved
                                      ? interleaved_depth(std::min(columns, p.n))
-                                 : narrow_ ? 512
+                                 : narrow_ ? few
                                            : 2048 + 256;
     const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(depth, deepest));
     return {.m = round_up(part, 8),
@@ -107,22 +109,22 @@ class CpuEngine final : public Engine {
 
   Cut cut(const Product& p, std::int64_t shrink) const override {
     Cut cut;
-    std::int64_t deepest = p.k;  // in elements
+    std::int64_t depth = words(p, p.k);
     if (p.use == Use::visit) {
-      deepest = std::min(p.k_block > 0 ? p.k_block : p.k, p.k);
+      depth = words(p, std::min(p.k_block > 0 ? p.k_block : p.k, p.k));
       const std::int64_t step = p.k_block > 0 ? p.k_block : std::max<std::int64_t>(p.k, 1);
       cut.k_step = along_k(p) ? round_up(step, lanes_) : words(p, step);
     } else if (p.use == Use::accumulate) {
-      deepest = cut.k_step = std::clamp<std::int64_t>(
-          p.k, 1, source(p) == Source::interleaved ? interleaved_depth(p.n) : 1024);
-      if (cut.k_step < p.k) {
-        cut.k_step = std::max(cut.k_step / p.k_multiple, std::int64_t{1}) * p.k_multiple;
-        deepest = cut.k_step;
+      cut.k_step = std::clamp<std::int64_t>(
+          depth, 1, source(p) == Source::interleaved ? interleaved_depth(p.n) : 1024);
+      if (cut.k_step < depth) {
+        const std::int64_t multiple = words(p, p.k_multiple);
+        cut.k_step = std::max(cut.k_step / multiple, std::int64_t{1}) * multiple;
       }
+      depth = cut.k_step;
     } else {
       cut.k_step = all_of_k;
     }
-    const std::int64_t depth = words(p, deepest);
     const bool in_place = source(p) == Source::in_place;
     const std::int64_t rows = std::max<std::int64_t>(p.m, 1);
     std::int64_t tile =
@@ -179,7 +181,7 @@ class CpuEngine final : public Engine {
 
  private:
   bool by_pairs(const Product& p) const {
-    return multiplies_pairs() && p.use == Use::visit && p.a == DType::bf16 && p.b == DType::bf16;
+    return multiplies_pairs() && p.a == DType::bf16 && p.b == DType::bf16;
   }
   /// 32-bit words that hold `depth` elements of k.
   std::int64_t words(const Product& p, std::int64_t depth) const {
@@ -266,8 +268,11 @@ EngineEntry cpu_engine() {
   entry.description = "OpenCL on CPUs: explicit vectors, one work-item per work-group";
   entry.why_unsupported = [](const opencl::DeviceFacts& facts,
                              const Operands&) -> std::optional<std::string> {
-    if (facts.is_cpu) return std::nullopt;
-    return "the device is not a CPU; opencl.simt runs on any device";
+    if (!facts.is_cpu) return "the device is not a CPU; opencl.simt runs on any device";
+    constexpr std::int64_t largest = 64;  // of the kernels with a work-item per element
+    if (facts.max_work_group_size >= largest) return std::nullopt;
+    return fmt::format("it needs work-groups of {}, the device allows {}", largest,
+                       facts.max_work_group_size);
   };
   entry.shapes = [](const opencl::DeviceFacts& facts, const Operands& operands,
                     opencl::Runtime* runtime, std::vector<std::string>& notes) {

@@ -32,8 +32,9 @@ enum class Layout { along_second = 0, along_first = 1, strided = 2 };
 struct Product {
   Use use = Use::visit;
   std::int64_t m = 1, n = 1, k = 1;
-  DType a = DType::f32;  ///< elements of A as they lie
-  DType b = DType::f32;  ///< of what B was packed of, or f32 where an epilogue stored it
+  /// Elements of A as they lie, and of what B was packed of. Of what an epilogue stored: f32, or
+  /// bf16 where the engine multiplies pairs.
+  DType a = DType::f32, b = DType::f32;
   Layout a_layout = Layout::strided;
   bool a_operand = false;  ///< A was stored by an epilogue: its m lay along the k of that operand
   /// Of k, as much as one step should take; 0: the engine's choice.
@@ -111,7 +112,7 @@ class Engine {
   virtual std::int64_t operand_words(const Product& product) const { return product.k; }
   /// Rows that accumulated sums of m rows take.
   virtual std::int64_t sums_rows(std::int64_t m) const { return m; }
-  /// Whether the product is by pairs of bf16; for messages.
+  /// Whether products of two bf16 operands are by pairs, so that epilogues may store those.
   virtual bool multiplies_pairs() const { return false; }
 
   /// Work-items that share the columns of a panel in kernels that visit an operand: PANEL_ITEMS.

@@ -10,9 +10,9 @@
 namespace tessera::engines {
 namespace {
 
-/// The list: a line an engine, best first.
+/// The list: a line an engine, best first. Never destroyed, like the tables made of it.
 std::vector<EngineEntry>& list() {
-  static std::vector<EngineEntry> all = {
+  static auto& all = *new std::vector<EngineEntry>{
       cpu_engine(),
       simt_engine(),
   };

@@ -82,15 +82,4 @@ std::vector<Segment> bind_segments(opencl::Call& call, const View& view, std::in
   return list;
 }
 
-void check_lent_workspace(const View& lent, std::int64_t words) {
-  if (!lent) return;
-  const auto bytes = lent.size() * static_cast<std::int64_t>(size_of(lent.dtype()));
-  if (bytes >= words * 4) return;
-  throw Error(
-      ErrorCode::workspace_too_small,
-      fmt::format("workspace: the lent block has {} bytes, this call needs {}; lend as much as "
-                  "plan() says, or lower workspace_bytes",
-                  bytes, words * 4));
-}
-
 }  // namespace tessera::engines

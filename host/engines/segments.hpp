@@ -31,8 +31,4 @@ opencl::Geometry geometry_of(const opencl::Binding& binding, int axes);
 /// The view as one that may be written; for views that came in as MutableView.
 MutableView writable(const View& view);
 
-/// Throws Error workspace_too_small, before anything is enqueued, where a lent block (empty: none
-/// is lent) is smaller than the scratch of `words` f32 that a schedule needs.
-void check_lent_workspace(const View& lent, std::int64_t words);
-
 }  // namespace tessera::engines

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/linear/request.hpp"
 #include "host/linear_cross_entropy/request.hpp"
 
 namespace tessera::linear_cross_entropy {
@@ -29,6 +30,7 @@ std::pair<BlockSizes, BlockSource> infer_block_sizes(Context& context,
 
 void tessera::loss::HostTraits<tessera::linear_cross_entropy::Operator>::check(
     const arguments::Checks& checks, const Request& request) {
+  linear::check_dz_dtype(checks, request.execution.dz_dtype);
   const float eps = request.execution.gradient_filter_eps;
   if (eps >= 0.0f && eps < 1.0f) return;
   checks.fail("gradient_filter_eps is " + std::to_string(eps) +

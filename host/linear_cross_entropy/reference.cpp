@@ -6,19 +6,8 @@
 namespace tessera::linear_cross_entropy {
 namespace {
 
-// x, w and their gradients are copied in double: 2^30 elements are 8 GiB a copy.
-constexpr double max_elements = 1073741824.0;
-
 std::optional<std::string> refuses(const Request& request) {
-  const auto h = static_cast<double>(hidden(request));
-  const auto b = static_cast<double>(request.loss.b);
-  const auto v = static_cast<double>(request.loss.v);
-  if (b * h > max_elements || h * v > max_elements) {
-    return "it copies x and w in double, and B * H or H * V is beyond its limit of 2^30 (B = " +
-           std::to_string(request.loss.b) + ", H = " + std::to_string(hidden(request)) +
-           ", V = " + std::to_string(request.loss.v) + "); use eigen";
-  }
-  return std::nullopt;
+  return loss::layer_refusal(request.loss, hidden(request));
 }
 
 std::int64_t workspace_bytes(const Request& request) {
@@ -34,9 +23,8 @@ std::int64_t workspace_bytes(const Request& request) {
 void read(const Request& request, dispatch::HostViews& views, oracle::Problem& problem) {
   const Inputs& in = request.inputs;
   problem.h = hidden(request);
-  problem.x = loss::read_matrix(views.read(in.x), problem.b, problem.h, &problem);
-  problem.w = loss::read_matrix(views.read(in.w), problem.h, problem.v);
-  problem.bias = loss::read_vector(views.read(in.bias), problem.v);
+  loss::read_layer(views, in.x, in.w, in.bias, problem.h, problem,
+                   {problem.x, problem.w, problem.bias});
 }
 
 }  // namespace

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "host/loss/merge.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "host/arguments/offsets.hpp"
+#include "host/dispatch/guarded.hpp"
 #include "host/loss/results.hpp"
+#include "host/loss/targets.hpp"
 #include "host/loss/validate.hpp"
 
 /// Shards of the vocabulary, merged on the host in double.
@@ -25,6 +33,8 @@ struct Sums {
   double sum;
   double class_logit;
   double exp_logit;
+  double target_logit;
+  double weighted_logit;
 };
 
 Sums rescale(const Partial& p, double max) {
@@ -33,11 +43,16 @@ Sums rescale(const Partial& p, double max) {
     // All words of this shard are masked: they have no probability, and whoever smooths over them
     // pays an infinite loss. A NaN in the sums stays one.
     const double nan = p.sum != p.sum ? p.sum : 0.0;
-    return {nan, max == -infinity ? p.class_logit : term(p.class_sum, -infinity), nan};
+    const auto masked = [&](double logit, double total) {
+      return max == -infinity ? logit : term(total, -infinity);
+    };
+    return {nan, masked(p.class_logit, p.class_sum), nan, masked(p.target_logit, p.target_sum),
+            masked(p.weighted_logit, p.weighted_sum)};
   }
   const double factor = std::exp(shift);
   return {factor * p.sum, p.class_logit + term(p.class_sum, shift),
-          factor * (p.exp_logit + term(p.sum, shift))};
+          factor * (p.exp_logit + term(p.sum, shift)), p.target_logit + term(p.target_sum, shift),
+          p.weighted_logit + term(p.weighted_sum, shift)};
 }
 
 bool wins(const Partial& a, const Partial& b) {
@@ -55,8 +70,15 @@ struct RowOutputs {
   double z_loss = 0.0;
 };
 
-RowOutputs finish(const Partial& p, const LossOptions& options, std::int64_t columns, double weight,
-                  double label_weight) {
+/// What a row's loss depends on besides its sums.
+struct RowTerms {
+  double weight = 1.0;
+  std::optional<double> label_weight{};  ///< of the label's class, of a row that has one
+  double besides = 0.0;                  ///< what the loss has besides nll and z-loss
+};
+
+RowOutputs finish(const Partial& p, const loss::LossRequest& request, const RowTerms& terms) {
+  const LossOptions& options = request.options;
   // A logit of +Inf leaves no distribution, however its shard has counted it; nor does a NaN, which
   // a shard may have kept in its sum alone.
   const double sum = p.sum;
@@ -68,17 +90,28 @@ RowOutputs finish(const Partial& p, const LossOptions& options, std::int64_t col
   row.lse = max == -infinity ? -infinity : max + log_sum;
   // Relative to max, so that a confident row does not cancel. A row without any word has no
   // distribution: -Inf - -Inf is NaN here.
-  row.label_logprob = (p.label_logit - max) - log_sum;
+  double nll = 0.0;
+  if (terms.label_weight) {
+    row.label_logprob = (p.label_logit - max) - log_sum;
+    nll = term((1.0 - eps) * *terms.label_weight, -row.label_logprob);
+  } else {
+    // NaN where the row has no distribution, whatever its target.
+    row.label_logprob = 0.0 * row.lse + p.target_logit - term(p.target_sum, log_sum);
+    nll = term(1.0 - eps, term(p.weighted_sum, log_sum) - p.weighted_logit);
+  }
   row.entropy = log_sum - p.exp_logit / sum;
-  double nll = term((1.0 - eps) * label_weight, -row.label_logprob);
   if (eps != 0.0) {
-    nll += eps / static_cast<double>(columns) * (term(p.class_sum, log_sum) - p.class_logit);
+    nll += eps / static_cast<double>(request.v) * (term(p.class_sum, log_sum) - p.class_logit);
   }
   if (max == -infinity) {
     row.label_logprob = row.entropy = nll = std::numeric_limits<double>::quiet_NaN();
   }
-  row.z_loss = weight * options.logsumexp_weight * row.lse * row.lse;
-  row.loss = weight * (nll + options.logsumexp_weight * row.lse * row.lse);
+  // A share of 0 drops even an infinite nll; a row without a distribution stays NaN.
+  if (request.has_terms) {
+    nll = (request.nll_weight != 0.0f ? request.nll_weight * nll : 0.0 * row.lse) + terms.besides;
+  }
+  row.z_loss = terms.weight * options.logsumexp_weight * row.lse * row.lse;
+  row.loss = terms.weight * (nll + options.logsumexp_weight * row.lse * row.lse);
   return row;
 }
 
@@ -95,6 +128,47 @@ void add_name(std::string& list, const std::string& name) {
 template <class T>
 void append(std::vector<T>& to, const std::vector<T>& from) {
   to.insert(to.end(), from.begin(), from.end());
+}
+
+std::string to_text(const ColumnRange& range) {
+  return fmt::format("{} to {}", range.begin, range.end - 1);
+}
+
+/// Adds the ranges of a shard to those before it, in order, neighbours as one.
+void add_ranges(const arguments::Checks& checks, const PartialResult& shard, std::size_t index,
+                std::vector<ColumnRange>& ranges) {
+  if (shard.vocab_size_total <= 0) return;
+  for (const auto& range : shard.ranges) {
+    if (range.begin < 0 || range.begin >= range.end || range.end > shard.vocab_size_total) {
+      checks.fail(
+          fmt::format("shards[{}] is said to have the columns from {} to before {} of {}; "
+                      "give what forward_partial returned",
+                      index, range.begin, range.end, shard.vocab_size_total));
+    }
+    const auto next = std::find_if(ranges.begin(), ranges.end(),
+                                   [&](const auto& other) { return other.end > range.begin; });
+    if (next != ranges.end() && next->begin < range.end) {
+      const ColumnRange twice{std::max(range.begin, next->begin), std::min(range.end, next->end)};
+      checks.fail(
+          fmt::format("the columns {} are in shards[{}] and in a shard before it; give "
+                      "every shard once",
+                      to_text(twice), index));
+    }
+    const auto added = ranges.insert(next, range);
+    const auto joins = [](const ColumnRange& a, const ColumnRange& b) { return a.end == b.begin; };
+    const auto first = added != ranges.begin() && joins(added[-1], *added) ? added - 1 : added;
+    const auto last = added + 1 != ranges.end() && joins(*added, added[1]) ? added + 1 : added;
+    first->end = last->end;
+    ranges.erase(first + 1, last + 1);
+  }
+}
+
+/// The first columns that no range has; empty where they are the whole.
+ColumnRange missing(const std::vector<ColumnRange>& ranges, std::int64_t total) {
+  const bool at_begin = !ranges.empty() && ranges[0].begin == 0;
+  const std::int64_t begin = at_begin ? ranges[0].end : 0;
+  const std::size_t next = at_begin ? 1 : 0;
+  return {begin, next < ranges.size() ? ranges[next].begin : total};
 }
 
 /// What ran for each shard, merged ones by their own, and what they have in common.
@@ -122,38 +196,6 @@ Dispatch merged_dispatch(std::span<const PartialResult> shards) {
   return result;
 }
 
-/// The checks of `combine`: the whole, as an ordinary forward would see it. Returns the request in
-/// its normal form, with the results it wants described.
-loss::LossRequest check_combine(const PartialResult& merged, const CombineInputs& inputs,
-                                const LossOptions& options) {
-  arguments::Checks checks(nullptr, "combine", arguments::Form::owned);
-  const std::int64_t given = options.vocab_size_total;
-  const std::int64_t known = merged.vocab_size_total;
-  if (given < 0 || (given == 0 && known == 0)) {
-    checks.fail("vocab_size_total is " + std::to_string(given) +
-                " and the shards do not say it; combine needs the width of the whole vocabulary");
-  }
-  if (given > 0 && known > 0 && given != known) {
-    checks.fail("vocab_size_total is " + std::to_string(given) + " but the shards are of " +
-                std::to_string(known) + " columns; give 0 or what forward_partial was given");
-  }
-  if (known > 0 && merged.columns != known) {
-    checks.fail("the shards cover " + std::to_string(merged.columns) + " of " +
-                std::to_string(known) + " columns; give every shard of the vocabulary once");
-  }
-  const std::int64_t total = known > 0 ? known : given;
-  LossOptions whole = options;
-  whole.vocab_offset = 0;
-  whole.vocab_size_total = 0;
-  const loss::LossInputs in{
-      .labels = inputs.labels, .weight = inputs.weight, .class_weight = inputs.class_weight};
-  auto request = loss::check_loss(checks, Pass::forward, in, {}, whole, merged.extents, total,
-                                  "the rows of the shards " + arguments::to_string(merged.extents));
-  loss::check_targets(checks, request, {});
-  loss::describe_outputs(request);
-  return request;
-}
-
 }  // namespace
 
 Partial merge(const Partial& a, const Partial& b) {
@@ -175,13 +217,18 @@ Partial merge(const Partial& a, const Partial& b) {
   result.argmax_value = best.argmax_value;
   result.argmax = best.argmax;
   result.exp_logit = static_cast<float>(sa.exp_logit + sb.exp_logit);
+  result.target_logit = static_cast<float>(sa.target_logit + sb.target_logit);
+  result.target_sum = a.target_sum + b.target_sum;
+  result.weighted_logit = static_cast<float>(sa.weighted_logit + sb.weighted_logit);
+  result.weighted_sum = a.weighted_sum + b.weighted_sum;
   return result;
 }
 
-PartialResult merge(std::span<const PartialResult> shards) {
+PartialResult merge(std::span<const PartialResult> shards) try {
   const arguments::Checks checks(nullptr, "merge", arguments::Form::owned);
   if (shards.empty()) checks.fail("no shard is given; give at least one");
   std::int64_t total = 0;  // of those that know it
+  std::vector<ColumnRange> ranges;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const auto& shard = shards[i];
     const std::string name = "shards[" + std::to_string(i) + "]";
@@ -201,62 +248,99 @@ PartialResult merge(std::span<const PartialResult> shards) {
                   " columns, shards before it of " + std::to_string(total) +
                   "; shards of one call have the same vocab_size_total");
     }
+    add_ranges(checks, shard, i, ranges);
   }
   PartialResult result = shards[0];
   result.dispatch = merged_dispatch(shards);
   for (const auto& shard : shards.subspan(1)) {
     if (shard.vocab_size_total == 0) result.vocab_size_total = 0;
-    result.columns += shard.columns;
     for (std::size_t row = 0; row < result.rows.size(); ++row) {
       result.rows[row] = merge(result.rows[row], shard.rows[row]);
     }
   }
+  // What one shard does not know nobody knows of all.
+  result.ranges = result.vocab_size_total > 0 ? std::move(ranges) : std::vector<ColumnRange>();
   return result;
+} catch (const std::bad_alloc&) {
+  dispatch::throw_no_memory("merge");
 }
 
-LossResult combine(std::span<const PartialResult> shards, const CombineInputs& inputs,
-                   const LossOptions& options) {
-  const auto merged = merge(shards);
-  auto request = check_combine(merged, inputs, options);
-  LossResult result;
-  loss::allocate_outputs(request, result);
+namespace loss {
 
-  const auto rank = merged.extents.rank();
-  const arguments::RowOffsets label_at(request.labels, rank);
+LossRequest check_combine(const PartialResult& merged, const CombineInputs& inputs,
+                          const LossOptions& options, float nll_weight) {
+  arguments::Checks checks(nullptr, "combine", arguments::Form::owned);
+  const std::int64_t given = options.vocab_size_total;
+  const std::int64_t known = merged.vocab_size_total;
+  if (given < 0 || (given == 0 && known == 0)) {
+    checks.fail("vocab_size_total is " + std::to_string(given) +
+                " and the shards do not say it; combine needs the width of the whole vocabulary");
+  }
+  if (given > 0 && known > 0 && given != known) {
+    checks.fail("vocab_size_total is " + std::to_string(given) + " but the shards are of " +
+                std::to_string(known) + " columns; give 0 or what forward_partial was given");
+  }
+  if (known > 0) {
+    const ColumnRange gap = missing(merged.ranges, known);
+    if (gap.begin < gap.end) {
+      checks.fail(
+          fmt::format("the columns {} of {} are in no shard; give every shard of the "
+                      "vocabulary once",
+                      to_text(gap), known));
+    }
+  }
+  const std::int64_t total = known > 0 ? known : given;
+  LossOptions whole = options;
+  whole.vocab_offset = 0;
+  whole.vocab_size_total = 0;
+  const LossInputs in{.labels = inputs.labels,
+                      .weight = inputs.weight,
+                      .class_weight = inputs.class_weight,
+                      .target_indices = inputs.target_indices,
+                      .target_probs = inputs.target_probs,
+                      .targets = inputs.targets};
+  auto request = check_loss(checks, Pass::forward, in, {}, whole, nll_weight, merged.extents, total,
+                            "the rows of the shards " + arguments::to_string(merged.extents));
+  check_targets(checks, request, {});
+  describe_outputs(request);
+  return request;
+}
+
+void combine_rows(const LossRequest& request, const PartialResult& merged,
+                  const std::function<double(std::int64_t, bool)>& own, LossResult& result) {
+  const Reduction reduction = request.options.reduction;
+  const Targets targets(request);
   const arguments::RowOffsets weight_at =
-      request.weight ? arguments::RowOffsets(request.weight, rank) : arguments::RowOffsets();
+      request.weight ? arguments::RowOffsets(request.weight, merged.extents.rank())
+                     : arguments::RowOffsets();
   double total = 0.0;
   double denominator = 0.0;
   for (std::int64_t row = 0; row < request.b; ++row) {
-    const auto label =
-        arguments::load_int(request.labels.host_data(), request.labels.dtype(), label_at(row));
-    const bool counted = label != options.ignore_index;
+    const auto target = targets.sums_of(row);
+    const bool counted = !target.ignored;
     const auto& partial = merged.rows[static_cast<std::size_t>(row)];
     RowOutputs values;
+    const double besides = own ? own(row, counted) : 0.0;
     if (counted) {
-      double weight = 1.0;
-      double label_weight = 1.0;
+      RowTerms terms;
+      terms.besides = besides;
       if (request.weight) {
-        weight =
+        terms.weight =
             arguments::load_f32(request.weight.host_data(), request.weight.dtype(), weight_at(row));
       }
-      if (request.class_weight) {
-        label_weight =
-            arguments::load_f32(request.class_weight.host_data(), request.class_weight.dtype(),
-                                label * request.class_weight.strides()[0]);
-      }
-      values = finish(partial, options, request.v, weight, label_weight);
+      if (request.labels) terms.label_weight = target.weighted;
+      values = finish(partial, request, terms);
       total += values.loss;
-      denominator += weight * label_weight;
+      denominator += terms.weight * targets.share_of(target);
     }
-    if (options.reduction == Reduction::none) store(result.loss, row, values.loss);
+    if (reduction == Reduction::none) store(result.loss, row, values.loss);
     store(result.lse, row, values.lse);
     store(result.label_logprob, row, values.label_logprob);
     store(result.entropy, row, values.entropy);
     store(result.z_loss, row, values.z_loss);
     if (result.argmax) {
-      result.argmax.as<std::int32_t>()[static_cast<std::size_t>(row)] =
-          counted ? partial.argmax : -1;
+      arguments::store_int(result.argmax.data(), result.argmax.dtype(), row,
+                           counted ? partial.argmax : -1);
     }
     if (result.statistics) {
       // What backward would have been given by forward; an ignored row has seen no column.
@@ -264,12 +348,25 @@ LossResult combine(std::span<const PartialResult> shards, const CombineInputs& i
       store(result.statistics, 2 * row + 1, counted ? partial.sum : 0.0);
     }
   }
-  if (options.reduction == Reduction::sum) store(result.loss, 0, total);
-  if (options.reduction == Reduction::mean) {
+  if (reduction == Reduction::sum) store(result.loss, 0, total);
+  if (reduction == Reduction::mean) {
     store(result.loss, 0, denominator == 0.0 ? 0.0 : total / denominator);
   }
   result.dispatch = merged.dispatch;
+}
+
+}  // namespace loss
+
+LossResult combine(std::span<const PartialResult> shards, const CombineInputs& inputs,
+                   const LossOptions& options) try {
+  const auto merged = merge(shards);
+  auto request = loss::check_combine(merged, inputs, options, 1.0f);
+  LossResult result;
+  loss::allocate_outputs(request, result);
+  loss::combine_rows(request, merged, {}, result);
   return result;
+} catch (const std::bad_alloc&) {
+  dispatch::throw_no_memory("combine");
 }
 
 }  // namespace tessera

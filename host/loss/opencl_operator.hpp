@@ -42,8 +42,8 @@ struct Opencl {
   using Request = OperatorRequest<Op>;
   /// The operands of its products, or of its passes over rows.
   engines::Operands (*operands)(const Request&);
-  /// Why no engine serves a request; nothing: the engine decides.
-  std::optional<std::string> (*refuses)(const Request&);
+  /// Why no engine of a device serves a request; nothing: the engine decides.
+  std::optional<std::string> (*refuses)(const Request&, const opencl::DeviceFacts&);
   /// Engine, schedule and programs. Throws Error invalid_argument for illegal blocks and knobs,
   /// workspace_too_small, out_of_memory.
   Plan (*prepare)(const Request&, const std::string& engine_name, opencl::Runtime&);
@@ -76,8 +76,9 @@ std::vector<std::int64_t> key_of(const Opencl<Op, Plan>& own, const OperatorRequ
     for (const auto stride : view.strides()) add(stride);
   };
   for (const auto& input : Traits::inputs) add_view(r.inputs.*input.view);
-  for (const auto& output : Traits::outputs) add_view(r.loss.outputs.*output.view);
+  for (std::size_t i = 0; i < Traits::outputs.size(); ++i) add_view(output_at<Op>(r, i));
   add_view(r.loss.partial);
+  add_view(r.own_partial);
   for (std::size_t i = 0; i < Traits::gradients.size(); ++i) {
     add_view(r.gradients.*Traits::gradients[i].view);
     add(Traits::accumulates(r.gradients, i));
@@ -230,7 +231,6 @@ std::unique_ptr<Completion::State> run_opencl(const Opencl<Op, Plan>& own,
   const auto prepared =
       runtime.keep<PreparedCalls<Op, Plan>>().prepare(own, request, engine_name, runtime);
   const auto& execution = request.execution;
-  engines::check_lent_workspace(execution.workspace, prepared->schedule.scratch_words);
   opencl::Call call(state, runtime, {execution.queue, execution.wait_for, execution.workspace},
                     attempt);
   own.enqueue(call, request, *prepared);
@@ -242,6 +242,9 @@ std::unique_ptr<Completion::State> run_opencl(const Opencl<Op, Plan>& own,
 template <class Op, class Plan>
 tessera::Plan plan_opencl(const Opencl<Op, Plan>& own, ContextState& state,
                           const OperatorRequest<Op>& request, const std::string& engine_name) {
+  if (const auto changed = without_empty_gradients(request)) {
+    return plan_opencl(own, state, *changed, engine_name);
+  }
   auto& runtime = *opencl::runtime_of(state);
   const auto prepared = own.prepare(request, engine_name, runtime);
   tessera::Plan result;
@@ -257,11 +260,18 @@ std::optional<std::string> why_unsupported(const Opencl<Op, Plan>& own, ContextS
                                            const OperatorRequest<Op>& request,
                                            const std::string& engine_name) {
   auto* runtime = opencl::runtime_of(state);
+  if (auto reason = opencl::Runtime::why_unusable()) return reason;
   if (runtime == nullptr) return "the context has no OpenCL device";
-  if (request.loss.has_soft_targets()) return "it takes labels, no soft targets yet; use eigen";
+  if (auto reason = why_unsupported(request.loss, runtime->facts())) return reason;
   auto& known = runtime->keep<PreparedCalls<Op, Plan>>();
   auto reason = known.why_unsupported(own.operands(request), engine_name, *runtime);
-  return reason ? reason : own.refuses(request);
+  return reason ? reason : own.refuses(request, runtime->facts());
+}
+
+/// For questions that are asked without why_unsupported, and may compile or probe.
+inline opencl::Runtime& usable_runtime(ContextState& state) {
+  if (auto reason = opencl::Runtime::why_unusable()) throw Error(ErrorCode::unsupported, *reason);
+  return *opencl::runtime_of(state);
 }
 
 /// A row for each engine, best first.
@@ -286,12 +296,12 @@ dispatch::Table<OperatorRequest<Op>> opencl_rows(const Opencl<Op, Plan>& own) {
       return plan_opencl(own, state, request, engine_name);
     };
     row.infer = [=](ContextState& state, const Request& request) {
-      const auto made = own.prepare(request, engine_name, *opencl::runtime_of(state));
+      const auto made = own.prepare(request, engine_name, usable_runtime(state));
       return std::pair{made.schedule.blocks, made.schedule.source};
     };
     if (own.cost != nullptr) {
       row.cost = [=](ContextState& state, const Request& request) {
-        return own.cost(request, own.prepare(request, engine_name, *opencl::runtime_of(state)));
+        return own.cost(request, own.prepare(request, engine_name, usable_runtime(state)));
       };
     }
     rows.push_back(std::move(row));

@@ -3,9 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
 #include "host/engines/segments.hpp"
+#include "host/loss/targets.hpp"
 #include "host/loss/validate.hpp"
 #include "host/opencl/specialise.hpp"
 
@@ -61,7 +60,8 @@ LossRows::Output LossRows::bind_output(const MutableView& view, const char* name
   const int axes = bound.extents.rank() - (columns > 1 ? 1 : 0);
   const auto geometry = engines::geometry_of(bound, axes);
   const std::int64_t column = columns > 1 ? bound.strides.back() : 1;
-  if (geometry.extent[1] == 1) {  // one axis: the rest is merged into it
+  // One axis: the rest is merged into it. Kernels know the index of a column as an i32.
+  if (geometry.extent[1] == 1 && view.dtype() != DType::i64) {
     output.direct = bound;
     output.stride = geometry.stride[0];
     output.column = column;
@@ -69,6 +69,7 @@ LossRows::Output LossRows::bind_output(const MutableView& view, const char* name
   }
   output.target = bound;
   output.width = columns;
+  output.to_i64 = view.dtype() == DType::i64;
   output.direct = call_.scratch(request_.b * columns, name);
   output.stride = columns;
   return output;
@@ -84,6 +85,7 @@ kernels::call_rows LossRows::call_rows() const {
           .class_stride = class_stride_,
           .class_of_label = at_.class_of_label,
           .weight = at_.weight,
+          .share = at_.share,
           .labels = at_.labels,
           .counted_rows = at_.rows,
           .counted_labels = at_.compact_labels,
@@ -139,6 +141,11 @@ void LossRows::prepare() {
     class_weight_ = call_.read(r.class_weight, "class_weight");
     class_stride_ = class_weight_.strides[0];
   }
+  if (r.targets) {
+    targets_ = call_.read(r.targets, "targets");
+    targets_local_ = targets_;
+    targets_local_.offset += r.options.vocab_offset * targets_.strides.back();
+  }
   class_weight_local_ = class_weight_;
   class_weight_local_.offset += r.options.vocab_offset * class_stride_;
   gather(r.weight, "weight", at_.weight, r.b, 1);
@@ -155,40 +162,45 @@ void LossRows::prepare() {
     }
   }
   if (r.wants_values()) bind_outputs();
-  find_labels();
+  find_targets();
 }
 
-/// Labels, the list of rows that count, and the outputs of those that do not.
-void LossRows::find_labels() {
+/// What rows are about, the list of those that count, and the outputs of those that do not.
+void LossRows::find_targets() {
   const auto& r = request_;
-  const Binding labels = call_.read(r.labels, "labels");
-  const auto geometry = engines::geometry_of(labels, labels.extents.rank());
   const auto smooths = static_cast<std::int32_t>(r.options.label_smoothing != 0.0f);
-  if (small_) {
-    auto pointers = with_outputs<kernels::prepare_small_memory>();
-    pointers.labels = labels;
-    pointers.class_weight = class_weight_;
-    pointers.lists = lists_;
-    pointers.values = values_;
-    pointers.info = info_;
-    call_.launch(program_, opencl::per_element(small_rows), pointers,
-                 {.geometry = geometry,
-                  .call = call_rows(),
-                  .strides = output_strides(),
-                  .needs_class_total = smooths,
-                  .wants_values = r.wants_values()});
-    return;
+  if (r.has_soft_targets()) {
+    gather_soft_targets();
+  } else {
+    const Binding labels = call_.read(r.labels, "labels");
+    const auto geometry = engines::geometry_of(labels, labels.extents.rank());
+    if (small_) {
+      auto pointers = with_outputs<kernels::prepare_small_memory>();
+      pointers.labels = labels;
+      pointers.class_weight = class_weight_;
+      pointers.lists = lists_;
+      pointers.values = values_;
+      pointers.info = info_;
+      call_.launch(program_, opencl::per_element(small_rows), pointers,
+                   {.geometry = geometry,
+                    .call = call_rows(),
+                    .strides = output_strides(),
+                    .needs_class_total = smooths,
+                    .wants_values = r.wants_values()});
+      return;
+    }
+    call_.launch(
+        program_, opencl::per_element(r.b),
+        kernels::gather_labels_memory{
+            .labels = labels, .class_weight = class_weight_, .lists = lists_, .values = values_},
+        {.geometry = geometry, .call = call_rows()});
   }
-  call_.launch(
-      program_, opencl::per_element(r.b),
-      kernels::gather_labels_memory{
-          .labels = labels, .class_weight = class_weight_, .lists = lists_, .values = values_},
-      {.geometry = geometry, .call = call_rows()});
   call_.launch(
       program_, one_item,
       kernels::compact_memory{
           .class_weight = class_weight_, .lists = lists_, .values = values_, .info = info_},
       {.call = call_rows(), .needs_class_total = smooths, .unused = 0});
+  if (r.target_indices) sort_pairs();
   if (!r.wants_values()) return;
   auto pointers = with_outputs<kernels::fill_excluded_memory>();
   pointers.labels = labels_;
@@ -229,6 +241,7 @@ void LossRows::merge(const Scratch& stats, std::int64_t slices, std::int64_t ld,
                {.strides = output_strides(),
                 .loss = loss_sizes(),
                 .merged = at_.statistics,
+                .targets = target_sizes(),
                 .chunk_begin = chunk_begin,
                 .slices = static_cast<std::int32_t>(slices),
                 .ld = static_cast<std::int32_t>(ld)});
@@ -243,6 +256,7 @@ void LossRows::merge_small(const Scratch& out) {
                 .loss = loss_sizes(),
                 .cotangent = cotangent_sizes(),
                 .merged = at_.statistics,
+                .targets = target_sizes(),
                 .rows = request_.b,
                 .slices = static_cast<std::int32_t>(pending_.slices),
                 .ld = static_cast<std::int32_t>(pending_.ld)});
@@ -273,7 +287,10 @@ kernels::loss_sizes LossRows::loss_sizes() const {
           .logsumexp_weight = o.logsumexp_weight,
           .label_smoothing = o.label_smoothing,
           .v_total = static_cast<float>(request_.v_total),
-          .mean = o.reduction == Reduction::mean};
+          .mean = o.reduction == Reduction::mean,
+          .term = at_.term,
+          .nll_weight = request_.nll_weight,
+          .has_targets = request_.has_targets()};
 }
 
 kernels::cotangent_sizes LossRows::cotangent_sizes() const {
@@ -295,30 +312,16 @@ void LossRows::finish() {
        {&loss_, &lse_, &argmax_, &label_logprob_, &entropy_, &z_loss_, &statistics_}) {
     if (!output->target.memory) continue;
     const int axes = output->target.extents.rank() - (output->width > 1 ? 1 : 0);
-    call_.launch(
-        program_, opencl::per_element(r.b),
-        kernels::scatter_rows_memory{.values = output->direct, .out = output->target},
-        {.geometry = engines::geometry_of(output->target, axes),
-         .column_stride = output->width > 1 ? output->target.strides.back() : std::int64_t{1},
-         .width = output->width,
-         .rows = r.b});
+    call_.launch(program_, opencl::per_element(r.b),
+                 kernels::scatter_rows_memory{.values = output->direct, .out = output->target},
+                 {.copy = {.geometry = engines::geometry_of(output->target, axes),
+                           .column_stride =
+                               output->width > 1 ? output->target.strides.back() : std::int64_t{1},
+                           .width = output->width,
+                           .rows = r.b},
+                  .to_i64 = output->to_i64});
   }
-  if (r.labels.is_device()) {
-    // Host labels were checked before any work; device labels are only known now.
-    auto words = std::make_shared<std::vector<float>>(4);
-    call_.read_back(info_, 4, words);
-    call_.check_on_completion([words, v_total = r.v_total, leading = r.leading] {
-      std::int32_t info[4];
-      std::memcpy(info, words->data(), sizeof info);
-      if (info[1] == 0) return;
-      const std::int64_t row =
-          (static_cast<std::int64_t>(info[3]) << 32) | static_cast<std::uint32_t>(info[2]);
-      throw Error(ErrorCode::label_out_of_range,
-                  fmt::format("labels: row {} is the first of {} with a label outside [0, {}) that "
-                              "is not ignore_index; their loss and grad_x are NaN",
-                              loss::describe_row(row, leading), info[1], v_total));
-    });
-  }
+  if (!is_known(r)) report_bad_targets();
 }
 
 }  // namespace tessera::loss

@@ -11,7 +11,7 @@
 #include "loss/arguments.h"
 
 /// The per-row half of a loss on OpenCL (cl_kernels/loss), shared by every operator and engine:
-/// labels, compaction of the rows that count, merging of slices, outputs, gradient coefficients.
+/// targets, compaction of the rows that count, merging of slices, outputs, gradient coefficients.
 namespace tessera::loss {
 
 class LossRows {
@@ -36,6 +36,8 @@ class LossRows {
   kernels::loss_sizes loss_sizes() const;
   kernels::cotangent_sizes cotangent_sizes() const;
   const opencl::Scratch& values() const noexcept { return values_; }
+  /// Place of what the loss of a row has besides, which is there before `merge`; -1: nothing.
+  std::int64_t term() const noexcept { return at_.term; }
 
   /// Reduces the loss, scatters strided outputs, and arranges for the report of bad labels.
   void finish();
@@ -49,18 +51,22 @@ class LossRows {
   /// Class weights as kernels take them: bound, from this shard's first column.
   const opencl::Binding& class_weight() const noexcept { return class_weight_local_; }
   std::int64_t class_stride() const noexcept { return class_stride_; }
-
-  /// -D options for kernels that make statistics.
-  std::string statistics_options() const { return loss::statistics_options(request_); }
+  /// The caller's probabilities of every word, from this shard's first on; empty where rows have
+  /// other targets.
+  const opencl::Binding& targets() const noexcept { return targets_local_; }
+  /// Where targets that are not labels are, for kernels that visit logits (common/targets.cl).
+  kernels::target_sizes target_sizes() const;
 
  private:
-  /// A per-row output: written in place where its rows lie at one stride, else dense and scattered.
+  /// A per-row output: written in place where its rows lie at one stride in the type that kernels
+  /// write, else dense and scattered.
   struct Output {
     opencl::Binding direct{};
     std::int64_t stride = 0;
     std::int64_t column = 1;
     opencl::Binding target{};  ///< for scatter_rows; empty: nothing to do
     std::int64_t width = 1;
+    bool to_i64 = false;  ///< scattered from i32
   };
   Output bind_output(const MutableView& view, const char* name, int columns);
   void bind_outputs();
@@ -70,7 +76,13 @@ class LossRows {
   Pointers with_outputs() const;
   template <class Pointers>
   Pointers merging(const opencl::Scratch& stats) const;
-  void find_labels();
+  void find_targets();
+  void gather_soft_targets();
+  void sort_pairs();
+  void report_bad_targets();
+  template <class Pointers>
+  Pointers pairs_memory() const;
+  kernels::gather_pairs_sizes pairs_sizes() const;
   kernels::call_rows call_rows() const;
   /// The merge that `merge` put off, with coefficients where `out` is given.
   void merge_small(const opencl::Scratch& out);
@@ -91,7 +103,7 @@ class LossRows {
     std::int64_t slices = 0;
     std::int64_t ld = 0;  ///< 0: nothing was put off
   } pending_;
-  opencl::Binding class_weight_, class_weight_local_;
+  opencl::Binding class_weight_, class_weight_local_, indices_, probs_, targets_, targets_local_;
   std::int64_t class_stride_ = 1;
   Output loss_, lse_, argmax_, label_logprob_, entropy_, z_loss_, statistics_;
   opencl::Binding partial_, scalar_loss_;

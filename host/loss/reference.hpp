@@ -30,6 +30,13 @@ struct Reference {
   /// What the oracle calls each gradient, in the order of OperatorTraits.
   std::array<std::vector<double> oracle::Gradients::*, OperatorTraits<Op>::gradients.size()>
       gradients;
+  /// What it calls each output that the operator has besides the loss's.
+  std::array<std::vector<double> oracle::Values::*,
+             OperatorTraits<Op>::outputs.size() - loss_output_count>
+      own_outputs{};
+  /// What it calls the rows of forward_partial that are the operator's own; nullptr: there are
+  /// none.
+  std::vector<double> oracle::Values::*own_partial = nullptr;
 };
 
 /// What it reports; throws Error workspace_too_small.
@@ -72,13 +79,24 @@ std::unique_ptr<Completion::State> run_reference(const Reference<Op>& reference,
 
   // The inputs are unmapped by now: an output may be an input's view, or share its memory object.
   dispatch::HostViews views(*state, request.execution.queue);
-  std::vector<const MutableView*> writes = {&request.loss.partial};
+  std::vector<const MutableView*> writes = {&request.loss.partial, &request.own_partial};
   for (const auto& output : loss_outputs) writes.push_back(&(request.loss.outputs.*output.view));
+  for_own_outputs<Op>(request,
+                      [&](const auto&, const MutableView& view) { writes.push_back(&view); });
   const auto& wanted = OperatorTraits<Op>::gradients;
   for (const auto& gradient : wanted) writes.push_back(&(request.gradients.*gradient.view));
   attempt.outputs_touched = true;
   views.reserve({}, writes);
-  if (request.loss.wants_values()) write_values(request.loss, values, views);
+  if (request.loss.wants_values()) {
+    write_values(request.loss, values, views);
+    std::size_t at = 0;
+    for_own_outputs<Op>(request, [&](const auto&, const MutableView& view) {
+      write_vector(view, values.*reference.own_outputs[at++], views);
+    });
+    if (request.own_partial) {
+      write_vector(request.own_partial, values.*reference.own_partial, views);
+    }
+  }
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const MutableView& target = request.gradients.*wanted[i].view;
     if (!target) continue;

@@ -2,7 +2,6 @@
 #include "host/loss/reference_loss.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "host/arguments/offsets.hpp"
@@ -15,7 +14,7 @@ namespace {
 /// would turn the rounding of a large maximum into a relative error of the sum.
 struct RoundedStatistics {
   float max;
-  double sum, class_logit, exp_logit;
+  double sum, class_logit, exp_logit, target_logit, weighted_logit;
 
   RoundedStatistics(const oracle::Values& values, std::size_t row)
       : max(static_cast<float>(values.max[row])) {
@@ -23,20 +22,11 @@ struct RoundedStatistics {
     const double moved = finite ? values.max[row] - static_cast<double>(max) : 0.0;
     sum = values.sum[row] * std::exp(moved);
     class_logit = values.class_logit[row] + values.class_sum[row] * moved;
+    target_logit = values.target_logit[row] + values.target_sum[row] * moved;
+    weighted_logit = values.weighted_logit[row] + values.weighted_sum[row] * moved;
     exp_logit = (values.exp_logit[row] + values.sum[row] * moved) * std::exp(moved);
   }
 };
-
-void write_vector(const MutableView& target, const std::vector<double>& values,
-                  dispatch::HostViews& views) {
-  if (!target) return;
-  const MutableView view = views.write(target);
-  const arguments::RowOffsets offsets(view, view.rank());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    arguments::store_f32(view.host_data(), view.dtype(), offsets(static_cast<std::int64_t>(i)),
-                         static_cast<float>(values[i]));
-  }
-}
 
 }  // namespace
 
@@ -65,14 +55,11 @@ void check_fixed_workspace(const char* who, std::optional<std::size_t> workspace
                                                     std::to_string(needed) +
                                                     "; raise it, or use another implementation");
   };
-  if (workspace_bytes) {
-    // Clamped: a bound beyond 2^63 is no bound.
-    constexpr std::size_t largest = INT64_MAX;
-    check("workspace_bytes", static_cast<std::int64_t>(std::min(*workspace_bytes, largest)));
-  }
+  // First: its size bounds the other.
   if (workspace) {
     check("workspace", workspace.size() * static_cast<std::int64_t>(size_of(workspace.dtype())));
   }
+  if (workspace_bytes) check("workspace_bytes", static_cast<std::int64_t>(*workspace_bytes));
 }
 
 std::vector<double> read_matrix(const View& view, std::int64_t rows, std::int64_t columns,
@@ -140,13 +127,33 @@ std::string read_targets(const LossRequest& request, dispatch::HostViews& views,
     }
   }
   // Without a single pair no row names a word.
-  if (!request.labels && request.k == 0) {
+  if (request.target_indices && request.k == 0) {
     problem.labels.assign(static_cast<std::size_t>(request.b), request.options.ignore_index);
   }
   return first_bad(problem, targets);
 }
 
 }  // namespace
+
+void read_layer(dispatch::HostViews& views, const View& x, const View& w, const View& bias,
+                std::int64_t h, const oracle::Problem& problem, LayerArrays to) {
+  to.x = read_matrix(views.read(x), problem.b, h, &problem);
+  to.w = read_matrix(views.read(w), h, problem.v);
+  to.bias = read_vector(views.read(bias), problem.v);
+}
+
+std::optional<std::string> layer_refusal(const LossRequest& request, std::int64_t h) {
+  // x, w and their gradients are copied in double: 2^30 elements are 8 GiB a copy.
+  constexpr double max_elements = 1073741824.0;
+  const auto width = static_cast<double>(h);
+  if (static_cast<double>(request.b) * width <= max_elements &&
+      width * static_cast<double>(request.v) <= max_elements) {
+    return std::nullopt;
+  }
+  return "it copies x and w in double, and B * H or H * V is beyond its limit of 2^30 (B = " +
+         std::to_string(request.b) + ", H = " + std::to_string(h) +
+         ", V = " + std::to_string(request.v) + "); use eigen";
+}
 
 oracle::Problem reference_problem(const LossRequest& request, dispatch::HostViews& views,
                                   std::string& bad) {
@@ -178,6 +185,17 @@ oracle::Problem reference_problem(const LossRequest& request, dispatch::HostView
   return problem;
 }
 
+void write_vector(const MutableView& target, const std::vector<double>& values,
+                  dispatch::HostViews& views) {
+  if (!target) return;
+  const MutableView view = views.write(target);
+  const arguments::RowOffsets offsets(view, view.rank());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    arguments::store_f32(view.host_data(), view.dtype(), offsets(static_cast<std::int64_t>(i)),
+                         static_cast<float>(values[i]));
+  }
+}
+
 void write_values(const LossRequest& request, const oracle::Values& values,
                   dispatch::HostViews& views) {
   const Outputs& outputs = request.outputs;
@@ -190,9 +208,9 @@ void write_values(const LossRequest& request, const oracle::Values& values,
   if (outputs.argmax) {
     const MutableView view = views.write(outputs.argmax);
     const arguments::RowOffsets offsets(view, view.rank());
-    auto* data = static_cast<std::int32_t*>(view.host_data());
     for (std::size_t i = 0; i < rows; ++i) {
-      data[offsets(static_cast<std::int64_t>(i))] = static_cast<std::int32_t>(values.argmax[i]);
+      arguments::store_int(view.host_data(), view.dtype(), offsets(static_cast<std::int64_t>(i)),
+                           values.argmax[i]);
     }
   }
   if (outputs.statistics) {
@@ -208,24 +226,22 @@ void write_values(const LossRequest& request, const oracle::Values& values,
   }
   if (request.partial) {
     const MutableView view = views.write(request.partial);
-    const arguments::RowOffsets offsets(view, view.rank() - 1);
-    auto* data = static_cast<float*>(view.host_data());
+    auto* data = static_cast<PartialWords*>(view.host_data());
     for (std::size_t i = 0; i < rows; ++i) {
       const RoundedStatistics rounded(values, i);
-      // The order of the fields of tessera::Partial.
-      const float words[] = {rounded.max,
-                             static_cast<float>(rounded.sum),
-                             static_cast<float>(values.label_logit[i]),
-                             static_cast<float>(rounded.class_logit),
-                             static_cast<float>(values.class_sum[i]),
-                             static_cast<float>(values.argmax_value[i]),
-                             std::bit_cast<float>(static_cast<std::int32_t>(values.argmax[i])),
-                             static_cast<float>(rounded.exp_logit)};
-      std::int64_t at = offsets(static_cast<std::int64_t>(i));
-      for (float word : words) {
-        data[at] = word;
-        at += view.strides().back();
-      }
+      const std::int64_t first = values.argmax[i] < 0 ? 0 : request.options.vocab_offset;
+      data[i] = {.max = rounded.max,
+                 .sum = static_cast<float>(rounded.sum),
+                 .label_logit = static_cast<float>(values.label_logit[i]),
+                 .class_logit = static_cast<float>(rounded.class_logit),
+                 .class_sum = static_cast<float>(values.class_sum[i]),
+                 .argmax_value = static_cast<float>(values.argmax_value[i]),
+                 .argmax = static_cast<std::int32_t>(values.argmax[i] - first),
+                 .exp_logit = static_cast<float>(rounded.exp_logit),
+                 .target_logit = static_cast<float>(rounded.target_logit),
+                 .target_sum = static_cast<float>(values.target_sum[i]),
+                 .weighted_logit = static_cast<float>(rounded.weighted_logit),
+                 .weighted_sum = static_cast<float>(values.weighted_sum[i])};
     }
   }
 }

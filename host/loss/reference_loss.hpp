@@ -41,8 +41,21 @@ std::vector<double> read_matrix(const View& view, std::int64_t rows, std::int64_
 /// A host view [axes...] of `count` elements in row-major order; empty when it is not given.
 std::vector<double> read_vector(const View& view, std::int64_t count);
 
+/// Where a problem has a layer: x [b, h], w [h, v] and the bias.
+struct LayerArrays {
+  std::vector<double>&x, &w, &bias;
+};
+/// Reads the views of a layer, of a width h; rows that `problem` ignores stay 0.
+void read_layer(dispatch::HostViews& views, const View& x, const View& w, const View& bias,
+                std::int64_t h, const oracle::Problem& problem, LayerArrays to);
+/// Why a layer of this width is not copied in double; nothing: it is.
+std::optional<std::string> layer_refusal(const LossRequest& request, std::int64_t h);
+
 /// Writes the outputs that are given, the partial rows included, each rounded once.
 void write_values(const LossRequest& request, const oracle::Values& values,
+                  dispatch::HostViews& views);
+/// Writes one number a row, where the view is given.
+void write_vector(const MutableView& target, const std::vector<double>& values,
                   dispatch::HostViews& views);
 /// Writes the elements of a host view in row-major order, or adds them in f32.
 void write_matrix(const MutableView& view, const std::vector<double>& values, bool accumulate);

@@ -8,6 +8,17 @@
 /// What the loss operators share behind their APIs.
 namespace tessera::loss {
 
+/// A row of forward_partial as implementations write it, in words of 4 bytes: a Partial, but that
+/// argmax is a column of the call. In the order of cl_kernels/common/info.cl.
+struct PartialWords {
+  float max, sum, label_logit, class_logit, class_sum, argmax_value;
+  std::int32_t argmax;
+  float exp_logit, target_logit, target_sum, weighted_logit, weighted_sum;
+};
+
+/// Columns that an i32 numbers.
+constexpr std::int64_t most_i32_columns = std::int64_t{1} << 31;
+
 /// The loss half of a validated request. Views keep the caller's leading axes (`leading`), whose
 /// flat row-major index is the row 0 .. b-1; every view given here has exactly these leading axes.
 struct LossRequest {
@@ -28,12 +39,15 @@ struct LossRequest {
   View lse{};                ///< [leading]; empty when statistics are given
   View statistics{};         ///< [leading, 2]
   Outputs outputs{};
-  /// forward_partial only: B rows of `Partial`, as [b, 8] f32 words (argmax is an i32 in its word).
+  /// forward_partial only: B rows of PartialWords, as [b, words].
   MutableView partial{};
   LossOptions options{};
-  bool is_shard = false;  ///< vocab_size_total was given
+  bool is_shard = false;    ///< vocab_size_total was given
+  float nll_weight = 1.0f;  ///< what an operator with more terms multiplies nll by
+  bool has_terms = false;   ///< rows have such terms (StreamingRows::terms)
 
   bool wants_values() const noexcept { return pass != Pass::backward; }
+  bool has_targets() const noexcept { return labels || has_soft_targets(); }
   bool has_soft_targets() const noexcept { return targets || target_indices; }
 };
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/loss/results.hpp"
 
-#include <exception>
-
 #include "host/arguments/owned.hpp"
-#include "tessera/operator.hpp"
 
 namespace tessera::loss {
 
@@ -12,16 +9,12 @@ void describe_outputs(LossRequest& request) {
   const auto& options = request.options;
   for (const auto& output : loss_outputs) {
     if (output.wanted != nullptr && !(options.wants.*output.wanted)) continue;
-    const DType type = output.types == ElementTypes::i32 ? DType::i32 : DType::f32;
-    request.outputs.*output.view = MutableView::host(
-        nullptr, type,
-        output.shape.extents(request.leading, options.reduction, [&](char) { return request.v; }));
+    request.outputs.*output.view = described(output, request);
   }
 }
 
 void describe_partial(LossRequest& request) {
-  static_assert(sizeof(Partial) == 32, "a Partial is eight words, as LossRequest::partial says");
-  request.partial = MutableView::host(nullptr, DType::f32, {request.b, 8});
+  request.partial = view_of<PartialWords>(nullptr, request.b);
 }
 
 void allocate_outputs(LossRequest& request, LossResult& result) {
@@ -30,17 +23,33 @@ void allocate_outputs(LossRequest& request, LossResult& result) {
   }
 }
 
-void allocate_partial(LossRequest& request, PartialResult& result) {
-  try {
-    result.rows.resize(static_cast<std::size_t>(request.b));
-  } catch (const std::exception&) {
-    throw Error(ErrorCode::out_of_memory, "partial: the host has no memory for " +
-                                              std::to_string(request.b) + " rows; split them");
-  }
+void allocate_partial(LossRequest& request, PartialResult& result,
+                      std::vector<PartialWords>& words) {
+  request.partial = allocate_rows(request, words);
+  resize_rows(request, result.rows);
   result.extents = request.leading;
   result.vocab_size_total = request.v_total;
-  result.columns = request.v;
-  request.partial = MutableView::host(result.rows.data(), DType::f32, request.partial.extents());
+  const std::int64_t begin = request.options.vocab_offset;
+  if (request.v > 0) result.ranges = {{begin, begin + request.v}};
+}
+
+void read_partial(const LossRequest& request, const std::vector<PartialWords>& words,
+                  PartialResult& result) {
+  for (std::size_t row = 0; row < words.size(); ++row) {
+    const auto& from = words[row];
+    result.rows[row] = {.max = from.max,
+                        .sum = from.sum,
+                        .label_logit = from.label_logit,
+                        .class_logit = from.class_logit,
+                        .class_sum = from.class_sum,
+                        .argmax_value = from.argmax_value,
+                        .argmax = from.argmax < 0 ? -1 : from.argmax + request.options.vocab_offset,
+                        .exp_logit = from.exp_logit,
+                        .target_logit = from.target_logit,
+                        .target_sum = from.target_sum,
+                        .weighted_logit = from.weighted_logit,
+                        .weighted_sum = from.weighted_sum};
+  }
 }
 
 }  // namespace tessera::loss

@@ -26,8 +26,9 @@ OperatorRequest<Op> on_host(const OperatorRequest<Op>& request, dispatch::HostVi
   for (std::size_t i = 0; i < own_inputs<Op>; ++i) {
     reads.push_back(&(result.inputs.*OperatorTraits<Op>::inputs[i].view));
   }
-  std::vector<MutableView*> writes = {&l.partial};
+  std::vector<MutableView*> writes = {&l.partial, &result.own_partial};
   for (const auto& output : loss_outputs) writes.push_back(&(l.outputs.*output.view));
+  for_own_outputs<Op>(result, [&](const auto&, MutableView& view) { writes.push_back(&view); });
   for (const auto& gradient : OperatorTraits<Op>::gradients) {
     writes.push_back(&(result.gradients.*gradient.view));
   }

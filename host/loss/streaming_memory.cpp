@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <limits>
 
 #include "host/arguments/offsets.hpp"
 #include "host/arguments/workspace.hpp"
@@ -61,16 +60,8 @@ StreamingWorkspace::StreamingWorkspace(ContextState& state, dispatch::HostViews&
   std::align(static_cast<std::size_t>(workspace_slack), 1, data_, space);
 }
 
-WorkspaceLimit workspace_limit(const std::optional<std::size_t>& requested, const MutableView& lent,
-                               std::int64_t v) {
-  constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
-  if (requested || lent) {
-    const std::int64_t bound =
-        requested
-            ? static_cast<std::int64_t>(std::min(*requested, static_cast<std::size_t>(largest)))
-            : largest;
-    return {lent ? std::min(bound, dispatch::footprint_bytes(lent)) : bound, true};
-  }
+WorkspaceLimit workspace_limit(const std::optional<std::size_t>& requested, std::int64_t v) {
+  if (requested) return {static_cast<std::int64_t>(*requested), true};
   return {arguments::default_workspace_bytes(v), false};
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the sums of rows to the outputs of a loss.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -31,7 +30,7 @@ class Writer {
   }
   void put_int(std::int64_t row, std::int64_t value) const {
     if (!view_) return;
-    static_cast<std::int32_t*>(view_.host_data())[offsets_(row)] = static_cast<std::int32_t>(value);
+    arguments::store_int(view_.host_data(), view_.dtype(), offsets_(row), value);
   }
   void put_pair(std::int64_t row, float first, float second) const {
     if (!view_) return;
@@ -86,6 +85,9 @@ double StreamingRows::row_loss(std::int64_t index) const {
   // Of dense targets these are the sums of c t.
   const double columns = request_.targets ? 1.0 : eps / static_cast<double>(request_.v_total);
   if (request_.targets || eps != 0.0) nll += columns * (s.class_sum * log_sum - s.class_logit);
+  if (tables_.terms != nullptr) {
+    nll = term(static_cast<double>(request_.nll_weight), nll) + tables_.terms[index];
+  }
   const double lse = static_cast<double>(s.max) + log_sum;
   return static_cast<double>(weight(tables_.rows[index])) *
          (nll + static_cast<double>(options.logsumexp_weight) * lse * lse);
@@ -115,32 +117,55 @@ void StreamingRows::write_row(std::int64_t index, const Writers& out) const {
   // H = -sum p log p with log p = (logit - max) - log(sum).
   out.entropy.put(row, log_sum - s.exp_logit / s.sum);
   out.z_loss.put(row, static_cast<double>(weight(row)) * lambda * lse * lse);
-  out.argmax.put_int(row, s.argmax + request_.options.vocab_offset);
+  out.argmax.put_int(row, s.argmax);
   out.statistics.put_pair(row, s.max, static_cast<float>(s.sum));
 }
 
-void StreamingRows::write_partial(std::int64_t row, const float (&words)[8]) const {
-  const auto& view = request_.partial;
-  auto* target = static_cast<float*>(view.host_data()) + row * view.strides()[0];
-  for (std::int64_t word = 0; word < 8; ++word) target[word * view.strides()[1]] = words[word];
+void StreamingRows::write_partial(std::int64_t row, const PartialWords& partial) const {
+  static_cast<PartialWords*>(request_.partial.host_data())[row] = partial;
 }
 
 void StreamingRows::write_partials() const {
   if (counted_ < request_.b) {
     // An ignored row has the statistics of no columns at all.
-    const float none = std::bit_cast<float>(std::int32_t{-1});
-    for (std::int64_t row = 0; row < request_.b; ++row) {
-      write_partial(row, {-infinity, 0.0f, -infinity, 0.0f, 0.0f, -infinity, none, 0.0f});
-    }
+    PartialWords none{};
+    none.max = none.label_logit = none.argmax_value = -infinity;
+    none.argmax = -1;
+    for (std::int64_t row = 0; row < request_.b; ++row) write_partial(row, none);
   }
   for (std::int64_t i = 0; i < counted_; ++i) {
-    const auto& s = tables_.sums[i];
-    const auto argmax = static_cast<std::int32_t>(s.argmax + request_.options.vocab_offset);
-    write_partial(tables_.rows[i],
-                  {s.max, static_cast<float>(s.sum), s.label_logit,
-                   static_cast<float>(s.class_logit), static_cast<float>(s.class_sum), s.max,
-                   std::bit_cast<float>(argmax), static_cast<float>(s.exp_logit)});
+    streaming::RowSums s = tables_.sums[i];
+    const double shift = s.max == -infinity ? 0.0 : static_cast<double>(s.max);
+    for (std::int64_t pair = i * request_.k; pair < (i + 1) * request_.k; ++pair) {
+      if (tables_.pair_columns[pair] < 0) continue;
+      const double q = static_cast<double>(tables_.pair_probs[pair]);
+      const double far = static_cast<double>(tables_.pair_logits[pair]) - shift;
+      s.target_sum += q;
+      s.target_logit += term(q, far);
+      s.hit_sum += tables_.pair_weights[pair];
+      s.hit_logit += term(tables_.pair_weights[pair], far);
+    }
+    write_partial(tables_.rows[i], {.max = s.max,
+                                    .sum = static_cast<float>(s.sum),
+                                    .label_logit = s.label_logit,
+                                    .class_logit = static_cast<float>(s.class_logit),
+                                    .class_sum = static_cast<float>(s.class_sum),
+                                    .argmax_value = s.max,
+                                    .argmax = static_cast<std::int32_t>(s.argmax),
+                                    .exp_logit = static_cast<float>(s.exp_logit),
+                                    .target_logit = static_cast<float>(s.target_logit),
+                                    .target_sum = static_cast<float>(s.target_sum),
+                                    .weighted_logit = static_cast<float>(s.hit_logit),
+                                    .weighted_sum = static_cast<float>(s.hit_sum)});
   }
+}
+
+void StreamingRows::write_rows(const MutableView& view,
+                               const std::function<double(std::int64_t i)>& value) const {
+  if (!view) return;
+  const Writer out(view);
+  for (std::int64_t row = 0; counted_ < request_.b && row < request_.b; ++row) out.put(row, 0.0);
+  for (std::int64_t i = 0; i < counted_; ++i) out.put(tables_.rows[i], value(i));
 }
 
 void StreamingRows::write_values() const {

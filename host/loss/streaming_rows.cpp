@@ -37,6 +37,7 @@ StreamingRows::Tables StreamingRows::lay_out(const LossRequest& r, streaming::Ar
   t.target_weights = arena.take<double>(r.b);
   t.sums = arena.take<streaming::RowSums>(r.b);
   if (has_gradients(r.pass)) t.cotangents = arena.take<streaming::Cotangent>(r.b);
+  if (r.has_terms) t.terms = arena.take<double>(r.b);
   if (r.targets) t.target_offsets = arena.take<std::int64_t>(r.b);
   if (r.k == 0) return t;
   t.pair_columns = arena.take<std::int64_t>(r.b * r.k);
@@ -104,7 +105,8 @@ void StreamingRows::keep(std::int64_t row, double target_weight) {
   tables_.rows[at] = row;
   tables_.target_weights[at] = target_weight;
   tables_.sums[at] = {};
-  if (request_.labels) tables_.labels[at] = local(targets_.label_of(row));
+  if (tables_.terms != nullptr) tables_.terms[at] = 0.0;
+  tables_.labels[at] = request_.labels ? local(targets_.label_of(row)) : -1;
   for (std::int64_t pair = 0; pair < request_.k; ++pair) {
     const auto [column, q] = targets_.pair_of(row, pair);
     const bool padding = bad || column == request_.options.ignore_index;
@@ -141,6 +143,7 @@ void StreamingRows::load_cotangents() {
   const double eps = static_cast<double>(options.label_smoothing);
   const double smooth = eps / static_cast<double>(request_.v_total);
   const bool mean = options.reduction == Reduction::mean;
+  const double share = static_cast<double>(request_.nll_weight);
   const PerRow dloss(request_.dloss);
   const PerRow dlse(request_.dlse);
   for (std::int64_t i = 0; i < labelled_; ++i) {
@@ -151,12 +154,12 @@ void StreamingRows::load_cotangents() {
     auto& c = tables_.cotangents[i];
     c.loss = static_cast<double>(weight(row)) * from_loss;
     c.dlse = request_.dlse ? static_cast<double>(dlse.get(row)) : 0.0;
-    c.a = (1.0 - eps) * target_weight + smooth * class_total_;
-    c.hit = (1.0 - eps) * target_weight;
-    c.smooth = request_.targets ? 1.0 : smooth;  // of the terms c t, or c
+    c.a = share * ((1.0 - eps) * target_weight + smooth * class_total_);
+    c.hit = share * ((1.0 - eps) * target_weight);
+    c.smooth = share * (request_.targets ? 1.0 : smooth);  // of the terms c t, or c
     for (std::int64_t pair = i * request_.k; pair < (i + 1) * request_.k; ++pair) {
       tables_.pair_hits[pair] =
-          static_cast<float>(c.loss * ((1.0 - eps) * tables_.pair_weights[pair]));
+          static_cast<float>(c.loss * share * ((1.0 - eps) * tables_.pair_weights[pair]));
     }
   }
 }
@@ -173,8 +176,11 @@ bool StreamingRows::argmax(const LossRequest& request) noexcept {
 }
 
 bool StreamingRows::target_terms() const noexcept {
-  return request_.targets && request_.outputs.label_logprob &&
-         (request_.class_weight || request_.options.label_smoothing != 0.0f);
+  return hit_terms() || (request_.targets && request_.outputs.label_logprob &&
+                         (request_.class_weight || request_.options.label_smoothing != 0.0f));
+}
+bool StreamingRows::hit_terms() const noexcept {
+  return request_.targets && request_.pass == Pass::forward_partial;
 }
 streaming::TargetForm StreamingRows::form(const LossRequest& request) noexcept {
   return {request.k, static_cast<bool>(request.targets)};
@@ -200,7 +206,8 @@ void StreamingRows::describe(streaming::LossProblem& problem) const {
     const View& view = request_.targets;
     const arguments::RowOffsets offsets(view, request_.leading.rank());
     for (std::int64_t i = 0; i < counted_; ++i) {
-      tables_.target_offsets[i] = offsets(tables_.rows[i]);
+      tables_.target_offsets[i] =
+          offsets(tables_.rows[i]) + request_.options.vocab_offset * view.strides().back();
     }
     problem.targets = view.host_data();
     problem.target_type = streaming_type(view.dtype());
@@ -209,6 +216,7 @@ void StreamingRows::describe(streaming::LossProblem& problem) const {
     problem.keep = 1.0f - request_.options.label_smoothing;
     problem.smooth = request_.options.label_smoothing / static_cast<float>(request_.v_total);
     problem.target_terms = target_terms();
+    problem.hit_terms = hit_terms();
   }
   problem.scale = request_.options.logit_scale;
   problem.cap = request_.options.logit_soft_cap;

@@ -46,6 +46,13 @@ class StreamingRows {
   /// [counted] column here or -1
   const std::int64_t* labels() const noexcept { return tables_.labels; }
   streaming::RowSums* sums() const noexcept { return tables_.sums; }  ///< [counted]
+  /// [counted], 0 until the operator writes them: what a row's loss has besides nll and z-loss,
+  /// before its weight. nullptr: it has nothing else.
+  double* terms() const noexcept { return tables_.terms; }
+  /// Writes one number a row, `value(i)` of the i-th that counts, where the view is given: 0 in
+  /// rows that are ignored.
+  void write_rows(const MutableView& view,
+                  const std::function<double(std::int64_t i)>& value) const;
   const streaming::Cotangent* cotangents() const noexcept { return tables_.cotangents; }
   const float* class_weight() const noexcept { return class_weight_; }  ///< [v] or nullptr
 
@@ -85,6 +92,7 @@ class StreamingRows {
     double* target_weights = nullptr;  ///< sum of q c
     streaming::RowSums* sums = nullptr;
     streaming::Cotangent* cotangents = nullptr;
+    double* terms = nullptr;
     std::int64_t* target_offsets = nullptr;  ///< dense targets
     // Pairs, k a row.
     std::int64_t* pair_columns = nullptr;  ///< columns here or -1
@@ -99,6 +107,7 @@ class StreamingRows {
   void scan_targets();
   void keep(std::int64_t row, double target_weight);
   bool target_terms() const noexcept;
+  bool hit_terms() const noexcept;
   /// Calls `body(q, q c, lse - logit)` for the label or the pairs of a kept row.
   template <class Body>
   void for_each_pair(std::int64_t index, const Body& body) const;
@@ -108,7 +117,7 @@ class StreamingRows {
   double row_loss(std::int64_t index) const;
   void write_row(std::int64_t index, const Writers& writers) const;
   void write_partials() const;
-  void write_partial(std::int64_t row, const float (&words)[8]) const;
+  void write_partial(std::int64_t row, const PartialWords& partial) const;
 
   const LossRequest& request_;
   Targets targets_;
@@ -142,8 +151,7 @@ struct WorkspaceLimit {
   std::int64_t bytes;
   bool strict;
 };
-WorkspaceLimit workspace_limit(const std::optional<std::size_t>& requested, const MutableView& lent,
-                               std::int64_t v);
+WorkspaceLimit workspace_limit(const std::optional<std::size_t>& requested, std::int64_t v);
 [[noreturn]] void throw_workspace_too_small(const WorkspaceLimit& limit, const std::string& shape,
                                             std::int64_t minimum);
 

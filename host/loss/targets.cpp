@@ -75,7 +75,7 @@ Targets::Sums Targets::sums_of(std::int64_t row) const {
     sums.weighted = sums.total;
     return sums;
   }
-  sums.ignored = !request_.targets;
+  sums.ignored = request_.has_targets() && !request_.targets;
   for_each(row, [&](std::int64_t column, float q) {
     sums.ignored = false;
     // Written so that a NaN is bad.
@@ -124,6 +124,26 @@ class BadTarget final : public Completion::State {
 };
 
 }  // namespace
+
+bool is_known(const LossRequest& r) {
+  for (const View* view : {&r.labels, &r.target_indices, &r.target_probs, &r.targets}) {
+    if (*view && (view->is_device() || view->host_data() == nullptr)) return false;
+  }
+  return true;
+}
+
+std::int64_t counted_rows(const LossRequest& r) {
+  // Dense targets are never ignored, nor are rows of a call without any.
+  if (r.targets || !r.has_targets() || !is_known(r)) return r.b;
+  const Targets targets(r);
+  std::int64_t count = 0;
+  for (std::int64_t row = 0; row < r.b; ++row) {
+    bool counts = false;
+    targets.for_each(row, [&](std::int64_t, float) { counts = true; });
+    count += counts;
+  }
+  return count;
+}
 
 std::unique_ptr<Completion::State> finished(const std::string& bad) {
   if (bad.empty()) return std::make_unique<Completion::State>();

@@ -42,7 +42,7 @@ class Targets {
         const auto [column, q] = pair_of(row, pair);
         if (column != request_.options.ignore_index) body(column, q);
       }
-    } else {
+    } else if (request_.labels) {
       const std::int64_t label =
           arguments::load_int(request_.labels.host_data(), request_.labels.dtype(), labels_(row));
       if (label != request_.options.ignore_index) body(label, 1.0f);
@@ -73,6 +73,12 @@ class Targets {
   const LossRequest& request_;
   arguments::RowOffsets labels_, indices_, probs_, targets_;
 };
+
+/// Whether the targets of a call can be read before it runs: all are in host memory.
+bool is_known(const LossRequest& request);
+
+/// Rows that count: known where the targets are, else all.
+std::int64_t counted_rows(const LossRequest& request);
 
 /// A finished call. Where `bad` says what is wrong with a row that only the run itself could see,
 /// waiting for it throws.

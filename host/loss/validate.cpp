@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/loss/validate.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -60,9 +62,20 @@ void check_shard(const arguments::Checks& checks, const LossOptions& o, std::int
   }
 }
 
-void finite(const arguments::Checks& checks, const char* name, float value) {
-  if (!std::isfinite(value)) {
-    checks.fail(std::string(name) + " is " + std::to_string(value) + "; give a finite number");
+/// argmax is a column of the call, and in a partial row an i32.
+void check_argmax(const arguments::Checks& checks, Pass pass, const MutableView& argmax,
+                  std::int64_t v) {
+  if (v <= most_i32_columns) return;
+  if (pass == Pass::forward_partial) {
+    checks.fail(
+        fmt::format("a shard of {} columns is given; the most is 2^31: give more shards", v));
+  }
+  if (argmax && argmax.dtype() == DType::i32) {
+    checks.fail(
+        fmt::format("argmax has type i32, which does not hold the index of every one of {} "
+                    "columns; give a view "
+                    "of i64",
+                    v));
   }
 }
 
@@ -84,17 +97,18 @@ void check_shape(const arguments::Checks& checks, const Argument& argument, V& v
                       : "one per word of the vocabulary";
   } else if (shape.rank() > 0) {
     from = source.with(shape.axis(0) == 'K'   ? ", then the pairs of a row"
-                       : shape.axis(0) == 'T' ? ", then the words of the vocabulary"
+                       : shape.axis(0) == 'T' ? r.is_shard ? ", then the words of the whole "
+                                                             "vocabulary (vocab_size_total)"
+                                                           : ", then the words of the vocabulary"
                                               : ", then (max, sum)");
   }
   checks.shape(argument.name, view, expected, from);
 }
 
 /// Labels, pairs or a probability for every word: one of them. Sets `k`.
-void check_target_form(const arguments::Checks& checks, Pass pass, const LossInputs& in,
-                       LossRequest& r) {
+void check_target_form(const arguments::Checks& checks, const LossInputs& in, LossRequest& r) {
   const bool pairs = in.target_indices || in.target_probs;
-  if (!in.labels && !pairs && !in.targets) {
+  if (!in.labels && !pairs && !in.targets && r.nll_weight != 0.0f) {
     checks.fail(
         "labels is not given, nor are soft targets in their place (target_indices with "
         "target_probs, or targets); every call needs one of them");
@@ -112,13 +126,6 @@ void check_target_form(const arguments::Checks& checks, Pass pass, const LossInp
     checks.require("target_probs", in.target_probs, "target_indices has no meaning without them");
     const Dims& extents = in.target_indices.extents();
     r.k = extents.rank() > 0 ? extents.back() : 0;
-  }
-  if (r.is_shard || pass == Pass::forward_partial) {
-    checks.fail(
-        std::string(pairs ? "target_indices" : "targets") +
-            " is given for a shard of the vocabulary, which takes labels alone so far; give "
-            "the whole vocabulary",
-        ErrorCode::unsupported);
   }
 }
 
@@ -140,19 +147,31 @@ void check_outputs(arguments::Checks& checks, Pass pass, Outputs& out, const Los
 
 }  // namespace
 
-void check_options(const arguments::Checks& checks, const LossOptions& o) {
-  finite(checks, "logsumexp_weight", o.logsumexp_weight);
-  finite(checks, "logit_scale", o.logit_scale);
-  finite(checks, "logit_soft_cap", o.logit_soft_cap);
-  if (o.logit_soft_cap < 0.0f) {
-    checks.fail("logit_soft_cap is " + std::to_string(o.logit_soft_cap) +
-                "; the least is 0, which turns it off");
+void check_finite(const arguments::Checks& checks, const char* name, float value) {
+  if (!std::isfinite(value)) {
+    checks.fail(fmt::format("{} is {}; give a finite number", name, value));
   }
+}
+
+void check_cap(const arguments::Checks& checks, const char* name, float value) {
+  check_finite(checks, name, value);
+  if (value < 0.0f) {
+    checks.fail(fmt::format("{} is {}; the least is 0, which turns it off", name, value));
+  }
+}
+
+void check_share(const arguments::Checks& checks, const char* name, float value) {
   // Written so that a NaN fails.
-  if (!(o.label_smoothing >= 0.0f && o.label_smoothing <= 1.0f)) {
-    checks.fail("label_smoothing is " + std::to_string(o.label_smoothing) +
-                "; its range is 0 to 1");
+  if (!(value >= 0.0f && value <= 1.0f)) {
+    checks.fail(fmt::format("{} is {}; its range is 0 to 1", name, value));
   }
+}
+
+void check_options(const arguments::Checks& checks, const LossOptions& o) {
+  check_finite(checks, "logsumexp_weight", o.logsumexp_weight);
+  check_finite(checks, "logit_scale", o.logit_scale);
+  check_cap(checks, "logit_soft_cap", o.logit_soft_cap);
+  check_share(checks, "label_smoothing", o.label_smoothing);
   if (o.reduction != Reduction::mean && o.reduction != Reduction::sum &&
       o.reduction != Reduction::none) {
     checks.fail("reduction is " + std::to_string(static_cast<int>(o.reduction)) +
@@ -161,10 +180,11 @@ void check_options(const arguments::Checks& checks, const LossOptions& o) {
 }
 
 LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& inputs,
-                       const Outputs& outputs, const LossOptions& options, const Dims& leading,
-                       std::int64_t v, const arguments::Source& source) {
+                       const Outputs& outputs, const LossOptions& options, float nll_weight,
+                       const Dims& leading, std::int64_t v, const arguments::Source& source) {
   check_options(checks, options);
   check_shard(checks, options, v);
+  check_argmax(checks, pass, outputs.argmax, v);
   check_passes(checks, pass, inputs, options);
 
   LossRequest r;
@@ -175,13 +195,14 @@ LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& i
   r.is_shard = options.vocab_size_total > 0;
   r.v_total = r.is_shard ? options.vocab_size_total : v;
   r.options = options;
+  r.nll_weight = nll_weight;
   if (r.v == 0 && r.b > 0) {
     checks.fail("the vocabulary has 0 columns but there are " + std::to_string(r.b) +
                 " rows; a softmax needs at least one column");
   }
   checks.product(r.b, r.v, "rows * columns");
 
-  check_target_form(checks, pass, inputs, r);
+  check_target_form(checks, inputs, r);
   LossInputs in = inputs;
   for (const auto& input : loss_inputs<LossInputs>) {
     checks.input(input.name, in.*input.view, input.types);
@@ -190,7 +211,7 @@ LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& i
     if (in.*input.view) check_shape(checks, input, in.*input.view, r, source);
   }
 
-  for (std::size_t i = 0; i < loss_input_count; ++i) {
+  for (std::size_t i = 0; i < loss_inputs<LossInputs>.size(); ++i) {
     r.*loss_inputs<LossRequest>[i].view = in.*loss_inputs<LossInputs>[i].view;
   }
   if (r.statistics) r.lse = {};
@@ -232,16 +253,11 @@ void check_repeated(const arguments::Checks& checks, const LossRequest& r, const
               std::to_string(*twice) + " more than once; add up the probabilities of a word");
 }
 
-bool is_readable(const View& view) { return !view || (!view.is_device() && view.host_data()); }
-
 }  // namespace
 
 void check_targets(const arguments::Checks& checks, const LossRequest& r,
                    const std::vector<cl_event>& wait_for) {
-  if (r.b == 0 || !is_readable(r.labels) || !is_readable(r.target_indices) ||
-      !is_readable(r.target_probs) || !is_readable(r.targets)) {
-    return;
-  }
+  if (r.b == 0 || !is_known(r)) return;
   if (!wait_for.empty()) checks.state()->device->wait_for(wait_for);
   const Targets targets(r);
   // Probabilities rounded to bf16 add up to 1 within 2^-9.

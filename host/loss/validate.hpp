@@ -31,12 +31,17 @@ bool any(const Outputs& outputs) noexcept;
 
 /// Error unless every option is in its range.
 void check_options(const arguments::Checks& checks, const LossOptions& options);
+/// One of them, or of an operator's own: any number; a soft cap; what is in [0, 1].
+void check_finite(const arguments::Checks& checks, const char* name, float value);
+void check_cap(const arguments::Checks& checks, const char* name, float value);
+void check_share(const arguments::Checks& checks, const char* name, float value);
 
 /// Checks the loss half of a call whose logits have shape [leading, v], and returns it with every
 /// view in its normal shape. `source` names where `leading` comes from: "the leading axes of x".
+/// With an `nll_weight` of 0 rows need no target.
 LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& inputs,
-                       const Outputs& outputs, const LossOptions& options, const Dims& leading,
-                       std::int64_t v, const arguments::Source& source);
+                       const Outputs& outputs, const LossOptions& options, float nll_weight,
+                       const Dims& leading, std::int64_t v, const arguments::Source& source);
 
 /// Error naming the first row whose target in host memory is none: a label that is neither
 /// ignore_index nor in the vocabulary, a probability that is negative or NaN, a word twice. Waits

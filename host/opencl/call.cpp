@@ -199,6 +199,7 @@ struct Call::Impl {
   /// Drivers that keep a copy of wrapped host memory write it back when it is mapped.
   void write_back_wraps() {
     for (const auto& range : written) {
+      flight->make_room(2);  // a mapping must not stay
       cl_int status = CL_SUCCESS;
       cl_event event = nullptr;
       void* pointer = clEnqueueMapBuffer(
@@ -325,6 +326,7 @@ void Call::enqueue(const KernelObject& kernel, const Range& range, bool touches)
   // Nothing to do; OpenCL 1.2 refuses an empty range.
   if (std::find(range.global.begin(), range.global.end(), 0u) != range.global.end()) return;
   auto& flight = *impl_->flight;
+  flight.make_room();
   cl_event event = nullptr;
   const cl_int status =
       clEnqueueNDRangeKernel(flight.queue(), kernel.kernel()(), 3, nullptr, range.global.data(),
@@ -345,6 +347,7 @@ void Call::read_back(const Scratch& from, std::int64_t words,
   if (words == 0) return;
   auto& flight = *impl_->flight;
   flight.keep(std::static_pointer_cast<void>(to));
+  flight.make_room();
   cl_event event = nullptr;
   check(clEnqueueReadBuffer(flight.queue(), from.memory, CL_FALSE,
                             static_cast<std::size_t>(from.offset) * sizeof(float),

@@ -22,6 +22,16 @@ cl_int status_of(const cl::Event& event, const std::string& device) {
 
 }  // namespace
 
+void check_not_failed(std::span<const cl_event> events, const std::string& device, ErrorCode code) {
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    const cl_int status = status_of(cl::Event(events[i], true), device);
+    if (status >= 0) continue;
+    throw Error(code, "wait_for[" + std::to_string(i) +
+                          "] is an event of a command that failed with " + code_name(status) +
+                          ", so that what the call would read was not made; look at that command");
+  }
+}
+
 Flight::Flight(std::shared_ptr<ContextState> state, Runtime& runtime, cl_command_queue queue,
                const std::vector<cl_event>& wait_for)
     : state_(std::move(state)),
@@ -38,7 +48,14 @@ Flight::Flight(std::shared_ptr<ContextState> state, Runtime& runtime, cl_command
 }
 
 Flight::~Flight() {
-  if (!waited_) wait_quietly();
+  if (!waited_ && !Runtime::why_unusable()) wait_quietly();
+}
+
+void Flight::make_room(std::size_t commands) {
+  if (events_.capacity() - events_.size() < commands) {
+    events_.reserve(2 * events_.size() + commands);
+  }
+  if (out_of_order_) waits_.reserve(1);
 }
 
 void Flight::issued(cl_event event) {
@@ -57,8 +74,7 @@ void Flight::issued(cl_event event) {
 
 void Flight::wait_for_caller() {
   if (anything_issued() || waits_.empty()) return;
-  check(clWaitForEvents(wait_count(), wait_list()), "clWaitForEvents", device(),
-        "waiting for wait_for");
+  runtime_.wait_for(waits_);
   waits_.clear();
 }
 
@@ -71,20 +87,23 @@ void Flight::wait() {
       throw_error(status, "clWaitForEvents", device(), "waiting for the call");
     }
     waited_ = true;
-    check_statuses();
-    check(status, "clWaitForEvents", device(), "waiting for the call");
+    check_statuses(status);
   }
   if (!out_of_order_) waits_.clear();
 }
 
-void Flight::check_statuses() {
-  cl_int failed = CL_SUCCESS;
+void Flight::check_statuses(cl_int failed) {
   for (const auto& event : events_) {
     const cl_int status = status_of(event, device());
-    if (status < 0 && failed == CL_SUCCESS) failed = status;
+    if (status < 0 && failed >= 0) failed = status;
   }
   if (events_.size() > 1) events_.erase(events_.begin(), events_.end() - 1);
   if (failed == CL_SUCCESS) return;
+  // What waited for a failed command fails with a status of its own, or not at all: Intel's runtime
+  // says it of the wait alone.
+  std::vector<cl_event> waited_for;
+  for (const auto& event : caller_events_) waited_for.push_back(event());
+  check_not_failed(waited_for, device(), ErrorCode::execution_failed);
   throw Error(classify(failed), "a command failed on " + device() + " with status " +
                                     code_name(failed) +
                                     " while it ran; check the driver "
@@ -115,6 +134,7 @@ cl_int enqueue_unmap(cl_command_queue queue, cl_mem memory, void* pointer, cl_ui
 }
 
 void Flight::unmap(cl_mem memory, void* pointer, const char* doing) {
+  make_room();
   cl_event event = nullptr;
   const cl_int status = enqueue_unmap(queue_(), memory, pointer, wait_count(), wait_list(), &event);
   if (event != nullptr) issued(event);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,10 @@ namespace tessera::opencl {
 /// taken, null when neither was.
 cl_int enqueue_unmap(cl_command_queue queue, cl_mem memory, void* pointer, cl_uint wait_count,
                      const cl_event* wait_list, cl_event* event);
+
+/// Throws Error `code`, with its place in wait_for and its status, where an event's command has
+/// failed.
+void check_not_failed(std::span<const cl_event> events, const std::string& device, ErrorCode code);
 
 /// Commands of one call in order on one queue, and everything they need until they have run.
 ///
@@ -39,6 +44,9 @@ class Flight {
   // The wait list of the next command.
   cl_uint wait_count() const noexcept { return static_cast<cl_uint>(waits_.size()); }
   const cl_event* wait_list() const noexcept { return waits_.empty() ? nullptr : waits_.data(); }
+  /// Makes room for the events of commands about to be enqueued: nothing may throw between a
+  /// command and `issued`, or nobody waits for it.
+  void make_room(std::size_t commands = 1);
   /// The event of a command just enqueued; takes the reference over.
   void issued(cl_event event);
   bool anything_issued() const noexcept { return !events_.empty(); }
@@ -66,7 +74,8 @@ class Flight {
 
  private:
   void wait_quietly() noexcept;
-  void check_statuses();
+  /// What went wrong, where it is not the wait itself that failed with status `failed`.
+  void check_statuses(cl_int failed);
 
   std::shared_ptr<ContextState> state_;  // first: released last
   Runtime& runtime_;

@@ -6,7 +6,9 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "host/dispatch/guarded.hpp"
 #include "host/opencl/errors.hpp"
+#include "host/opencl/runtime.hpp"
 
 namespace tessera {
 namespace opencl {
@@ -68,6 +70,7 @@ std::string why_unusable(cl_device_id id, const FoundDevice& device) {
 }
 
 std::vector<cl_platform_id> platforms() {
+  Runtime::uses_driver();
   cl_uint count = 0;
   if (clGetPlatformIDs(0, nullptr, &count) != CL_SUCCESS || count == 0) return {};
   std::vector<cl_platform_id> ids(count);
@@ -228,10 +231,12 @@ std::optional<FoundDevice> select_device(const std::string& option) {
 
 }  // namespace opencl
 
-std::vector<DeviceInfo> devices() {
+std::vector<DeviceInfo> devices() try {
   std::vector<DeviceInfo> infos;
   for (auto& device : opencl::find_devices()) infos.push_back(std::move(device.info));
   return infos;
+} catch (const std::bad_alloc&) {
+  dispatch::throw_no_memory("devices");
 }
 
 }  // namespace tessera

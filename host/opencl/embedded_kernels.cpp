@@ -12,13 +12,14 @@
 namespace tessera::opencl {
 namespace {
 
+// Never destroyed, like the tables of operators.
 std::mutex& override_mutex() {
-  static std::mutex mutex;
+  static auto& mutex = *new std::mutex;
   return mutex;
 }
 
 std::map<std::string, std::string>& overrides() {
-  static std::map<std::string, std::string> map;
+  static auto& map = *new std::map<std::string, std::string>;
   return map;
 }
 

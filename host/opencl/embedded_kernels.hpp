@@ -9,7 +9,7 @@ namespace tessera::opencl {
 
 /// One file of cl_kernels/, embedded at build time.
 struct EmbeddedKernel {
-  std::string_view path;  ///< relative to cl_kernels, e.g. "linear_cross_entropy/forward.cl"
+  std::string_view path;  ///< relative to cl_kernels, e.g. "linear/forward.cl"
   std::string_view text;
 };
 

@@ -2,7 +2,7 @@
 #include "host/opencl/program_cache.hpp"
 
 #include <algorithm>
-#include <bit>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -13,6 +13,7 @@
 
 #include "host/opencl/embedded_kernels.hpp"
 #include "host/opencl/errors.hpp"
+#include "host/opencl/hashing.hpp"
 
 namespace tessera::opencl {
 
@@ -57,23 +58,9 @@ cl_int KernelObject::set_memory(cl_uint index, cl_mem memory, std::int64_t epoch
 }
 
 std::uint64_t hash_of(const Specialisation& key) noexcept {
-  std::uint64_t hash = 0;
-  const auto mix = [&](std::uint64_t word) {
-    // The multiplier is 2^64 / phi, odd; the rotation brings the high bits back down.
-    hash = std::rotl((hash ^ word) * 0x9e3779b97f4a7c15u, 32);
-  };
-  // Eight bytes at a time: each launch looks its program up.
-  for (const std::string* text : {&key.options, &key.file, &key.engine}) {
-    const char* data = text->data();
-    std::size_t left = text->size();
-    mix(left);
-    for (std::uint64_t word = 0; left >= sizeof(word); left -= sizeof(word), data += sizeof(word)) {
-      std::memcpy(&word, data, sizeof(word));
-      mix(word);
-    }
-    for (; left > 0; --left) mix(static_cast<unsigned char>(*data++));
-  }
-  return hash != 0 ? hash : 1;
+  Hash hash;
+  for (const std::string* text : {&key.options, &key.file, &key.engine}) hash.add(*text);
+  return hash.value() != 0 ? hash.value() : 1;
 }
 
 struct ProgramCache::Lease::Shelf {
@@ -126,17 +113,77 @@ struct ProgramCache::Impl {
   std::mutex mutex;
   std::condition_variable changed;
   std::unordered_multimap<std::uint64_t, std::shared_ptr<Program>> programs;  // by hash_of
-  std::int64_t builds = 0;
+  std::atomic<std::int64_t> builds{0};
+  BinaryCache binaries;
+  std::string device_key;  // what the driver's answer depends on beside the source
 
   cl::Program build(const Specialisation& wanted) {
     const std::string source = assemble_source(wanted.file, wanted.engine);
+    // No warnings (-w): PoCL counts them on stderr, and some are of the compiler's own headers, as
+    // where vectors are wider than the processor's.
+    const std::string options =
+        wanted.options + (wanted.options.empty() ? "" : " ") + "-cl-std=CL1.2 -w";
+    if (!binaries.is_on()) return compile(wanted, source, options);
+    const std::string key = device_key + options + '\n' + source;
+    if (const auto binary = binaries.find(key)) {
+      if (auto program = load(*binary, options)) return *program;
+    }
+    const cl::Program program = compile(wanted, source, options);
+    if (const auto binary = binary_of(program())) binaries.keep(key, *binary);
+    return program;
+  }
+
+  /// Nothing where the driver does not take it: a file from before its update, say.
+  std::optional<cl::Program> load(const std::string& binary, const std::string& options) const {
+    const cl_device_id id = device();
+    const auto* bytes = reinterpret_cast<const unsigned char*>(binary.data());
+    const std::size_t size = binary.size();
+    cl_int loaded = CL_SUCCESS;
+    cl_int status = CL_SUCCESS;
+    cl::Program program(
+        clCreateProgramWithBinary(context(), 1, &id, &size, &bytes, &loaded, &status), false);
+    if (status != CL_SUCCESS || loaded != CL_SUCCESS) return std::nullopt;
+    status = clBuildProgram(program(), 1, &id, options.c_str(), nullptr, nullptr);
+    return status == CL_SUCCESS ? std::optional(program) : std::nullopt;
+  }
+
+  /// Of a program that this cache made, whose context may have devices besides.
+  std::optional<std::string> binary_of(cl_program program) const {
+    cl_uint count = 0;
+    if (clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof(count), &count, nullptr) !=
+        CL_SUCCESS) {
+      return std::nullopt;
+    }
+    std::vector<cl_device_id> devices(count);
+    std::vector<std::size_t> sizes(count);
+    if (clGetProgramInfo(program, CL_PROGRAM_DEVICES, count * sizeof(cl_device_id), devices.data(),
+                         nullptr) != CL_SUCCESS ||
+        clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, count * sizeof(std::size_t),
+                         sizes.data(), nullptr) != CL_SUCCESS) {
+      return std::nullopt;
+    }
+    const auto own = std::find(devices.begin(), devices.end(), device());
+    if (own == devices.end()) return std::nullopt;
+    const auto index = static_cast<std::size_t>(own - devices.begin());
+    std::string binary(sizes[index], '\0');
+    if (binary.empty()) return std::nullopt;
+    std::vector<unsigned char*> places(count, nullptr);  // null: that one is not wanted
+    places[index] = reinterpret_cast<unsigned char*>(binary.data());
+    if (clGetProgramInfo(program, CL_PROGRAM_BINARIES, count * sizeof(unsigned char*),
+                         places.data(), nullptr) != CL_SUCCESS) {
+      return std::nullopt;
+    }
+    return binary;
+  }
+
+  cl::Program compile(const Specialisation& wanted, const std::string& source,
+                      const std::string& options) {
+    ++builds;
     const char* text = source.c_str();
     const std::size_t length = source.size();
     cl_int status = CL_SUCCESS;
     cl::Program program(clCreateProgramWithSource(context(), 1, &text, &length, &status), false);
     check(status, "clCreateProgramWithSource", device_name, "loading " + wanted.file);
-    const std::string options =
-        wanted.options + (wanted.options.empty() ? "" : " ") + "-cl-std=CL1.2";
     const cl_device_id id = device();
     status = clBuildProgram(program(), 1, &id, options.c_str(), nullptr, nullptr);
     if (status == CL_SUCCESS) return program;
@@ -172,7 +219,6 @@ struct ProgramCache::Impl {
     const auto program = std::make_shared<Program>();
     program->key = wanted;
     programs.emplace(hash, program);
-    ++builds;
     lock.unlock();
     std::exception_ptr other;
     try {
@@ -208,6 +254,11 @@ ProgramCache::ProgramCache(const cl::Context& context, const cl::Device& device)
 }
 
 ProgramCache::~ProgramCache() = default;
+
+void ProgramCache::keep_in(BinaryCache binaries, std::string device_key) {
+  impl_->binaries = std::move(binaries);
+  impl_->device_key = std::move(device_key);
+}
 
 ProgramCache::Lease::Lease(Lease&& other) noexcept
     : shelf_(std::exchange(other.shelf_, nullptr)), object_(std::move(other.object_)) {}
@@ -258,9 +309,6 @@ ProgramCache::Lease ProgramCache::kernel(const Specialisation& specialisation,
   return lease;
 }
 
-std::int64_t ProgramCache::builds() const noexcept {
-  std::lock_guard lock(impl_->mutex);
-  return impl_->builds;
-}
+std::int64_t ProgramCache::builds() const noexcept { return impl_->builds; }
 
 }  // namespace tessera::opencl

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "host/opencl/binary_cache.hpp"
+
 namespace tessera::opencl {
 
 /// A specialisation of one kernel file: what is compiled.
@@ -96,6 +98,10 @@ class ProgramCache {
   /// A failed build throws Error build_failed with the compiler's log, is remembered, and throws
   /// the same again. (Running out of memory while building is not remembered.)
   Lease kernel(const Specialisation& specialisation, std::string_view entry);
+
+  /// Before the first use: looks for what is compiled there first, and leaves it there. The key
+  /// says all that a binary depends on beside source and options: device, driver, this library.
+  void keep_in(BinaryCache binaries, std::string device_key);
 
   /// Times the compiler ran so far, failures included (for tests and reports).
   std::int64_t builds() const noexcept;

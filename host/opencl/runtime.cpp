@@ -2,17 +2,21 @@
 #include "host/opencl/runtime.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "host/dispatch/process.hpp"
 #include "host/opencl/completion.hpp"
 #include "host/opencl/device_select.hpp"
 #include "host/opencl/errors.hpp"
 #include "host/opencl/host_ranges.hpp"
+#include "host/opencl/mappings.hpp"
 #include "host/opencl/program_cache.hpp"
 #include "host/opencl/staging.hpp"
 #include "host/opencl/workspace_pool.hpp"
+#include "tessera/version.hpp"
 
 namespace tessera::opencl {
 namespace {
@@ -43,6 +47,30 @@ T queue_value(cl_command_queue queue, cl_command_queue_info what, const char* do
   return value;
 }
 
+template <class T>
+T memory_value(cl_mem memory, cl_mem_info what, const char* doing) {
+  T value{};
+  check(clGetMemObjectInfo(memory, what, sizeof(value), &value, nullptr), "clGetMemObjectInfo", {},
+        doing);
+  return value;
+}
+
+/// Kernels read inputs and write outputs, whatever else they do with either.
+void check_access(cl_mem memory, const std::string& name, bool is_written,
+                  const std::string& device) {
+  cl_mem_flags flags = 0;
+  check(clGetMemObjectInfo(memory, CL_MEM_FLAGS, sizeof(flags), &flags, nullptr),
+        "clGetMemObjectInfo", device, "checking " + name);
+  const cl_mem_flags wrong = is_written ? CL_MEM_READ_ONLY : CL_MEM_WRITE_ONLY;
+  if ((flags & wrong) == 0) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      name +
+          (is_written ? " is an output in a cl_mem of CL_MEM_READ_ONLY, which no kernel may write"
+                      : " is an input in a cl_mem of CL_MEM_WRITE_ONLY, which no kernel may read") +
+          "; make the buffer CL_MEM_READ_WRITE");
+}
+
 bool contains_device(cl_context context, cl_device_id device) {
   std::size_t size = 0;
   check(clGetContextInfo(context, CL_CONTEXT_DEVICES, 0, nullptr, &size), "clGetContextInfo", {},
@@ -65,6 +93,7 @@ struct Runtime::Impl {
   std::unique_ptr<ProgramCache> programs;
   std::unique_ptr<WorkspacePool> pool;
   std::unique_ptr<HostRanges> host_ranges;
+  std::unique_ptr<Mappings> mappings;
   std::mutex kept_mutex;
   std::vector<std::pair<const void*, std::shared_ptr<void>>> kept;
 
@@ -82,6 +111,7 @@ struct Runtime::Impl {
     programs = std::make_unique<ProgramCache>(context, device);
     pool = std::make_unique<WorkspacePool>(context);
     host_ranges = std::make_unique<HostRanges>(context, info.name);
+    mappings = std::make_unique<Mappings>(context, device, info.name);
   }
 
   cl_command_queue or_own(cl_command_queue other) const {
@@ -89,11 +119,38 @@ struct Runtime::Impl {
   }
 };
 
-Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}
-Runtime::~Runtime() = default;
+namespace {
+
+/// The process that first used a driver; 0: none has.
+std::atomic<std::int64_t> driver_process{0};
+
+}  // namespace
+
+void Runtime::uses_driver() noexcept {
+  std::int64_t none = 0;
+  driver_process.compare_exchange_strong(none, dispatch::this_process());
+}
+
+std::optional<std::string> Runtime::why_unusable() {
+  const std::int64_t first = driver_process;
+  if (first == 0 || first == dispatch::this_process()) return std::nullopt;
+  return "this process was forked from one that had used OpenCL, whose drivers do not work in "
+         "both; start a new process (Python: the method spawn), or fork before the first Context";
+}
+
+Runtime::Runtime() : impl_(std::make_unique<Impl>()) { uses_driver(); }
+Runtime::~Runtime() {
+  // The driver's objects are the parent's; what releases them may wait for its threads.
+  if (why_unusable()) static_cast<void>(impl_.release());
+}
 
 std::shared_ptr<Runtime> Runtime::open(const ContextOptions& options) {
   if (options.host_only) return nullptr;
+  if (const auto reason = why_unusable()) {
+    if (options.device.empty()) return nullptr;
+    throw Error(ErrorCode::device_not_found,
+                "device \"" + options.device + "\" cannot be used: " + *reason);
+  }
   const auto found = select_device(options.device);
   if (!found) return nullptr;
   std::shared_ptr<Runtime> runtime(new Runtime());
@@ -156,9 +213,20 @@ cl_context Runtime::native_context() const noexcept { return impl_->context(); }
 cl_device_id Runtime::native_device() const noexcept { return impl_->device(); }
 cl_command_queue Runtime::native_queue() const noexcept { return impl_->queue(); }
 void Runtime::trim() { impl_->pool->trim(); }
+void Runtime::keep_programs(const std::string& folder) {
+  const auto& info = impl_->info;
+  std::string key;
+  for (const std::string* text : {&info.platform, &info.name, &info.version, &info.driver}) {
+    key += *text + '\n';
+  }
+  // A processor that hides instructions has the name of one that does not. The revision is what the
+  // host expects of the kernels, whose own text is in the key, too.
+  key += std::to_string(impl_->facts.native_float_vector) + '\n' + revision() + '\n';
+  impl_->programs->keep_in(BinaryCache(folder), std::move(key));
+}
 std::int64_t Runtime::pooled_bytes() const noexcept { return impl_->pool->bytes(); }
 
-void Runtime::check_memory(const View& view, const char* argument) const {
+void Runtime::check_memory(const View& view, const char* argument, bool is_written) const {
   const cl_mem memory = view.device_memory();
   if (memory == nullptr) return;
   const std::string name(argument);
@@ -188,6 +256,7 @@ void Runtime::check_memory(const View& view, const char* argument) const {
     throw Error(ErrorCode::invalid_argument,
                 name + " is an image or pipe; only buffers can be used");
   }
+  check_access(memory, name, is_written, impl_->info.name);
   const auto element = static_cast<std::int64_t>(size_of(view.dtype()));
   if (view.byte_offset() < 0 || view.byte_offset() % element != 0) {
     throw Error(ErrorCode::invalid_argument,
@@ -201,6 +270,24 @@ void Runtime::check_memory(const View& view, const char* argument) const {
                 name + " reaches to byte " + std::to_string(end) + " of a cl_mem of " +
                     std::to_string(size) + " bytes; check its extents, strides and byte_offset");
   }
+}
+
+View Runtime::underlying(const View& view) const {
+  cl_mem memory = view.device_memory();
+  if (memory == nullptr) return view;
+  constexpr const char* doing = "finding the memory of a view";
+  std::int64_t offset = view.byte_offset();
+  if (const auto whole = memory_value<cl_mem>(memory, CL_MEM_ASSOCIATED_MEMOBJECT, doing)) {
+    offset += static_cast<std::int64_t>(memory_value<std::size_t>(memory, CL_MEM_OFFSET, doing));
+    memory = whole;
+  }
+  if ((memory_value<cl_mem_flags>(memory, CL_MEM_FLAGS, doing) & CL_MEM_USE_HOST_PTR) != 0) {
+    auto* const host = static_cast<std::byte*>(memory_value<void*>(memory, CL_MEM_HOST_PTR, doing));
+    if (host != nullptr) {
+      return View::host(host + offset, view.dtype(), view.extents(), view.strides());
+    }
+  }
+  return View::device(memory, offset, view.dtype(), view.extents(), view.strides());
 }
 
 void Runtime::check_queue(cl_command_queue queue) const {
@@ -234,34 +321,27 @@ void Runtime::check_events(std::span<const cl_event> events) const {
                       "clWaitForEvents before the call");
     }
   }
+  // A driver may wait for ever for what will never complete (PoCL 3.1 does).
+  check_not_failed(events, impl_->info.name, ErrorCode::invalid_argument);
 }
 
 void Runtime::wait_for(std::span<const cl_event> events) {
   if (events.empty()) return;
-  check(clWaitForEvents(static_cast<cl_uint>(events.size()), events.data()), "clWaitForEvents",
-        impl_->info.name, "waiting for wait_for");
+  const cl_int status = clWaitForEvents(static_cast<cl_uint>(events.size()), events.data());
+  if (status == CL_SUCCESS) return;
+  check_not_failed(events, impl_->info.name, ErrorCode::execution_failed);
+  check(status, "clWaitForEvents", impl_->info.name, "waiting for wait_for");
 }
 
 void* Runtime::map(cl_command_queue queue, cl_mem memory, std::int64_t byte_offset,
                    std::int64_t bytes, bool write) {
-  cl_int status = CL_SUCCESS;
-  void* pointer = clEnqueueMapBuffer(impl_->or_own(queue), memory, CL_TRUE,
-                                     write ? CL_MAP_READ | CL_MAP_WRITE : CL_MAP_READ,
-                                     static_cast<std::size_t>(byte_offset),
-                                     static_cast<std::size_t>(bytes), 0, nullptr, nullptr, &status);
-  check(status, "clEnqueueMapBuffer", impl_->info.name, "mapping a caller's cl_mem");
-  return pointer;
+  if (const auto reason = why_unusable()) throw Error(ErrorCode::unsupported, *reason);
+  const cl_command_queue own = impl_->or_own(queue);
+  return impl_->mappings->map(is_out_of_order(own) ? nullptr : own, memory, byte_offset, bytes,
+                              write);
 }
 
-void Runtime::unmap(cl_command_queue queue, cl_mem memory, void* pointer) {
-  cl_event done = nullptr;
-  const cl_int status = enqueue_unmap(impl_->or_own(queue), memory, pointer, 0, nullptr, &done);
-  const cl::Event owner(done, false);
-  if (status != CL_SUCCESS && done != nullptr) clWaitForEvents(1, &done);
-  check(status, "clEnqueueUnmapMemObject", impl_->info.name, "unmapping a caller's cl_mem");
-  check(clWaitForEvents(1, &done), "clWaitForEvents", impl_->info.name,
-        "unmapping a caller's cl_mem");
-}
+void Runtime::unmap(cl_mem memory, void* pointer) { impl_->mappings->unmap(memory, pointer); }
 
 const DeviceFacts& Runtime::facts() const noexcept { return impl_->facts; }
 DeviceFacts& Runtime::facts_for_test() noexcept { return impl_->facts; }

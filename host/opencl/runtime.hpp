@@ -3,6 +3,7 @@
 
 #include <CL/opencl.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,14 +55,22 @@ class Runtime final : public DeviceRuntime {
   cl_device_id native_device() const noexcept override;
   cl_command_queue native_queue() const noexcept override;
   void trim() override;
+  void keep_programs(const std::string& folder) override;
   std::int64_t pooled_bytes() const noexcept override;
-  void check_memory(const View& view, const char* argument) const override;
+  void check_memory(const View& view, const char* argument, bool is_written) const override;
+  View underlying(const View& view) const override;
   void check_queue(cl_command_queue queue) const override;
   void check_events(std::span<const cl_event> events) const override;
   void wait_for(std::span<const cl_event> events) override;
   void* map(cl_command_queue queue, cl_mem memory, std::int64_t byte_offset, std::int64_t bytes,
             bool write) override;
-  void unmap(cl_command_queue queue, cl_mem memory, void* pointer) override;
+  void unmap(cl_mem memory, void* pointer) override;
+
+  /// Why nothing can be enqueued: this is a forked child of the process that first used OpenCL,
+  /// whose drivers' threads and locks it does not share. Nothing: it can.
+  static std::optional<std::string> why_unusable();
+  /// Says that this process is about to use a driver.
+  static void uses_driver() noexcept;
 
   const DeviceFacts& facts() const noexcept;
   const cl::Context& context() const noexcept;

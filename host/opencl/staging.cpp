@@ -95,6 +95,7 @@ void by_size(std::size_t size, F&& f) {
 // returns from a blocking write that another thread of it has begun before the bytes are there.
 void transfer(Flight& flight, cl_mem memory, std::int64_t offset, std::int64_t bytes,
               const void* from, void* to) {
+  flight.make_room();
   cl_event event = nullptr;
   const auto at = static_cast<std::size_t>(offset);
   const auto size = static_cast<std::size_t>(bytes);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "host/arguments/owned.hpp"
+#include "host/dispatch/guarded.hpp"
 #include "host/dispatch/table.hpp"
 #include "host/operators/request.hpp"
 

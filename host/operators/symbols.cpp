@@ -12,6 +12,9 @@ const char* place(const SymbolicShape& shape, int axis) {
   return axis + 1 == shape.rank() ? "last" : "first";
 }
 
+/// Whether an axis is no symbol: it is as long as the digit says.
+bool is_number(char axis) { return axis <= '9'; }
+
 }  // namespace
 
 const Symbols::Bound* Symbols::find(char letter) const {
@@ -65,11 +68,19 @@ void Symbols::take(const arguments::Checks& checks, const char* name, const View
                    const SymbolicShape& shape) {
   if (!view) return;
   bool known = !shape.has_leading() || leading_view_ != nullptr;
-  for (int axis = 0; axis < shape.rank(); ++axis) known = known && find(shape.axis(axis));
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    known = known && (is_number(shape.axis(axis)) || find(shape.axis(axis)));
+  }
   if (known) {  // nothing new in it
     const Dims wanted = expected(shape);
     if (view.extents() == wanted) return;
-    const Bound& bound = *find(shape.axis(shape.rank() - 1));
+    const char last = shape.axis(shape.rank() - 1);
+    if (is_number(last)) {
+      checks.fail(fmt::format("{} has shape {}, expected {}: {} behind {}", name,
+                              arguments::to_string(view.extents()), arguments::to_string(wanted),
+                              last, leading_source().text()));
+    }
+    const Bound& bound = *find(last);
     checks.fail(fmt::format("{} has shape {}, expected {}: {}, where {} is the {} axis of {} {}",
                             name, arguments::to_string(view.extents()),
                             arguments::to_string(wanted), shape.text(), bound.letter,

@@ -26,8 +26,7 @@ Plan plan_within(ContextState& state, const Request& request, std::int64_t limit
 }
 
 Plan make_plan(ContextState& state, const Request& request) {
-  const auto limit = loss::workspace_limit(request.execution.workspace_bytes,
-                                           request.execution.workspace, request.loss.v);
+  const auto limit = loss::workspace_limit(request.execution.workspace_bytes, request.loss.v);
   const std::int64_t tables = table_bytes(request);
   const auto plan = plan_within(state, request, limit.bytes - tables);
   const std::int64_t needed = plan.workspace_bytes + tables;

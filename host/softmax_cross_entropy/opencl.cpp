@@ -30,7 +30,8 @@ std::int64_t kept_count(const opencl::DeviceFacts& facts) {
 std::int64_t scratch_of(const Request& r, const engines::Engine& engine, std::int64_t chunk,
                         std::int64_t slices) {
   std::int64_t words = loss::loss_rows_words(r.loss, engine.tile_n());
-  if (r.loss.wants_values()) words += opencl::region_words(8 * slices * chunk);
+  if (r.loss.wants_values())
+    words += opencl::region_words(loss::statistics_fields(r.loss) * slices * chunk);
   if (has_gradients(r.loss.pass)) words += opencl::region_words(5 * chunk);
   return words;
 }
@@ -96,7 +97,7 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
   if (r.execution.workspace_bytes) bytes = static_cast<std::int64_t>(*r.execution.workspace_bytes);
   const auto allowed = [&](std::int64_t chunk) {
     return scratch_of(r, engine, chunk, s.slices) * 4 <= bytes &&
-           8 * s.slices * chunk * 4 <= facts.max_allocation_bytes;
+           loss::statistics_fields(r.loss) * s.slices * chunk * 4 <= facts.max_allocation_bytes;
   };
   // The caller's, where it can be had; check_knobs compares.
   const auto given = dispatch::value_of(r.execution.knobs, "chunk_rows").value_or(0);
@@ -105,8 +106,8 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
   if (!allowed(s.chunk_rows) && r.execution.workspace_bytes) {
     throw Error(
         ErrorCode::workspace_too_small,
-        fmt::format("workspace_bytes: {} is too small for B {}, V {} on opencl.{}; it needs "
-                    "at least {}",
+        fmt::format("workspace_bytes (or the lent workspace) is {}, too small for B {}, V {} on "
+                    "opencl.{}; it needs at least {}",
                     bytes, r.loss.b, r.loss.v, engine.name(),
                     scratch_of(r, engine, 1, s.slices) * 4));
   }
@@ -129,13 +130,17 @@ Programs programs_of(const Request& r, const engines::Engine& engine,
   if (r.loss.class_weight) {
     shared.append(" ").append(opencl::type_option("CLASS_TYPE", r.loss.class_weight.dtype()));
   }
+  shared += loss::target_options(r.loss);
+  if (r.loss.targets) {
+    shared.append(" -DTARGETS_CONTIGUOUS=").append(std::to_string(contiguous(r.loss.targets)));
+  }
   Programs p;
   p.forward = {"softmax_cross_entropy/forward.cl", shared + loss::statistics_options(r.loss)};
   if (r.gradients.grad_logits) {
-    const auto options =
-        fmt::format("{} {} -DOUT_CONTIGUOUS={} -DCLASS_GRADIENT={}", shared,
-                    opencl::type_option("OUT_TYPE", r.gradients.grad_logits.dtype()),
-                    contiguous(r.gradients.grad_logits), o.label_smoothing != 0.0f ? 1 : 0);
+    const auto options = fmt::format(
+        "{} {} -DOUT_CONTIGUOUS={} -DCLASS_GRADIENT={}", shared,
+        opencl::type_option("OUT_TYPE", r.gradients.grad_logits.dtype()),
+        contiguous(r.gradients.grad_logits), o.label_smoothing != 0.0f || r.loss.targets ? 1 : 0);
     p.gradient = {"softmax_cross_entropy/gradient.cl", options};
     p.fused = {"softmax_cross_entropy/value_and_grad.cl",
                fmt::format("{}{} -DKEPT_COUNT={}", options, loss::statistics_options(r.loss),
@@ -148,7 +153,7 @@ engines::Operands operands_of(const Request& request) {
   return {.a = request.inputs.logits.dtype(), .rows = true};
 }
 
-std::optional<std::string> refuses(const Request& request) {
+std::optional<std::string> refuses(const Request& request, const opencl::DeviceFacts&) {
   return engines::beyond_32_bits({{"B", request.loss.b}, {"V", request.loss.v}});
 }
 

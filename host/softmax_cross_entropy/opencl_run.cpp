@@ -57,7 +57,8 @@ class Run {
           r_.gradients.accumulate ? engines::Access::update : engines::Access::write);
     }
     const std::int64_t rows = s_.chunk_rows;
-    if (r_.loss.wants_values()) stats_ = call_.scratch(8 * s_.slices * rows, "statistics");
+    if (r_.loss.wants_values())
+      stats_ = call_.scratch(loss::statistics_fields(r_.loss) * s_.slices * rows, "statistics");
     if (has_gradients(r_.loss.pass)) coefficients_ = call_.scratch(5 * rows, "coefficients");
   }
 
@@ -67,9 +68,6 @@ class Run {
             {group_, 1, 1}};
   }
   std::int32_t ld() const { return static_cast<std::int32_t>(s_.chunk_rows); }
-  std::int32_t argmax_base() const {
-    return static_cast<std::int32_t>(r_.loss.options.vocab_offset);
-  }
   kernels::read_sizes read_sizes(const engines::Segment& part, std::int64_t begin) const {
     return {.logits = logits_segment(part),
             .class_stride = rows_.class_stride(),
@@ -77,7 +75,8 @@ class Run {
             .v_count = r_.loss.v,
             .v_block = s_.blocks.v_block_size,
             .scale = r_.loss.options.logit_scale,
-            .cap = r_.loss.options.logit_soft_cap};
+            .cap = r_.loss.options.logit_soft_cap,
+            .targets = rows_.target_sizes()};
   }
   template <class Launch>
   void for_each_pair(const Launch& launch) const {
@@ -96,18 +95,17 @@ class Run {
                                                   .info = rows_.info(),
                                                   .rows = rows_.rows(),
                                                   .labels = rows_.compact_labels(),
+                                                  .values = rows_.values(),
+                                                  .targets = rows_.targets(),
                                                   .stats = stats_,
                                                   .coefficients = coefficients_,
-                                                  .values = rows_.values(),
                                                   .out = to.bound},
                    {.read = read_sizes(part, begin),
                     .out = logits_segment(to),
                     .loss = rows_.loss_sizes(),
                     .cotangent = rows_.cotangent_sizes(),
                     .ld = ld(),
-                    .argmax_base = argmax_base(),
-                    .add = r_.gradients.accumulate,
-                    .unused = 0});
+                    .add = r_.gradients.accumulate});
     });
     rows_.merge(stats_, s_.slices, s_.chunk_rows, begin);
   }
@@ -120,8 +118,10 @@ class Run {
                                            .info = rows_.info(),
                                            .rows = rows_.rows(),
                                            .labels = rows_.compact_labels(),
+                                           .values = rows_.values(),
+                                           .targets = rows_.targets(),
                                            .stats = stats_},
-                   {.read = read_sizes(part, begin), .ld = ld(), .argmax_base = argmax_base()});
+                   {.read = read_sizes(part, begin), .ld = ld(), .unused = 0});
     }
     rows_.merge(stats_, s_.slices, s_.chunk_rows, begin);
   }
@@ -135,6 +135,8 @@ class Run {
                                             .info = rows_.info(),
                                             .rows = rows_.rows(),
                                             .labels = rows_.compact_labels(),
+                                            .values = rows_.values(),
+                                            .targets = rows_.targets(),
                                             .coefficients = coefficients_,
                                             .out = to.bound},
                    {.read = read_sizes(part, begin),

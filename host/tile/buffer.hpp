@@ -14,8 +14,9 @@ namespace tessera::tile::detail {
 
 struct MachineState;
 
-/// One array or one piece of scratch.
-struct Buffer {
+/// One array or one piece of scratch. Regions share it, so that one that outlives its memory still
+/// has its name.
+struct Buffer : std::enable_shared_from_this<Buffer> {
   MachineState* machine = nullptr;
   std::string name{};
   MemorySpace space = MemorySpace::hbm;
@@ -29,7 +30,9 @@ struct Buffer {
   std::unique_ptr<std::byte[]> owned{};
   bool writable = true;  ///< also in a dry run
   bool frozen = false;
-  bool ended = false;             ///< with the run_scoped that made it
+  /// A dry run: something without values was copied into it.
+  bool unknown = false;
+  std::string ended_with{};       ///< "its run_scoped" or "kernel 'add'"; empty while it lives
   std::int64_t padded_bytes = 0;  ///< what it takes on chip
   std::size_t report = 0;         ///< of Report::buffers
   AccessLog log{};
@@ -44,10 +47,14 @@ struct Buffer {
 /// Strides of consecutive elements.
 Shape row_major(const Shape& shape);
 /// Row-major, without memory. Throws TileError (usage) for extents below 1.
-std::unique_ptr<Buffer> make_buffer(MachineState& machine, std::string name, MemorySpace space,
+std::shared_ptr<Buffer> make_buffer(MachineState& machine, std::string name, MemorySpace space,
                                     ElementType type, const Shape& extents, int device);
-/// Memory of its own; in a dry run only to SMEM.
-void give_memory(Buffer& buffer, bool poisoned = true);
+/// Memory of its own; in a dry run only to SMEM, or where it `steers` what is in SMEM.
+void give_memory(Buffer& buffer, bool poisoned = true, bool steers = false);
+/// Scratch that nobody may use from now on; `with` what it has ended.
+void end(Buffer& buffer, const std::string& with);
+/// Throws TileError (usage) for a ref without a value.
+Buffer& buffer_of(const Region& region);
 Region whole(Buffer& buffer);
 /// Fills with what uninitialised memory holds.
 void poison(const Region& region);

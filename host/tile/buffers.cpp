@@ -7,6 +7,7 @@
 
 #include "host/tile/buffer.hpp"
 #include "host/tile/core.hpp"
+#include "host/tile/launch.hpp"
 #include "host/tile/machine_state.hpp"
 #include "host/tile/rows.hpp"
 #include "host/tile/text.hpp"
@@ -51,7 +52,7 @@ Shape row_major(const Shape& shape) {
   return strides;
 }
 
-std::unique_ptr<Buffer> make_buffer(MachineState& machine, std::string name, MemorySpace space,
+std::shared_ptr<Buffer> make_buffer(MachineState& machine, std::string name, MemorySpace space,
                                     ElementType type, const Shape& extents, int device) {
   for (const auto extent : extents) {
     if (extent < 1) {
@@ -59,7 +60,7 @@ std::unique_ptr<Buffer> make_buffer(MachineState& machine, std::string name, Mem
                       fmt::format("'{}' {}: every extent is at least 1", name, to_text(extents)));
     }
   }
-  auto buffer = std::make_unique<Buffer>();
+  auto buffer = std::make_shared<Buffer>();
   buffer->machine = &machine;
   buffer->name = std::move(name);
   buffer->space = space;
@@ -71,9 +72,9 @@ std::unique_ptr<Buffer> make_buffer(MachineState& machine, std::string name, Mem
   return buffer;
 }
 
-void give_memory(Buffer& buffer, bool poisoned) {
+void give_memory(Buffer& buffer, bool poisoned, bool steers) {
   // What steers a kernel is in SMEM, also in a dry run.
-  if (buffer.machine->options.dry_run && buffer.space != MemorySpace::smem) return;
+  if (buffer.machine->options.dry_run && buffer.space != MemorySpace::smem && !steers) return;
   std::size_t bytes = buffer.element_bytes();
   for (const auto extent : buffer.shape) bytes *= static_cast<std::size_t>(extent);
   buffer.owned = std::make_unique_for_overwrite<std::byte[]>(bytes);
@@ -81,8 +82,17 @@ void give_memory(Buffer& buffer, bool poisoned) {
   if (poisoned) poison(whole(buffer));
 }
 
+void end(Buffer& buffer, const std::string& with) {
+  buffer.ended_with = with;
+  buffer.data = nullptr;
+  buffer.target = nullptr;
+  buffer.owned.reset();
+  buffer.siblings = nullptr;
+  buffer.log.clear();
+}
+
 Region whole(Buffer& buffer) {
-  Region region{&buffer, {}, std::vector<bool>(buffer.shape.size(), false)};
+  Region region{buffer.shared_from_this(), {}, std::vector<bool>(buffer.shape.size(), false)};
   for (const auto extent : buffer.shape) region.slices.push_back({0, extent});
   return region;
 }
@@ -124,7 +134,15 @@ void poison(const Region& region) {
   });
 }
 
+Buffer& buffer_of(const Region& region) {
+  if (region.buffer != nullptr) return *region.buffer;
+  throw TileError(ErrorKind::usage,
+                  "a ref that names nothing is used, one made without a value; take refs from the "
+                  "machine's arrays or from the kernel's arguments");
+}
+
 Shape extents_of(const Region& region) {
+  buffer_of(region);  // or there is no shape
   Shape extents;
   extents.reserve(region.slices.size());
   for (std::size_t i = 0; i < region.slices.size(); ++i) {
@@ -133,10 +151,10 @@ Shape extents_of(const Region& region) {
   return extents;
 }
 
-const std::string& name_of(const Region& region) { return region.buffer->name; }
+const std::string& name_of(const Region& region) { return buffer_of(region).name; }
 
 Elements elements_of(const Region& region) {
-  const Buffer& buffer = *region.buffer;
+  const Buffer& buffer = buffer_of(region);
   Elements result;
   std::int64_t first = 0;
   for (std::size_t i = 0; i < region.slices.size(); ++i) {
@@ -151,12 +169,22 @@ Elements elements_of(const Region& region) {
   return result;
 }
 
-Region slice_of(const Region& region, std::span<const Index> indices) {
-  if (region.buffer == nullptr) {
-    throw TileError(ErrorKind::usage, "a ref that names nothing cannot be sliced");
+namespace {
+
+/// "[8, 24)"; what ends behind all numbers, or before it begins, is "ds(8, -1)".
+std::string text_of(const Slice& part) {
+  std::int64_t end = 0;
+  if (part.size < 0 || __builtin_add_overflow(part.start, part.size, &end)) {
+    return fmt::format("ds({}, {})", part.start, part.size);
   }
+  return fmt::format("[{}, {})", part.start, end);
+}
+
+}  // namespace
+
+Region slice_of(const Region& region, std::span<const Index> indices) {
+  const Buffer& buffer = buffer_of(region);
   Region result = region;
-  const Buffer& buffer = *region.buffer;
   std::size_t next = 0;
   for (std::size_t i = 0; i < region.slices.size() && next < indices.size(); ++i) {
     if (region.squeezed[i]) continue;
@@ -164,13 +192,14 @@ Region slice_of(const Region& region, std::span<const Index> indices) {
     if (index.is_all()) continue;
     const Slice part = index.part();
     const Slice whole = region.slices[i];
-    if (part.start < 0 || part.size < 0 || part.start + part.size > whole.size) {
+    // A difference: the sum of two indices need not be one.
+    if (part.start < 0 || part.size < 0 || part.start > whole.size ||
+        part.size > whole.size - part.start) {
       throw TileError(
           ErrorKind::bounds,
           fmt::format("{}: dimension {} of the ref has elements 0 to {}, {} is outside",
                       located(buffer.name), next - 1, whole.size - 1,
-                      index.is_one() ? fmt::format("element {}", part.start)
-                                     : fmt::format("[{}, {})", part.start, part.start + part.size)),
+                      index.is_one() ? fmt::format("element {}", part.start) : text_of(part)),
           "R18", buffer.name);
     }
     result.slices[i] = {whole.start + part.start, part.size};
@@ -202,9 +231,10 @@ void record_access(Buffer& buffer, const std::vector<Slice>& where, bool writes,
   };
   throw TileError(
       ErrorKind::race,
-      fmt::format("race on '{}': {} and {}: nothing orders them; wait for the copy, or "
-                  "for a signal that comes after the first",
-                  buffer.name, describe(*collision), describe({stamp, where, writes, copy, place})),
+      fmt::format("race on '{}' of kernel '{}': {} and {}: nothing orders them; wait for the copy, "
+                  "or for a signal that comes after the first",
+                  buffer.name, buffer.machine->running->name, describe(*collision),
+                  describe({stamp, where, writes, copy, place})),
       {}, buffer.name);
 }
 
@@ -219,7 +249,21 @@ Elements access(const Region& region, AccessKind kind) {
   }
   record_access(buffer, region.slices, kind == AccessKind::write, false, core.now(), core.clock,
                 core.place);
-  return elements_of(region);
+  Elements elements = elements_of(region);
+  if (!buffer.unknown || buffer.space != MemorySpace::smem) return elements;
+  if (kind == AccessKind::write) {
+    buffer.unknown = region.slices != whole(buffer).slices;
+  } else if (buffer.type == ElementType::i32 || buffer.type == ElementType::u32) {
+    throw TileError(
+        ErrorKind::usage,
+        located(buffer.name) +
+            ": a dry run does not know these integers, which came from memory without values; "
+            "steer it by arrays of Machine::array, or new_ref's of 32-bit integers",
+        {}, buffer.name);
+  } else {
+    elements.data = nullptr;
+  }
+  return elements;
 }
 
 }  // namespace tessera::tile::detail

@@ -96,6 +96,7 @@ void run_call(const CallSpec& spec, std::span<const Region> arrays,
                               .over_cores = current_core("call").shares() > 1};
   run_pipeline(pipeline, arrays.subspan(prefetch), prefetched, Issuer::call,
                [&](const std::vector<Region>& windows) {
+                 if (prefetched.empty()) return body(windows);
                  std::vector<Region> views = prefetched;
                  views.insert(views.end(), windows.begin(), windows.end());
                  body(views);

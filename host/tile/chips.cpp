@@ -173,7 +173,8 @@ bool is_int4(ElementType t) { return t == ElementType::i4 || t == ElementType::u
 }  // namespace
 
 const std::vector<Chip>& chips() {
-  static const std::vector<Chip> table = make_chips();
+  // Never destroyed: a machine may be made while static objects end.
+  static const auto& table = *new std::vector<Chip>(make_chips());
   return table;
 }
 

@@ -81,6 +81,11 @@ void check_route(const CoreState& core, const Transfer& transfer, int target) {
 
 void begin(const std::shared_ptr<Transfer>& transfer) {
   CoreState& core = current_core("a copy");
+  if (transfer == nullptr) {
+    throw TileError(ErrorKind::usage, located(core, "a Copy that is none, made without a value,"));
+  }
+  // What was made in another kernel ends with it.
+  own_semaphore(core, transfer->own(), [&] { return title(*transfer); });
   if (transfer->started) {
     throw TileError(ErrorKind::usage,
                     located(core, title(*transfer)) + " has been started before; make another");
@@ -88,14 +93,15 @@ void begin(const std::shared_ptr<Transfer>& transfer) {
   transfer->started = true;
   transfer->place = core.place;
   // The issuer's clock as it was before: what it does from here on is not ordered with the copy.
-  transfer->clock = core.clock;
   transfer->stamp = core.launch->slots.start_copy(core.clock);
   const auto slot = static_cast<std::size_t>(transfer->stamp.slot);
+  transfer->clock.reserve(std::max(slot + 1, core.clock.size()));
+  transfer->clock = core.clock;
   if (transfer->clock.size() <= slot) transfer->clock.resize(slot + 1, 0);
   transfer->clock[slot] = transfer->stamp.tick;
   core.tick();
-  for (SemaphoreState* semaphore : {transfer->send, transfer->receive}) {
-    if (semaphore != nullptr) semaphore->in_flight.push_back(transfer);
+  for (const auto* semaphore : {&transfer->send, &transfer->receive}) {
+    if (*semaphore != nullptr) (*semaphore)->in_flight.push_back(transfer);
   }
   ++transfer->from.buffer->in_flight;
   ++transfer->to.buffer->in_flight;
@@ -109,7 +115,7 @@ void begin(const std::shared_ptr<Transfer>& transfer) {
   target.bytes_written += transfer->counted;
   ++source.copies;
   ++target.copies;
-  core.record(ScheduleEvent::Kind::copy, transfer.get(), transfer->receive);
+  core.record(ScheduleEvent::Kind::copy, transfer.get(), transfer->receive.get());
   core.note(CopyEvent{.from_buffer = transfer->from.buffer->report,
                       .to_buffer = transfer->to.buffer->report,
                       .from_space = transfer->from.buffer->space,
@@ -124,14 +130,13 @@ void begin(const std::shared_ptr<Transfer>& transfer) {
   core.machine->scheduler->yield();
 }
 
-std::shared_ptr<Transfer> make_transfer(const Region& from, const Region& to,
-                                        const CopyOptions& options) {
+std::shared_ptr<Transfer> make_transfer(Region from, Region to, const CopyOptions& options) {
   auto transfer = std::make_shared<Transfer>();
-  transfer->from = from;
-  transfer->to = to;
   transfer->options = options;
   transfer->bytes = static_cast<std::int64_t>(from.buffer->element_bytes());
-  for (const auto extent : extents_of(from)) transfer->bytes *= extent;
+  for (const Slice& slice : from.slices) transfer->bytes *= slice.size;
+  transfer->from = std::move(from);
+  transfer->to = std::move(to);
   transfer->counted = transfer->bytes;
   return transfer;
 }
@@ -139,7 +144,7 @@ std::shared_ptr<Transfer> make_transfer(const Region& from, const Region& to,
 void move_data(const std::shared_ptr<Transfer>& transfer) {
   if (transfer->moved) return;
   transfer->moved = true;
-  const auto semaphores = {transfer->send, transfer->receive};
+  const auto semaphores = {transfer->send.get(), transfer->receive.get()};
   for (SemaphoreState* semaphore : semaphores) {
     if (semaphore != nullptr) std::erase(semaphore->in_flight, transfer);
   }
@@ -152,6 +157,7 @@ void move_data(const std::shared_ptr<Transfer>& transfer) {
     record(from, false);
     record(to, true);
   });
+  note_unknown(*transfer);
   // Handing the turn over takes about as long as moving this much.
   constexpr std::int64_t worth_a_turn = 256 * 1024;
   if (transfer->bytes < worth_a_turn) {
@@ -159,14 +165,17 @@ void move_data(const std::shared_ptr<Transfer>& transfer) {
   } else {
     beside([&] { move_elements(*transfer); });
   }
-  for (SemaphoreState* semaphore : semaphores) {
+  for (SemaphoreState* const& semaphore : semaphores) {
     if (semaphore == nullptr) continue;
+    const bool last = &semaphore == semaphores.end() - 1;
     // The sender of a remote copy waits for its own side, the receiver for the other.
     const bool remote = transfer->send != nullptr;
-    const bool arrives = semaphore == transfer->receive;
-    give(*semaphore,
-         {transfer->bytes, transfer->clock, remote && arrives ? nullptr : transfer->from.buffer,
-          arrives ? transfer->to.buffer : nullptr});
+    const bool arrives = semaphore == transfer->receive.get();
+    give(*semaphore, {transfer->bytes,
+                      // Nobody asks for the clock of a copy that has moved.
+                      last ? std::move(transfer->clock) : transfer->clock,
+                      remote && arrives ? nullptr : transfer->from.buffer,
+                      arrives ? transfer->to.buffer : nullptr});
   }
 }
 
@@ -195,14 +204,14 @@ Copy make_remote_copy(const Region& from, const Region& to, const DmaSemaphore& 
   transfer->send = send.state();
   const std::size_t agent = agent_of(core, target);
   check_route(core, *transfer, target.device);
-  transfer->receive = sibling(*receive.state(), core, agent);
+  transfer->receive = sibling(*receive.state(), core, agent)->shared_from_this();
   transfer->own_receive = receive.state();
   if (to.buffer->siblings == nullptr) {
     throw TileError(ErrorKind::usage,
                     located(core, "'" + to.buffer->name + "'") +
                         " exists on this device alone; pass an array per device, or scratch");
   }
-  transfer->to.buffer = (*to.buffer->siblings)[agent];
+  transfer->to.buffer = (*to.buffer->siblings)[agent]->shared_from_this();
   return Copy(std::move(transfer));
 }
 
@@ -271,20 +280,28 @@ void sync_indexed_copy(const Region& from, const Region& to, const Region& indic
 
 }  // namespace detail
 
+namespace {
+
+/// Until the bytes of a copy have come to a semaphore of the running core.
+void await(const std::shared_ptr<detail::Transfer>& transfer, bool sent) {
+  const detail::CoreState& core = detail::current_core("a wait");
+  if (transfer == nullptr) {
+    throw TileError(ErrorKind::usage,
+                    detail::located(core, "a Copy that is none, made without a value,"));
+  }
+  const auto what = [&] { return "the wait for " + detail::title(*transfer); };
+  detail::take(detail::own_semaphore(core, sent ? transfer->own() : transfer->own_receiver(), what),
+               transfer->bytes);
+}
+
+}  // namespace
+
 void Copy::start() { detail::begin(transfer_); }
-
-void Copy::wait_send() {
-  detail::take(*(transfer_->send != nullptr ? transfer_->send : transfer_->receive),
-               transfer_->bytes);
-}
-
-void Copy::wait_recv() {
-  detail::take(*(transfer_->own_receive != nullptr ? transfer_->own_receive : transfer_->receive),
-               transfer_->bytes);
-}
+void Copy::wait_send() { await(transfer_, true); }
+void Copy::wait_recv() { await(transfer_, false); }
 
 void Copy::wait() {
-  if (transfer_->send != nullptr) wait_send();
+  if (transfer_ != nullptr && transfer_->send != nullptr) wait_send();
   wait_recv();
 }
 

@@ -33,9 +33,7 @@ struct CoreState {
   Clock clock{};
   std::shared_ptr<const Place> place{};
   std::vector<const Buffer*> held{};  ///< on-chip memory in use
-  /// Without their memory, so that a ref that a body still has names something.
-  std::vector<std::unique_ptr<Buffer>> ended{};
-  std::int64_t vmem_bytes = 0;  ///< of what is held, padded
+  std::int64_t vmem_bytes = 0;        ///< of what is held, padded
   std::int64_t smem_bytes = 0;
   struct Grid {
     Shape extents{};

@@ -55,6 +55,7 @@ std::string located(const std::string& buffer) {
 
 Stamp CoreState::tick() {
   const Stamp stamp = launch->slots.tick(agent);
+  machine->scheduler->advance();
   const auto slot = static_cast<std::size_t>(agent);
   if (clock.size() <= slot) clock.resize(slot + 1, 0);
   clock[slot] = stamp.tick;
@@ -116,18 +117,29 @@ void CoreState::hold(const Buffer& buffer) {
 
 Buffer& CoreState::own(const Region& region) const {
   if (region.buffer == nullptr) {
-    throw TileError(ErrorKind::usage, located(*this, "a ref that names nothing"));
+    throw TileError(ErrorKind::usage, located(*this,
+                                              "a ref that names nothing, made without a "
+                                              "value,"));
   }
   Buffer& buffer = *region.buffer;
-  if (buffer.ended) {
+  if (!buffer.ended_with.empty()) {
     throw TileError(ErrorKind::usage,
-                    located(*this, "'" + buffer.name + "'") + " has ended with its run_scoped", {},
-                    buffer.name);
+                    fmt::format("{} has ended with {}; a ref of scratch is not kept longer",
+                                located(*this, "'" + buffer.name + "'"), buffer.ended_with),
+                    {}, buffer.name);
+  }
+  if (buffer.machine != machine) {
+    throw TileError(ErrorKind::usage,
+                    located(*this, "'" + buffer.name + "'") +
+                        " belongs to another machine; give arrays of the one that runs the kernel",
+                    {}, buffer.name);
+  }
+  if (buffer.frozen) {
+    throw TileError(ErrorKind::usage, located(*this, "'" + buffer.name + "'") + " has been frozen",
+                    {}, buffer.name);
   }
   const bool on_chip = buffer.agent >= 0;
-  if (buffer.machine == machine && (on_chip ? buffer.agent == agent : buffer.device == device)) {
-    return buffer;
-  }
+  if (on_chip ? buffer.agent == agent : buffer.device == device) return buffer;
   throw TileError(
       ErrorKind::usage,
       fmt::format("{} is {}; only remote copies reach it", located(*this, "'" + buffer.name + "'"),
@@ -151,7 +163,13 @@ void CoreState::refuse_memory(const Buffer& buffer) const {
                     located(*this, "'" + buffer.name + "'") + ": a scalar subcore has no VMEM", {},
                     buffer.name);
   }
-  if (vmem) require(check_vmem(use));
+  if (vmem) {
+    auto violations = check_vmem(use);
+    for (Violation& violation : violations) {
+      violation.message += " (" + located(*this, "'" + buffer.name + "'") + ")";
+    }
+    require(violations);
+  }
   std::string text = fmt::format("SMEM of {}: {} bytes are held, the core has {};",
                                  located(*this, "'" + buffer.name + "'"), use.declared, use.limit);
   for (const auto& entry : use.entries) text += fmt::format(" {} {}", entry.buffer, entry.bytes);

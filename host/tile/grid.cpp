@@ -21,7 +21,8 @@ DmaSlice slice_of(const Chip& chip, const std::string& buffer, const Shape& arra
   };
   std::int64_t start = index.start;
   std::int64_t size = dim.size;
-  if (dim.kind == DimKind::blocked) start *= dim.size;
+  const bool counted =
+      dim.kind != DimKind::blocked || !__builtin_mul_overflow(start, dim.size, &start);
   if (dim.kind == DimKind::bounded_slice) {
     size = index.size;
     if (size < 1 || size > dim.size)
@@ -31,8 +32,16 @@ DmaSlice slice_of(const Chip& chip, const std::string& buffer, const Shape& arra
                           std::to_string(dim.size),
                       "R16", buffer);
   }
-  start -= dim.padding_low;
-  const std::int64_t end = start + size;
+  std::int64_t end = 0;
+  if (!counted || __builtin_sub_overflow(start, dim.padding_low, &start) ||
+      __builtin_add_overflow(start, size, &end)) {
+    throw TileError(ErrorKind::bounds,
+                    "R12: " + name() + ": the index map gives " + std::to_string(index.start) +
+                        ", beyond all blocks of " + std::to_string(dim.size) +
+                        "; it must give blocks with an element in [0, " + std::to_string(extent) +
+                        ")",
+                    "R12", buffer);
+  }
   const bool in_padding = start >= -dim.padding_low && end <= extent + dim.padding_high;
   if (start >= extent || end <= 0 || (start < 0 && !in_padding))
     throw TileError(ErrorKind::bounds,
@@ -71,6 +80,12 @@ std::vector<Violation> check_semantics(const std::string& kernel, const Shape& g
   };
   for (std::size_t i = 0; i < grid.size(); ++i) {
     if (grid[i] < 1) refuse("dimension " + std::to_string(i) + " must be at least 1");
+  }
+  std::int64_t steps = 1;
+  for (const std::int64_t extent : grid) {
+    if (extent < 1 || !__builtin_mul_overflow(steps, extent, &steps)) continue;
+    refuse("more steps than 64 bits count; no grid of so many ends");
+    break;
   }
   if (semantics.empty()) return violations;
   if (semantics.size() != grid.size()) {

@@ -18,7 +18,8 @@ namespace tessera::tile {
 namespace detail {
 namespace {
 
-std::unique_ptr<Buffer> make_scratch(const CoreState& core, MemorySpace space, ElementType type,
+/// On chip, where the core has room for it: that is judged before the host is asked for as much.
+std::shared_ptr<Buffer> make_scratch(CoreState& core, MemorySpace space, ElementType type,
                                      const Shape& extents, const std::string& name,
                                      bool poisoned = true) {
   auto buffer = make_buffer(*core.machine, name, space, type, extents, core.device);
@@ -29,13 +30,14 @@ std::unique_ptr<Buffer> make_scratch(const CoreState& core, MemorySpace space, E
           ? std::accumulate(extents.begin(), extents.end(), word, std::multiplies<std::int64_t>())
           : padded_bytes(core.machine->options.chip, extents, type, core.tiling());
   buffer->agent = core.agent;
+  core.hold(*buffer);
   give_memory(*buffer, poisoned);
   return buffer;
 }
 
-std::unique_ptr<SemaphoreState> make_semaphore(const CoreState& core, SemaphoreKind kind,
+std::shared_ptr<SemaphoreState> make_semaphore(const CoreState& core, SemaphoreKind kind,
                                                const std::string& name) {
-  auto semaphore = std::make_unique<SemaphoreState>();
+  auto semaphore = std::make_shared<SemaphoreState>();
   semaphore->name = name;
   semaphore->kind = kind;
   semaphore->agent = core.agent;
@@ -49,9 +51,9 @@ struct Launch::Impl {
   LaunchState state;
   /// By index of scratch, then by agent.
   struct Scratch {
-    std::vector<std::unique_ptr<Buffer>> buffers;
+    std::vector<std::shared_ptr<Buffer>> buffers;
     std::vector<Buffer*> siblings;
-    std::vector<std::unique_ptr<SemaphoreState>> semaphores;
+    std::vector<std::shared_ptr<SemaphoreState>> semaphores;
     std::vector<SemaphoreState*> semaphore_siblings;
   };
   std::vector<std::unique_ptr<Scratch>> scratch;
@@ -119,6 +121,11 @@ Launch::~Launch() {
   for (const auto& arrays : impl_->spread) {
     for (Buffer* array : *arrays) array->siblings = nullptr;
   }
+  const std::string with = fmt::format("kernel '{}'", impl_->state.name);
+  for (const auto& scratch : impl_->scratch) {
+    for (const auto& buffer : scratch->buffers) end(*buffer, with);
+    for (const auto& semaphore : scratch->semaphores) end(*semaphore, with);
+  }
 }
 
 int Launch::add_memory(MemorySpace space, ElementType type, const Shape& extents,
@@ -126,7 +133,6 @@ int Launch::add_memory(MemorySpace space, ElementType type, const Shape& extents
   auto scratch = std::make_unique<Impl::Scratch>();
   for (CoreState& core : impl_->state.agents) {
     auto buffer = make_scratch(core, space, type, extents, name);
-    core.hold(*buffer);
     scratch->siblings.push_back(buffer.get());
     scratch->buffers.push_back(std::move(buffer));
   }
@@ -154,10 +160,9 @@ Region Launch::region(int agent, int index) const {
                     ->buffers.at(static_cast<std::size_t>(agent)));
 }
 
-SemaphoreState* Launch::semaphore(int agent, int index) const {
+std::shared_ptr<SemaphoreState> Launch::semaphore(int agent, int index) const {
   return impl_->scratch.at(static_cast<std::size_t>(index))
-      ->semaphores.at(static_cast<std::size_t>(agent))
-      .get();
+      ->semaphores.at(static_cast<std::size_t>(agent));
 }
 
 int Launch::device_of(int agent) const {
@@ -181,7 +186,14 @@ void Launch::check_distinct(const std::vector<Region>& arrays) const {
 }
 
 Region Launch::argument(const Region& array, int agent) const {
-  const Buffer& buffer = *array.buffer;
+  const Buffer& buffer = buffer_of(array);
+  if (buffer.machine != impl_->state.machine) {
+    throw TileError(ErrorKind::usage,
+                    fmt::format("'{}' of kernel '{}' belongs to another machine; give arrays of "
+                                "the one that runs the kernel",
+                                buffer.name, impl_->state.name),
+                    {}, buffer.name);
+  }
   if (buffer.frozen) {
     throw TileError(ErrorKind::usage, fmt::format("'{}' of kernel '{}' has been frozen",
                                                   buffer.name, impl_->state.name));
@@ -202,11 +214,11 @@ Region Launch::argument(const std::vector<Region>& arrays, int agent) const {
     throw TileError(ErrorKind::usage, fmt::format("kernel '{}': {} arrays for {} devices",
                                                   state.name, arrays.size(), devices));
   }
-  Buffer& own = *arrays[static_cast<std::size_t>(device_of(agent))].buffer;
+  Buffer& own = buffer_of(arrays[static_cast<std::size_t>(device_of(agent))]);
   if (own.siblings == nullptr) {
     auto& table = impl_->spread.emplace_back(std::make_unique<std::vector<Buffer*>>());
     for (const CoreState& core : state.agents) {
-      Buffer* buffer = arrays[static_cast<std::size_t>(core.device)].buffer;
+      Buffer* buffer = &buffer_of(arrays[static_cast<std::size_t>(core.device)]);
       if (buffer->shape != own.shape || buffer->type != own.type) {
         throw TileError(ErrorKind::usage,
                         fmt::format("kernel '{}': '{}' {} and '{}' {} are to be the same array of "
@@ -263,34 +275,30 @@ void Launch::run(const std::function<void(int)>& body) {
 
 struct Scope::Impl {
   CoreState* core = nullptr;
-  std::vector<std::unique_ptr<Buffer>> buffers;
-  std::vector<std::unique_ptr<SemaphoreState>> semaphores;
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  std::vector<std::shared_ptr<SemaphoreState>> semaphores;
 };
 
 Scope::Scope() : impl_(std::make_unique<Impl>()) { impl_->core = &current_core("run_scoped"); }
 
 Scope::~Scope() {
-  for (auto& buffer : impl_->buffers) {
+  static const std::string with = "its run_scoped";
+  for (const auto& buffer : impl_->buffers) {
     impl_->core->release(*buffer);
-    buffer->ended = true;
-    buffer->data = nullptr;
-    buffer->target = nullptr;
-    buffer->owned.reset();
-    impl_->core->ended.push_back(std::move(buffer));
+    end(*buffer, with);
   }
+  for (const auto& semaphore : impl_->semaphores) end(*semaphore, with);
 }
 
 Region Scope::memory(MemorySpace space, ElementType type, const Shape& extents,
                      const std::string& name, bool poisoned) {
-  auto buffer = make_scratch(*impl_->core, space, type, extents, name, poisoned);
-  impl_->core->hold(*buffer);
-  impl_->buffers.push_back(std::move(buffer));
+  impl_->buffers.push_back(make_scratch(*impl_->core, space, type, extents, name, poisoned));
   return whole(*impl_->buffers.back());
 }
 
-SemaphoreState* Scope::semaphore(SemaphoreKind kind, const std::string& name) {
+std::shared_ptr<SemaphoreState> Scope::semaphore(SemaphoreKind kind, const std::string& name) {
   impl_->semaphores.push_back(make_semaphore(*impl_->core, kind, name));
-  return impl_->semaphores.back().get();
+  return impl_->semaphores.back();
 }
 
 void Scope::check() const {

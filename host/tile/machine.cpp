@@ -12,6 +12,11 @@
 
 namespace tessera::tile {
 namespace detail {
+
+MachineState::~MachineState() {
+  for (const auto& array : arrays) array->machine = nullptr;
+}
+
 std::size_t MachineState::add_to_report(const std::string& name, MemorySpace space) {
   for (std::size_t i = 0; i < report.buffers.size(); ++i) {
     // Scratch of the same name is the same line of every kernel that has it.
@@ -52,16 +57,24 @@ const BufferReport& Report::buffer(const std::string& name) const {
   throw TileError(ErrorKind::usage, fmt::format("the report has no buffer '{}'", name));
 }
 
-const MachineOptions& Machine::options() const noexcept { return state_->options; }
-const Report& Machine::report() const { return state_->report; }
+detail::MachineState& Machine::state() {
+  if (state_ != nullptr) return *state_;
+  throw TileError(ErrorKind::usage,
+                  "the machine has been moved from; use the one that it was moved to");
+}
+const detail::MachineState& Machine::state() const { return const_cast<Machine*>(this)->state(); }
+
+const MachineOptions& Machine::options() const { return state().options; }
+const Report& Machine::report() const { return state().report; }
 
 void Machine::reset_report() {
-  auto buffers = std::move(state_->report.buffers);
+  auto& machine = state();
+  auto buffers = std::move(machine.report.buffers);
   for (auto& buffer : buffers) buffer = {buffer.name, buffer.space};
-  state_->report = {};
-  state_->report.buffers = std::move(buffers);
-  state_->waits = {};
-  state_->timelines.clear();
+  machine.report = {};
+  machine.report.buffers = std::move(buffers);
+  machine.waits = {};
+  machine.timelines.clear();
 }
 
 namespace {
@@ -106,18 +119,27 @@ Shape checked_extents(const std::string& name, ElementType type, const View& vie
   return extents;
 }
 
+/// A dry run reads nothing, and takes views without memory.
+void check_memory(const detail::MachineState& machine, const std::string& name, const View& view) {
+  if (machine.options.dry_run || view.size() == 0 || view.host_data() != nullptr) return;
+  throw TileError(
+      ErrorKind::usage,
+      fmt::format("'{}' has {} elements but a null pointer; give host memory", name, view.size()));
+}
+
 }  // namespace
 
 detail::Region Machine::allocate(std::string name, ElementType type, const Shape& extents,
                                  int device) {
-  const auto region = make_array(*state_, std::move(name), type, extents, device);
+  const auto region = make_array(state(), std::move(name), type, extents, device);
   detail::give_memory(*region.buffer);
   return region;
 }
 
 detail::Region Machine::borrow(std::string name, ElementType type, const View& view, int device) {
   const Shape extents = checked_extents(name, type, view);
-  const auto region = make_array(*state_, std::move(name), type, extents, device);
+  check_memory(state(), name, view);
+  const auto region = make_array(state(), std::move(name), type, extents, device);
   region.buffer->writable = false;
   region.buffer->data = static_cast<const std::byte*>(view.host_data());
   return region;
@@ -133,8 +155,11 @@ detail::Region Machine::borrow(std::string name, ElementType type, const Mutable
 
 detail::Region Machine::copy_of(std::string name, ElementType type, const View& view, int device) {
   const Shape extents = checked_extents(name, type, view);
-  const auto region = allocate(std::move(name), type, extents, device);
+  check_memory(state(), name, view);
+  const auto region = make_array(state(), std::move(name), type, extents, device);
   auto& copy = *region.buffer;
+  // Indices steer a kernel, also in a dry run.
+  detail::give_memory(copy, true, type == ElementType::i32 || type == ElementType::u32);
   if (copy.data != nullptr && view.host_data() != nullptr) {
     std::size_t bytes = copy.element_bytes();
     for (const auto extent : extents) bytes *= static_cast<std::size_t>(extent);
@@ -143,16 +168,29 @@ detail::Region Machine::copy_of(std::string name, ElementType type, const View& 
   return region;
 }
 
+namespace {
+
+detail::Buffer& own_array(const detail::MachineState& machine, const detail::Region& region) {
+  detail::Buffer& buffer = detail::buffer_of(region);
+  if (buffer.machine == &machine) return buffer;
+  throw TileError(ErrorKind::usage,
+                  fmt::format("'{}' belongs to another machine; ask that one", buffer.name), {},
+                  buffer.name);
+}
+
+}  // namespace
+
 detail::Elements Machine::contents(const detail::Region& region) const {
-  return detail::elements_of(region);
+  own_array(state(), region);
+  return options().dry_run ? detail::Elements{} : detail::elements_of(region);
 }
 
 detail::Elements Machine::freeze(const detail::Region& region) {
-  if (region.buffer->frozen) {
-    throw TileError(ErrorKind::usage,
-                    fmt::format("'{}' has been frozen before", region.buffer->name));
+  detail::Buffer& buffer = own_array(state(), region);
+  if (buffer.frozen) {
+    throw TileError(ErrorKind::usage, fmt::format("'{}' has been frozen before", buffer.name));
   }
-  region.buffer->frozen = true;
+  buffer.frozen = true;
   return detail::elements_of(region);
 }
 

@@ -26,10 +26,15 @@ struct MachineState {
   /// Where not null, every kernel's logs go there instead of ending, for those who fit the model.
   std::vector<std::vector<CoreLog>>* core_logs = nullptr;
   std::unique_ptr<Scheduler> scheduler{};
-  std::vector<std::unique_ptr<Buffer>> arrays{};
+  std::vector<std::shared_ptr<Buffer>> arrays{};
   LaunchState* running = nullptr;
   std::unique_ptr<Compute> compute{};
 
+  MachineState() = default;
+  MachineState(const MachineState&) = delete;
+  MachineState& operator=(const MachineState&) = delete;
+  /// Arrays that somebody still names are of no machine then.
+  ~MachineState();
   std::size_t add_to_report(const std::string& name, MemorySpace space);
 };
 

@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <unordered_map>
 
 #include "host/tile/buffer.hpp"
+#include "host/tile/launch.hpp"
+#include "host/tile/machine_state.hpp"
 #include "host/tile/rows.hpp"
 #include "host/tile/transfer.hpp"
 
@@ -67,14 +70,28 @@ void for_each_part(const Transfer& transfer,
     return slice_of(region, std::span<const Index>(&index, 1));
   };
   const std::int64_t count = extents_of(rows)[0];
+  // Which index writes a row; not asked where all of them count.
+  std::unordered_map<std::int64_t, std::int64_t> written;
   for (std::int64_t i = 0; i < indices.extents[0]; ++i) {
     const std::int64_t row = static_cast<const std::int32_t*>(indices.data)[i * indices.strides[0]];
     if (row < 0 || row >= count) {
       throw TileError(
           ErrorKind::bounds,
-          fmt::format("{}, started by {}: index {} is {}, '{}' has rows 0 to {}", title(transfer),
-                      transfer.place->text(), i, row, rows.buffer->name, count - 1),
+          fmt::format("{} of kernel '{}', started by {}: index {} is {}, '{}' has rows 0 to {}",
+                      title(transfer), rows.buffer->machine->running->name, transfer.place->text(),
+                      i, row, rows.buffer->name, count - 1),
           "R18", rows.buffer->name);
+    }
+    if (!gather && !transfer.options.add) {
+      if (const auto [first, fresh] = written.emplace(row, i); !fresh) {
+        throw TileError(
+            ErrorKind::race,
+            fmt::format("{} of kernel '{}', started by {}: indices {} and {} are both {}, and no "
+                        "order of a copy's rows is promised; scatter to different rows, or add",
+                        title(transfer), rows.buffer->machine->running->name,
+                        transfer.place->text(), first->second, i, row),
+            {}, rows.buffer->name);
+      }
     }
     body(gather ? row_of(transfer.from, row) : row_of(transfer.from, i),
          gather ? row_of(transfer.to, i) : row_of(transfer.to, row));
@@ -110,6 +127,20 @@ void move_part(const Transfer& transfer, AddRow add, const Region& source, const
 }
 
 }  // namespace
+
+void note_unknown(const Transfer& transfer) {
+  Buffer& to = *transfer.to.buffer;
+  if (!to.machine->options.dry_run) return;
+  const auto known = [](const Region& region) {
+    return region.buffer->data != nullptr && !region.buffer->unknown;
+  };
+  if (!known(transfer.from) || (transfer.indices.buffer != nullptr && !known(transfer.indices))) {
+    to.unknown = true;
+  } else if (!transfer.options.add && transfer.indices.buffer == nullptr &&
+             transfer.to.slices == whole(to).slices) {
+    to.unknown = false;
+  }
+}
 
 void move_elements(const Transfer& transfer) {
   const AddRow add = transfer.options.add ? add_row_of(transfer) : nullptr;

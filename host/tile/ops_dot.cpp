@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "host/tile/buffer.hpp"
+#include "host/tile/core.hpp"
 #include "host/tile/machine_state.hpp"
 #include "host/tile/ops.hpp"
 #include "host/tile/text.hpp"
@@ -275,6 +276,9 @@ void float_piece(const Product& product, const Parts& a, const Parts& b, int cou
 
 void dot(const Region& a, const Region& b, const Region& out, const DotOptions& options) {
   MachineState& machine = machine_of_core("dot");
+  if (current_core("dot").kind != CoreKind::tensor_core) {
+    refuse("dot", "a SparseCore's subcore has no MXU; multiply on a TensorCore", out);
+  }
   const Chip& chip = machine.options.chip;
   const ElementType ta = type_of(a), tb = type_of(b);
   const Extents e = judge(chip, a, b, out, options);

@@ -19,7 +19,7 @@ namespace tessera::tile::detail {
 MachineState& machine_of_core(const char* what) { return *current_core(what).machine; }
 
 Elements vector_access(const Region& region, AccessKind kind) {
-  if (region.buffer->space == MemorySpace::smem) {
+  if (buffer_of(region).space == MemorySpace::smem) {
     throw TileError(
         ErrorKind::space,
         fmt::format("{} is in SMEM, which gives scalars: load them", located(region.buffer->name)),
@@ -28,7 +28,7 @@ Elements vector_access(const Region& region, AccessKind kind) {
   return access(region, kind);
 }
 
-ElementType type_of(const Region& region) { return region.buffer->type; }
+ElementType type_of(const Region& region) { return buffer_of(region).type; }
 
 bool overlap(const Region& a, const Region& b) {
   if (a.buffer != b.buffer) return false;

@@ -30,6 +30,7 @@ class RunningGrid {
   void go_to(Shape point) {
     core_.place = std::make_shared<Place>(Place{outer_->core, point});
     core_.grids.back().point = std::move(point);
+    core_.machine->scheduler->advance();  // a grid comes to its end
     core_.record(ScheduleEvent::Kind::step, nullptr, nullptr);
     core_.note(StepEvent{core_.place});
   }
@@ -52,10 +53,16 @@ void run_pipeline(const PipelineSpec& spec, std::span<const Region> arrays,
                                 "outputs",
                                 kernel, arrays.size(), spec.in.size(), spec.out.size()));
   }
+  for (const Region& array : arrays) core.own(array);
   require(check_semantics(kernel, spec.grid, spec.semantics, issuer));
   CoreGrid share{spec.grid, Shape(spec.grid.size(), 0)};
   if (spec.over_cores) {
-    share = partition_grid(spec.grid, spec.semantics, core.shares(), core.share());
+    try {
+      share = partition_grid(spec.grid, spec.semantics, core.shares(), core.share());
+    } catch (const TileError& error) {
+      throw TileError(error.kind(), located(core, error.what() + std::string(" (grid")) + ")",
+                      error.rule());
+    }
   }
   const Walk walk(std::move(share), prefetched);
   if (walk.steps() == 0) return;

@@ -17,6 +17,11 @@ namespace {
 /// Unwinds an agent whose run has ended elsewhere; never leaves this file.
 struct Ended {};
 
+TileError deadlock_of_one(const Scheduler::Agent& agent, const std::string& waits_for) {
+  return TileError(ErrorKind::deadlock, fmt::format("deadlock: nobody can go on; {} waits for {}.",
+                                                    agent.name, waits_for));
+}
+
 }  // namespace
 
 struct Scheduler::Impl {
@@ -27,12 +32,16 @@ struct Scheduler::Impl {
     /// What it waits for; empty while it could go on.
     const std::function<bool()>* ready = nullptr;
     const std::function<std::string()>* waits_for = nullptr;
+    bool polls = false;
+    std::uint64_t polled_at = 0;     ///< as many things had happened
+    std::int64_t polls_in_vain = 0;  ///< since then
   };
 
   std::uint64_t seed = 0;
   std::mt19937_64 random;
   std::vector<State> states;
   int running = 0;
+  std::uint64_t happened = 1;  ///< since the run began
   std::exception_ptr failure;
 
   // Agents hand the turn to each other; nothing else is shared while they run.
@@ -44,16 +53,29 @@ struct Scheduler::Impl {
     return !state.finished && !state.away && (state.ready == nullptr || (*state.ready)());
   }
 
-  /// The next to run, or -1: nobody can. The running one comes last unless a seed chooses.
+  bool polls_in_vain(const State& state) const {
+    return state.polls && state.polled_at == happened;
+  }
+
+  /// The next to run, or -1: nobody can. The running one comes last unless a seed chooses. Who
+  /// polls while nothing happens goes on when nobody else can, until it has asked often enough.
   int choose() {
     std::vector<int> candidates;
+    int vain = -1;
+    bool away = false;
     const auto count = states.size();
     const auto from = static_cast<std::size_t>(std::max(running, 0));
     for (std::size_t step = 1; step <= count; ++step) {
       const auto i = (from + step) % count;
-      if (can_run(i)) candidates.push_back(static_cast<int>(i));
+      away = away || states[i].away;
+      if (!can_run(i)) continue;
+      if (!polls_in_vain(states[i])) {
+        candidates.push_back(static_cast<int>(i));
+      } else if (states[i].polls_in_vain < max_polls) {
+        vain = static_cast<int>(i);  // the running one, if it may: a turn takes longer than to ask
+      }
     }
-    if (candidates.empty()) return -1;
+    if (candidates.empty()) return away ? -1 : vain;
     return seed == 0 ? candidates.front() : candidates[random() % candidates.size()];
   }
 
@@ -81,6 +103,7 @@ struct Scheduler::Impl {
   /// Gives the turn away; the caller has stopped running or waits. Under `mutex`.
   void pass_on() {
     const int next = failure == nullptr ? choose() : -1;
+    if (next >= 0 && next == running) return;
     running = next;
     if (next < 0 && failure == nullptr && !may_be_idle()) fail_with_deadlock();
     turned.notify_all();
@@ -108,6 +131,7 @@ struct Scheduler::Impl {
     state.finished = true;
     if (thrown != nullptr && failure == nullptr) failure = thrown;
     state.away = false;  // told to end while it was
+    if (failure == nullptr) ++happened;
     pass_on();
   }
 };
@@ -124,6 +148,7 @@ void Scheduler::run(const std::vector<Agent>& agents) {
   impl.states.assign(agents.size(), {});
   for (std::size_t i = 0; i < agents.size(); ++i) impl.states[i].agent = &agents[i];
   impl.running = 0;
+  impl.happened = 1;
   impl.failure = nullptr;
   if (agents.size() == 1) {
     agents.front().body();
@@ -148,8 +173,7 @@ void Scheduler::wait_until(const std::function<bool()>& ready,
   if (ready()) return;
   Impl& impl = *impl_;
   if (impl.states.size() <= 1) {
-    throw TileError(ErrorKind::deadlock, fmt::format("deadlock: nobody can go on; {} waits for {}.",
-                                                     impl.states.front().agent->name, waits_for()));
+    throw deadlock_of_one(*impl.states.front().agent, waits_for());
   }
   const int self = impl.running;
   auto& state = impl.states[static_cast<std::size_t>(self)];
@@ -170,6 +194,29 @@ void Scheduler::yield() {
   impl.pass_on();
   impl.await_turn(lock, self);
 }
+
+bool Scheduler::poll(const std::function<std::string()>& polls_for) {
+  Impl& impl = *impl_;
+  const int self = impl.running;
+  auto& state = impl.states[static_cast<std::size_t>(self)];
+  const bool again = state.polled_at == impl.happened;
+  state.polled_at = impl.happened;
+  state.polls_in_vain = again ? state.polls_in_vain + 1 : 0;
+  if (impl.states.size() <= 1) {
+    if (state.polls_in_vain >= max_polls) throw deadlock_of_one(*state.agent, polls_for());
+    return again;
+  }
+  std::unique_lock lock(impl.mutex);
+  state.polls = true;
+  state.waits_for = &polls_for;
+  impl.pass_on();
+  impl.await_turn(lock, self);
+  state.polls = false;
+  state.waits_for = nullptr;
+  return again;
+}
+
+void Scheduler::advance() { ++impl_->happened; }
 
 void Scheduler::beside(const std::function<void()>& work) {
   Impl& impl = *impl_;

@@ -44,6 +44,16 @@ class Scheduler {
   /// For the running agent: another may go first, if the seed says so.
   void yield();
 
+  /// For the running agent, which asks for something without waiting for it: others that can go on
+  /// have a turn first, also where the seed is 0. True when nothing has happened (`advance`) since
+  /// it asked before. When all who have not ended wait or poll, and nothing happens for
+  /// `max_polls` questions of each who polls, that is a deadlock; `polls_for` as `waits_for`.
+  bool poll(const std::function<std::string()>& polls_for);
+  /// Something happened that polling agents may have been waiting for.
+  void advance();
+  /// More than a loop that gives up by itself would ask in vain, and asked within milliseconds.
+  static constexpr std::int64_t max_polls = 10000;
+
   /// For the running agent: others may run beside `work`, which touches nothing that they do.
   void beside(const std::function<void()>& work);
 

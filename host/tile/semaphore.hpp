@@ -22,11 +22,11 @@ struct Transfer;
 struct Arrival {
   std::int64_t amount = 0;
   Clock clock{};
-  Buffer* from = nullptr;  ///< of a copy: what it is no longer in flight of then
-  Buffer* to = nullptr;
+  std::shared_ptr<Buffer> from{};  ///< of a copy: what it is no longer in flight of then
+  std::shared_ptr<Buffer> to{};
 };
 
-struct SemaphoreState {
+struct SemaphoreState : std::enable_shared_from_this<SemaphoreState> {
   std::string name{};
   SemaphoreKind kind = SemaphoreKind::regular;
   int agent = 0;
@@ -36,11 +36,19 @@ struct SemaphoreState {
   /// Copies that were started and will signal it, oldest first.
   std::vector<std::shared_ptr<Transfer>> in_flight{};
   const std::vector<SemaphoreState*>* siblings = nullptr;
+  std::string ended_with{};  ///< "its run_scoped" or "kernel 'add'"; empty while it lives
 };
 
-/// Throws TileError (usage) for a semaphore of the other kind; `what` takes it.
-void require_kind(const CoreState& core, const Semaphore& semaphore, SemaphoreKind kind,
-                  const std::function<std::string()>& what);
+/// The state of a semaphore of the running core. Throws TileError (usage) for one without a value,
+/// one that has ended, or another core's; `what` takes it.
+SemaphoreState& own_semaphore(const CoreState& core,
+                              const std::shared_ptr<SemaphoreState>& semaphore,
+                              const std::function<std::string()>& what);
+/// The same, and throws for a semaphore of the other kind.
+SemaphoreState& require_kind(const CoreState& core, const Semaphore& semaphore, SemaphoreKind kind,
+                             const std::function<std::string()>& what);
+/// Nobody may use it from now on; `with` what it has ended.
+void end(SemaphoreState& semaphore, const std::string& with);
 /// The agent that `target` is. Throws TileError (bounds).
 std::size_t agent_of(const CoreState& core, const Target& target);
 /// The same semaphore of another agent. Throws TileError (usage) for one of run_scoped.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "host/tile/buffer.hpp"
 #include "host/tile/core.hpp"
@@ -14,17 +15,42 @@
 namespace tessera::tile {
 namespace detail {
 
-void require_kind(const CoreState& core, const Semaphore& semaphore, SemaphoreKind kind,
-                  const std::function<std::string()>& what) {
-  if (semaphore.state() != nullptr && semaphore.state()->agent != core.agent) {
-    throw TileError(ErrorKind::usage,
-                    fmt::format("{}: {} with '{}' of another core; signal it as a Target",
-                                core.place->text(), what(), semaphore.state()->name));
+SemaphoreState& own_semaphore(const CoreState& core,
+                              const std::shared_ptr<SemaphoreState>& semaphore,
+                              const std::function<std::string()>& what) {
+  const auto refuse = [&](const std::string& why) {
+    throw TileError(ErrorKind::usage, located(core, what()) + ": " + why);
+  };
+  if (semaphore == nullptr) {
+    refuse(
+        "no semaphore, but one made without a value; take those of the kernel's arguments or of "
+        "run_scoped");
   }
-  if (semaphore.state() != nullptr && semaphore.state()->kind == kind) return;
+  if (!semaphore->ended_with.empty()) {
+    refuse(fmt::format("semaphore '{}' has ended with {}; it is not kept longer", semaphore->name,
+                       semaphore->ended_with));
+  }
+  if (semaphore->agent != core.agent) {
+    refuse(
+        fmt::format("semaphore '{}' is of another core; signal it as a Target", semaphore->name));
+  }
+  return *semaphore;
+}
+
+SemaphoreState& require_kind(const CoreState& core, const Semaphore& semaphore, SemaphoreKind kind,
+                             const std::function<std::string()>& what) {
+  SemaphoreState& own = own_semaphore(core, semaphore.state(), what);
+  if (own.kind == kind) return own;
   throw TileError(ErrorKind::usage,
-                  fmt::format("{}: {} takes a {} semaphore", core.place->text(), what(),
-                              kind == SemaphoreKind::dma ? "DMA" : "regular"));
+                  fmt::format("{} takes a {} semaphore, which '{}' is not", located(core, what()),
+                              kind == SemaphoreKind::dma ? "DMA" : "regular", own.name));
+}
+
+void end(SemaphoreState& semaphore, const std::string& with) {
+  semaphore.ended_with = with;
+  semaphore.siblings = nullptr;
+  semaphore.in_flight.clear();  // copies name their semaphores
+  semaphore.arrivals.clear();
 }
 
 std::size_t agent_of(const CoreState& core, const Target& target) {
@@ -97,8 +123,8 @@ void take(SemaphoreState& semaphore, std::int64_t amount) {
     first.amount -= part;
     amount -= part;
     if (first.amount > 0) continue;
-    for (Buffer* buffer : {first.from, first.to}) {
-      if (buffer != nullptr) --buffer->in_flight;
+    for (const auto* buffer : {&first.from, &first.to}) {
+      if (*buffer != nullptr) --(*buffer)->in_flight;
     }
     semaphore.arrivals.pop_front();
   }
@@ -133,10 +159,22 @@ void check_at_exit(const SemaphoreState& semaphore, const CoreState& core) {
 void semaphore_signal(const Semaphore& semaphore, std::int64_t amount,
                       std::optional<Target> target) {
   detail::CoreState& core = detail::current_core("semaphore_signal");
-  detail::require_kind(core, semaphore, detail::SemaphoreKind::regular,
-                       [] { return "semaphore_signal"; });
-  auto* state = target ? detail::sibling(*semaphore.state(), core, detail::agent_of(core, *target))
-                       : semaphore.state();
+  auto* state = &detail::require_kind(core, semaphore, detail::SemaphoreKind::regular,
+                                      [] { return "semaphore_signal"; });
+  const auto where = [&] { return detail::located(core, "'" + state->name + "'"); };
+  if (amount < 0) {
+    throw TileError(ErrorKind::usage,
+                    fmt::format("{}: semaphore_signal of {}: only semaphore_wait takes from a "
+                                "semaphore",
+                                where(), amount));
+  }
+  if (target) state = detail::sibling(*state, core, detail::agent_of(core, *target));
+  if (amount > std::numeric_limits<std::int64_t>::max() - state->count) {
+    throw TileError(ErrorKind::semaphore,
+                    fmt::format("{}: semaphore_signal of {} to {} is more than 64 bits count",
+                                where(), amount, state->count),
+                    {}, state->name);
+  }
   detail::give(*state, {.amount = amount, .clock = core.clock});
   core.tick();
   core.note(SignalEvent{state->id, amount});
@@ -144,17 +182,29 @@ void semaphore_signal(const Semaphore& semaphore, std::int64_t amount,
 }
 
 void semaphore_wait(const Semaphore& semaphore, std::int64_t amount) {
-  detail::require_kind(detail::current_core("semaphore_wait"), semaphore,
-                       detail::SemaphoreKind::regular, [] { return "semaphore_wait"; });
-  detail::take(*semaphore.state(), amount);
+  detail::take(
+      detail::require_kind(detail::current_core("semaphore_wait"), semaphore,
+                           detail::SemaphoreKind::regular, [] { return "semaphore_wait"; }),
+      amount);
 }
 
 std::int64_t semaphore_read(const Semaphore& semaphore) {
   const detail::CoreState& core = detail::current_core("semaphore_read");
-  if (semaphore.state() == nullptr) {
-    throw TileError(ErrorKind::usage, core.place->text() + ": semaphore_read of no semaphore");
+  detail::SemaphoreState& state =
+      detail::own_semaphore(core, semaphore.state(), [] { return "semaphore_read"; });
+  // A TPU's copies end whether somebody waits or not.
+  const bool again = core.machine->scheduler->poll([&] {
+    return fmt::format(
+        "{}semaphore '{}' of {} in kernel '{}', which semaphore_read finds at {} "
+        "again and again",
+        state.kind == detail::SemaphoreKind::dma ? "DMA " : "", state.name, core.place->text(),
+        core.launch->name, state.count);
+  });
+  if (again && !state.in_flight.empty()) {
+    detail::move_data(std::shared_ptr<detail::Transfer>(state.in_flight.back()));
+    core.machine->scheduler->advance();
   }
-  return semaphore.state()->count;
+  return state.count;
 }
 
 }  // namespace tessera::tile

@@ -19,9 +19,14 @@ struct Transfer {
   Region from{}, to{};
   Region indices{};  ///< of rows of one side; no buffer: none
   Indexed side = Indexed::from;
-  SemaphoreState* send = nullptr;         ///< of a remote copy: counts what has left
-  SemaphoreState* receive = nullptr;      ///< counts what has come
-  SemaphoreState* own_receive = nullptr;  ///< remote: the issuer's, on which wait_recv waits
+  std::shared_ptr<SemaphoreState> send{};         ///< of a remote copy: counts what has left
+  std::shared_ptr<SemaphoreState> receive{};      ///< counts what has come
+  std::shared_ptr<SemaphoreState> own_receive{};  ///< remote: the issuer's, of wait_recv
+  /// On which the issuer waits until the data has left, and on which it waits for what comes.
+  const std::shared_ptr<SemaphoreState>& own() const { return send != nullptr ? send : receive; }
+  const std::shared_ptr<SemaphoreState>& own_receiver() const {
+    return own_receive != nullptr ? own_receive : receive;
+  }
   CopyOptions options{};
   std::int64_t bytes = 0;    ///< of the elements: what semaphores count
   std::int64_t counted = 0;  ///< what the memory system moves: whole tiles
@@ -33,16 +38,18 @@ struct Transfer {
 };
 
 /// Without the checks of a copy that a kernel's author makes.
-std::shared_ptr<Transfer> make_transfer(const Region& from, const Region& to,
-                                        const CopyOptions& options);
+std::shared_ptr<Transfer> make_transfer(Region from, Region to, const CopyOptions& options);
 /// Starts a transfer of the running core. Throws TileError (usage) when it was started before.
 void begin(const std::shared_ptr<Transfer>& transfer);
 /// What one copy moves from where to where: everything, or row by row as its indices say. Throws
-/// TileError (bounds) for an index outside. In a dry run the rows are not known, and none is given.
+/// TileError (bounds) for an index outside, (race) where it writes a row twice. In a dry run the
+/// rows are not known, and none is given.
 void for_each_part(const Transfer& transfer,
                    const std::function<void(const Region& from, const Region& to)>& body);
 /// Copies (or adds) the elements; nothing where one side has no values.
 void move_elements(const Transfer& transfer);
+/// In a dry run: whether the target's values are known when this transfer has moved.
+void note_unknown(const Transfer& transfer);
 /// Moves a transfer's data and signals its semaphores.
 void move_data(const std::shared_ptr<Transfer>& transfer);
 

@@ -33,6 +33,9 @@ Window::Window(CoreState& core, Scope& scope, const Walk& walk, const BlockSpec&
   }
   auto violations =
       check_block(core.machine->options.chip, buffer.name, shape_, buffer.type, block, issuer);
+  for (Violation& violation : violations) {
+    violation.message += " (" + located(core, "'" + buffer.name + "'") + ")";
+  }
   if (!core.machine->options.check_layout) {
     std::erase_if(violations, [](const Violation& violation) {
       return violation.rule == "R2" || violation.rule == "R3" || violation.rule == "R5";
@@ -77,10 +80,24 @@ void Window::refuse(ErrorKind kind, const char* rule, const std::string& what) c
   throw TileError(kind, fmt::format("{}: {}: {}", rule, located(name), what), rule, name);
 }
 
+std::string Window::meanwhile(std::int64_t step) const {
+  const Shape point = walk_.point(step);
+  if (point == core_.place->grid_point) return {};
+  return fmt::format(", for the block of grid point ({})", fmt::join(point, ", "));
+}
+
 BlockIndex Window::map(std::int64_t step) const {
   if (!spec_.index) return BlockIndex::zeros(dims_.size());
   const Shape point = walk_.point(step);
-  BlockIndex index = spec_.index(GridPoint(point, walk_.prefetched()));
+  BlockIndex index;
+  try {
+    index = spec_.index(GridPoint(point, walk_.prefetched()));
+  } catch (const TileError& error) {
+    throw TileError(
+        error.kind(),
+        fmt::format("{} (index map of '{}'{})", error.what(), array_.buffer->name, meanwhile(step)),
+        error.rule(), error.buffer());
+  }
   if (index.rank() != dims_.size()) {
     refuse(ErrorKind::block_rule, "R1",
            fmt::format("the index map gives {} numbers at {} for {} dimensions", index.rank(),
@@ -102,15 +119,17 @@ bool Window::changes(std::int64_t from, std::int64_t to) {
   return before != index(to);
 }
 
-std::shared_ptr<Transfer> Window::transfer(const BlockIndex& index, std::size_t slot) const {
+std::shared_ptr<Transfer> Window::transfer(std::int64_t step, std::size_t slot) {
   const Buffer& buffer = *array_.buffer;
+  const BlockIndex index = trivial_ ? BlockIndex::zeros(dims_.size()) : this->index(step);
   std::vector<Slice> starts;
   for (std::size_t i = 0; i < index.rank(); ++i) starts.push_back(index[i]);
   std::vector<DmaSlice> parts;
   try {
     parts = dma_slice(core_.machine->options.chip, buffer.name, shape_, buffer.type, dims_, starts);
   } catch (const TileError& error) {
-    throw TileError(error.kind(), fmt::format("{} ({})", error.what(), located(buffer.name)),
+    throw TileError(error.kind(),
+                    fmt::format("{} ({}{})", error.what(), located(buffer.name), meanwhile(step)),
                     error.rule(), buffer.name);
   }
   std::vector<Index> from;
@@ -142,7 +161,7 @@ std::shared_ptr<Transfer> Window::transfer(const BlockIndex& index, std::size_t 
 
 void Window::start_in(std::int64_t step) {
   const auto slot = static_cast<std::size_t>(fetched_++) % slots_.size();
-  moving_[slot] = transfer(index(step), slot);
+  moving_[slot] = transfer(step, slot);
   begin(moving_[slot]);
 }
 
@@ -215,7 +234,13 @@ const Region& Window::view(std::int64_t step) {
         part.emplace_back(block[i]);
       } else {
         const auto unit = dim.kind == DimKind::element ? 1 : dim.size;
-        part.emplace_back(ds(block[i].start * unit, dim.size));
+        std::int64_t start = 0;
+        if (__builtin_mul_overflow(block[i].start, unit, &start)) {
+          refuse(ErrorKind::bounds, "R12",
+                 fmt::format("the index map gives block {} of {} elements in dimension {}",
+                             block[i].start, unit, i));
+        }
+        part.emplace_back(ds(start, dim.size));
       }
     }
     part_ = slice_of(array_, part);
@@ -252,7 +277,7 @@ void Window::copy_out(std::int64_t step) {
   if (!output_ || !moves()) return;
   if (step + 1 != walk_.steps() && !changes(step, step + 1)) return;
   const auto slot = static_cast<std::size_t>(used_) % slots_.size();
-  moving_[slot] = transfer(index(step), slot);
+  moving_[slot] = transfer(step, slot);
   begin(moving_[slot]);
   if (buffers() == 1) await(slot);
 }
@@ -272,7 +297,7 @@ void Window::advance(std::int64_t step) {
 void Window::finish() {
   if (!output_ || direct_) return;
   if (trivial_) {
-    moving_[0] = transfer(BlockIndex::zeros(dims_.size()), 0);
+    moving_[0] = transfer(walk_.steps() - 1, 0);
     begin(moving_[0]);
     await(0);
     return;

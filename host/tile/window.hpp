@@ -62,7 +62,9 @@ class Window {
   void start_in(std::int64_t step);
   void look_ahead(std::int64_t most);
   void await(std::size_t slot);
-  std::shared_ptr<Transfer> transfer(const BlockIndex& index, std::size_t slot) const;
+  /// "" at the grid point of `step` itself; elsewhere what the pipeline does ahead, or behind.
+  std::string meanwhile(std::int64_t step) const;
+  std::shared_ptr<Transfer> transfer(std::int64_t step, std::size_t slot);
   void check_revisit(const BlockIndex& index);
   void refuse(ErrorKind kind, const char* rule, const std::string& what) const;
 
@@ -77,7 +79,7 @@ class Window {
   bool whole_ = true;     ///< an array in HBM is passed whole, not block by block
   bool trivial_ = false;  ///< the whole array: one copy
   std::vector<Region> slots_;
-  std::vector<SemaphoreState*> semaphores_;
+  std::vector<std::shared_ptr<SemaphoreState>> semaphores_;
   std::vector<std::shared_ptr<Transfer>> moving_;  ///< by slot: started and not waited for
   // As many as have been started and used; modulo the slots they say where.
   std::int64_t fetched_ = 0;

@@ -51,11 +51,22 @@ struct ContextOptions {
   std::string device{};
   /// Threads for work on the host, the caller's included; 0: one per hardware thread.
   int threads = 0;
+  /// Where compiled programs are kept for later processes, and looked for first; made where it is
+  /// missing. Empty: nowhere; a driver may keep its own. Files are taken only for the same device,
+  /// driver and revision of the library; damaged ones are ignored; removing them is always safe.
+  /// What lies there is run: give a folder that only the user can write, such as
+  /// default_cache_folder(). A folder that cannot be written is a warning, and nothing is kept.
+  /// With PoCL the call that fills the folder takes up to three times as long as without.
+  std::string cache_folder{};
   /// Makes a context without any device even where one exists.
   bool host_only = false;
   /// Empty: a line to stderr, once per distinct message.
   WarningHandler warning_handler{};
 };
+
+/// `$XDG_CACHE_HOME/tessera`, else `$HOME/.cache/tessera`; empty where neither variable is an
+/// absolute path.
+TESSERA_API std::string default_cache_folder();
 
 class ContextState;
 
@@ -73,6 +84,8 @@ class TESSERA_API Context {
   /// Works on the caller's queue (in-order or out-of-order), its context and device.
   static Context from_queue(cl_command_queue queue, const ContextOptions& options = {});
 
+  /// What a Context was moved from has no device and no threads, and is an Error invalid_argument
+  /// wherever a call is given it.
   Context(const Context&);
   Context(Context&&) noexcept;
   Context& operator=(const Context&);
@@ -95,8 +108,9 @@ class TESSERA_API Context {
   /// Bytes of device memory that the pool holds at the moment, in use or not.
   std::int64_t pooled_bytes() const noexcept;
 
-  /// The library's own state behind this context.
-  ContextState& state() const noexcept { return *state_; }
+  /// The library's own state behind this context. Throws Error invalid_argument where this was
+  /// moved from.
+  ContextState& state() const;
 
  private:
   explicit Context(std::shared_ptr<ContextState> state);

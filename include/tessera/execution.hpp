@@ -105,8 +105,9 @@ struct ExecutionOptions {
   /// CPUs and the host, 1/16 of device memory on GPUs. Too small a value is an error that names
   /// the minimum.
   std::optional<std::size_t> workspace_bytes{};
-  /// A block lent for scratch, of any type, at least as large as `plan` says; not touched after
-  /// completion. Empty: the context's pool.
+  /// A block lent for scratch, of any type; its size bounds scratch memory as `workspace_bytes`
+  /// does, so that what `plan` calls the minimum is enough. Not touched after completion. Empty:
+  /// the context's pool.
   MutableView workspace{};
   /// Queue for this call; nullptr: the context's.
   cl_command_queue queue = nullptr;

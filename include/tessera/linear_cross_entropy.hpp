@@ -53,7 +53,7 @@ struct Inputs {
   View target_indices{};  ///< [..., K]
   View target_probs{};    ///< [..., K]
   /// Or a probability for every word; no row is ignored.
-  View targets{};  ///< [..., V]
+  View targets{};  ///< [..., V], or [..., vocab_size_total] on a shard
 };
 
 /// The gradients that are added to what their views hold; the others are overwritten. `true` stands
@@ -135,6 +135,12 @@ struct ExecutionOptions {
   /// `opencl.*` skip their work, `eigen` and `reference` compute exactly. Passes without gradients
   /// ignore it.
   float gradient_filter_eps = 0.0f;
+  /// What dz, the gradient of the products z [B, V], may be rounded to before grad_x and grad_w are
+  /// multiplied of it, where x and w are both bf16 and the implementation multiplies such pairs.
+  /// Nothing or bf16: to bf16, nearest even; each term of grad_x and grad_w then moves by at most
+  /// 2^-8 of itself. f32: never. Sums stay f32, and grad_bias is summed of dz as it was before.
+  /// Dispatch::notes says what was done; passes without gradients ignore it.
+  std::optional<DType> dz_dtype{};
 };
 
 /// Owned results; those not asked for are empty.

@@ -20,9 +20,12 @@ struct Wants {
   bool entropy = false;
   bool z_loss = false;
   bool statistics = false;
-  bool grad_x = true;     ///< linear_cross_entropy
-  bool grad_w = true;     ///< linear_cross_entropy
-  bool grad_bias = true;  ///< linear_cross_entropy, only where a bias is given
+  bool divergence = false;             ///< linear_distillation
+  bool target_entropy = false;         ///< linear_distillation
+  bool divergence_statistics = false;  ///< linear_distillation
+  bool grad_x = true;                  ///< of operators with an x
+  bool grad_w = true;                  ///< of operators with a w
+  bool grad_bias = true;               ///< of operators with a bias, only where one is given
 };
 
 /// What is computed.
@@ -42,7 +45,7 @@ struct LossOptions {
 struct Outputs {
   MutableView loss{};           ///< () f32 for mean and sum, [...] for none
   MutableView lse{};            ///< [...] f32
-  MutableView argmax{};         ///< [...] i32, -1 for ignored rows
+  MutableView argmax{};         ///< [...] i32 or i64, -1 for ignored rows
   MutableView label_logprob{};  ///< [...] f32, logit_y - lse, unweighted
   MutableView entropy{};        ///< [...] f32, in nats
   MutableView z_loss{};         ///< [...] f32, weight * logsumexp_weight * lse^2
@@ -69,8 +72,20 @@ struct Partial {
   float class_logit = 0.0f;   ///< sum of c * (logit - max)
   float class_sum = 0.0f;     ///< sum of c over the shard's columns; rescales class_logit
   float argmax_value = 0.0f;  ///< logit at argmax
-  std::int32_t argmax = -1;   ///< global index of the largest logit, lowest on ties
+  std::int64_t argmax = -1;   ///< global index of the largest logit, lowest on ties
   float exp_logit = 0.0f;     ///< sum of exp(logit - max) * (logit - max)
+  // Of soft targets, whose probabilities of the shard's words are q; 0 where rows have labels.
+  float target_logit = 0.0f;    ///< sum of q * (logit - max)
+  float target_sum = 0.0f;      ///< sum of q
+  float weighted_logit = 0.0f;  ///< sum of q * c * (logit - max)
+  float weighted_sum = 0.0f;    ///< sum of q * c
+};
+
+/// Columns of a vocabulary, from `begin` to before `end`.
+struct ColumnRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  friend bool operator==(const ColumnRange&, const ColumnRange&) = default;
 };
 
 /// The rows of one shard, or of several merged.
@@ -79,16 +94,21 @@ struct PartialResult {
   Dims extents{};               ///< leading axes of x
   Dispatch dispatch{};          ///< of several shards, `Dispatch::shards` has each one's
   /// Columns of the whole vocabulary, as forward_partial knew it; 0: not known, as where the rows
-  /// came from another process.
+  /// came from another process and nobody has set it again.
   std::int64_t vocab_size_total = 0;
-  std::int64_t columns = 0;  ///< of them that these rows cover, where the whole is known
+  /// Those that these rows are of, where the whole is known: ascending, and no column twice.
+  std::vector<ColumnRange> ranges{};
 };
 
-/// What `combine` reads besides the shards: as in Inputs, for the whole vocabulary.
+/// What `combine` reads besides the shards: as in Inputs, for the whole vocabulary. Labels, pairs
+/// or a probability for every word: what forward_partial was given.
 struct CombineInputs {
   View labels{};
   View weight{};
   View class_weight{};
+  View target_indices{};
+  View target_probs{};
+  View targets{};
 };
 
 // -- Shards ---------------------------------------------------------------------------------------
@@ -96,7 +116,7 @@ struct CombineInputs {
 /// Merges two rows of statistics; associative up to rounding.
 TESSERA_API Partial merge(const Partial& a, const Partial& b);
 /// Merges shards, or merged shards, row by row. Throws `Error invalid_argument` when they differ in
-/// shape or in the whole's width, or when none is given.
+/// shape or in the whole's width, when a column is in two of them, or when none is given.
 TESSERA_API PartialResult merge(std::span<const PartialResult> shards);
 /// The ordinary outputs, those of `options.wants`, from all shards of a vocabulary; the inputs are
 /// host memory. The whole's width is `options.vocab_size_total`, or where that is 0 what the shards

@@ -68,17 +68,19 @@ enum class ElementTypes {
   floating,  ///< f32, bf16, f16
   integer,   ///< i32, i64
   f32,
-  i32,
   any
 };
 
 /// When an input is read.
 enum class Reads {
   always,              ///< and has to be given; labels, or what stands in their place
+  usually,             ///< by every pass; has to be given, or what stands in its place
+  in_place_of_usual,   ///< where given, by every pass, in place of what is read `usually`
   where_given,         ///< by every pass
   in_place_of_labels,  ///< where given, by every pass: all of them, or labels, not both
   with_gradients,      ///< where given, by backward and value_and_grad
-  in_backward          ///< by backward alone, which needs one of these
+  in_backward,         ///< by backward alone, which needs one of these
+  saved_besides        ///< where given, by backward alone
 };
 
 template <class Inputs>
@@ -135,41 +137,60 @@ constexpr const InputArgument<typename Operator::Inputs>& input_of(
   return inputs[at];
 }
 
-/// The inputs that every loss has; `Inputs` is any struct with these members.
+/// The elements of two arrays, one after the other.
+template <class T, std::size_t a_size, std::size_t b_size>
+constexpr std::array<T, a_size + b_size> joined(const std::array<T, a_size>& a,
+                                                const std::array<T, b_size>& b) {
+  const auto join = [&]<std::size_t... i, std::size_t... j>(std::index_sequence<i...>,
+                                                            std::index_sequence<j...>) {
+    return std::array<T, a_size + b_size>{a[i]..., b[j]...};
+  };
+  return join(std::make_index_sequence<a_size>(), std::make_index_sequence<b_size>());
+}
+
+/// The inputs that every loss has, class weights where `Inputs` has such a member; it is any struct
+/// with the others.
 template <class Inputs>
-inline constexpr std::array<InputArgument<Inputs>, 10> loss_inputs = {{
-    {"labels", &Inputs::labels, "[...]", ElementTypes::integer, Reads::always},
-    {"weight", &Inputs::weight, "[...]", ElementTypes::floating, Reads::where_given},
-    {"class_weight", &Inputs::class_weight, "[T]", ElementTypes::floating, Reads::where_given},
-    {"dloss", &Inputs::dloss, "() or [...]", ElementTypes::floating, Reads::with_gradients},
-    {"dlse", &Inputs::dlse, "[...]", ElementTypes::floating, Reads::with_gradients},
-    {"lse", &Inputs::lse, "[...]", ElementTypes::f32, Reads::in_backward},
-    {"statistics", &Inputs::statistics, "[..., 2]", ElementTypes::f32, Reads::in_backward},
-    {"target_indices", &Inputs::target_indices, "[..., K]", ElementTypes::integer,
-     Reads::in_place_of_labels},
-    {"target_probs", &Inputs::target_probs, "[..., K]", ElementTypes::floating,
-     Reads::in_place_of_labels},
-    {"targets", &Inputs::targets, "[..., T]", ElementTypes::floating, Reads::in_place_of_labels},
-}};
-inline constexpr std::size_t loss_input_count = 10;
+inline constexpr auto loss_inputs = [] {
+  using Argument = InputArgument<Inputs>;
+  constexpr auto classes = [] {
+    if constexpr (requires(Inputs in) { in.class_weight; }) {
+      return std::array<Argument, 1>{{{"class_weight", &Inputs::class_weight, "[T]",
+                                       ElementTypes::floating, Reads::where_given}}};
+    } else {
+      return std::array<Argument, 0>{};
+    }
+  }();
+  constexpr std::array<Argument, 2> first = {{
+      {"labels", &Inputs::labels, "[...]", ElementTypes::integer, Reads::always},
+      {"weight", &Inputs::weight, "[...]", ElementTypes::floating, Reads::where_given},
+  }};
+  constexpr std::array<Argument, 7> others = {{
+      {"dloss", &Inputs::dloss, "() or [...]", ElementTypes::floating, Reads::with_gradients},
+      {"dlse", &Inputs::dlse, "[...]", ElementTypes::floating, Reads::with_gradients},
+      {"lse", &Inputs::lse, "[...]", ElementTypes::f32, Reads::in_backward},
+      {"statistics", &Inputs::statistics, "[..., 2]", ElementTypes::f32, Reads::in_backward},
+      {"target_indices", &Inputs::target_indices, "[..., K]", ElementTypes::integer,
+       Reads::in_place_of_labels},
+      {"target_probs", &Inputs::target_probs, "[..., K]", ElementTypes::floating,
+       Reads::in_place_of_labels},
+      {"targets", &Inputs::targets, "[..., T]", ElementTypes::floating, Reads::in_place_of_labels},
+  }};
+  return joined(joined(first, classes), others);
+}();
 
 /// An operator's `own` inputs, then those of every loss.
 template <class Inputs, std::size_t count>
-constexpr std::array<InputArgument<Inputs>, count + loss_input_count> with_loss_inputs(
-    const InputArgument<Inputs> (&own)[count]) {
-  const auto join = [&]<std::size_t... i, std::size_t... j>(std::index_sequence<i...>,
-                                                            std::index_sequence<j...>) {
-    return std::array<InputArgument<Inputs>, count + loss_input_count>{own[i]...,
-                                                                       loss_inputs<Inputs>[j]...};
-  };
-  return join(std::make_index_sequence<count>(), std::make_index_sequence<loss_input_count>());
+constexpr auto with_loss_inputs(const InputArgument<Inputs> (&own)[count]) {
+  return joined(std::to_array(own), loss_inputs<Inputs>);
 }
 
 /// The outputs that every loss has.
 inline constexpr std::array<OutputArgument<Outputs, LossResult>, 7> loss_outputs = {{
     {"loss", &Outputs::loss, "() or [...]", ElementTypes::f32, &LossResult::loss, nullptr},
     {"lse", &Outputs::lse, "[...]", ElementTypes::f32, &LossResult::lse, &Wants::lse},
-    {"argmax", &Outputs::argmax, "[...]", ElementTypes::i32, &LossResult::argmax, &Wants::argmax},
+    {"argmax", &Outputs::argmax, "[...]", ElementTypes::integer, &LossResult::argmax,
+     &Wants::argmax},
     {"label_logprob", &Outputs::label_logprob, "[...]", ElementTypes::f32,
      &LossResult::label_logprob, &Wants::label_logprob},
     {"entropy", &Outputs::entropy, "[...]", ElementTypes::f32, &LossResult::entropy,
@@ -179,23 +200,82 @@ inline constexpr std::array<OutputArgument<Outputs, LossResult>, 7> loss_outputs
      &Wants::statistics},
 }};
 
-/// What asks for every optional output of a loss.
-constexpr Wants every_output() {
+inline constexpr std::size_t loss_output_count = loss_outputs.size();
+
+/// The outputs of every loss, then an operator's `own`; Outputs and Result derive from the loss's.
+template <class Outputs, class Result, std::size_t count>
+constexpr auto with_loss_outputs(const OutputArgument<Outputs, Result> (&own)[count]) {
+  const auto widened = [&]<std::size_t... i>(std::index_sequence<i...>) {
+    return std::array<OutputArgument<Outputs, Result>, loss_output_count>{
+        OutputArgument<Outputs, Result>{loss_outputs[i].name, loss_outputs[i].view,
+                                        loss_outputs[i].shape, loss_outputs[i].types,
+                                        loss_outputs[i].owned, loss_outputs[i].wanted}...};
+  };
+  return joined(widened(std::make_index_sequence<loss_output_count>()), std::to_array(own));
+}
+
+/// What asks for every optional one of these outputs.
+template <class OutputArguments>
+constexpr Wants every_one(const OutputArguments& outputs) {
   Wants wants;
-  for (const auto& output : loss_outputs) {
+  for (const auto& output : outputs) {
     if (output.wanted != nullptr) wants.*output.wanted = true;
   }
   return wants;
+}
+
+/// What asks for every optional output of a loss; of an operator, which may have others.
+constexpr Wants every_output() { return every_one(loss_outputs); }
+template <class Operator>
+constexpr Wants every_output() {
+  return every_one(OperatorTraits<Operator>::outputs);
+}
+
+/// Whether an operator has a pass.
+template <class Operator>
+constexpr bool has_pass(Pass pass) {
+  for (const Pass each : OperatorTraits<Operator>::passes) {
+    if (each == pass) return true;
+  }
+  return false;
 }
 
 /// The passes of every loss.
 inline constexpr std::array loss_passes = {Pass::forward, Pass::backward, Pass::value_and_grad,
                                            Pass::forward_partial};
 
+/// Whether a call has to have an input, where no other stands in its place.
+constexpr bool is_needed(Reads reads) noexcept {
+  return reads == Reads::always || reads == Reads::usually;
+}
+
 /// Whether `pass` reads an input that is read as `reads` says.
 constexpr bool reads_in(Pass pass, Reads reads) noexcept {
   if (reads == Reads::with_gradients) return has_gradients(pass);
-  return reads != Reads::in_backward || pass == Pass::backward;
+  const bool saved = reads == Reads::in_backward || reads == Reads::saved_besides;
+  return !saved || pass == Pass::backward;
+}
+
+/// The loss's half of an operator's options: those, or their member `loss`.
+template <class Options>
+constexpr auto& loss_options(Options& options) noexcept {
+  if constexpr (requires { options.loss; }) {
+    return options.loss;
+  } else {
+    return options;
+  }
+}
+
+/// An operator's options, the default but for their loss's half.
+template <class Operator>
+typename Operator::Options options_with(const LossOptions& loss) {
+  if constexpr (requires(typename Operator::Options o) { o.loss; }) {
+    typename Operator::Options options;
+    options.loss = loss;
+    return options;
+  } else {
+    return loss;
+  }
 }
 
 /// The operator's call with views for `pass`, which is not forward_partial.

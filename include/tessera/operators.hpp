@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "tessera/linear_cross_entropy.hpp"
+#include "tessera/linear_distillation.hpp"
 #include "tessera/operator.hpp"
 #include "tessera/softmax_cross_entropy.hpp"
 
@@ -14,7 +15,8 @@ namespace tessera {
 // clang-format off
 using Operators = std::tuple<
     linear_cross_entropy::Operator,
-    softmax_cross_entropy::Operator
+    softmax_cross_entropy::Operator,
+    linear_distillation::Operator
 >;
 // clang-format on
 

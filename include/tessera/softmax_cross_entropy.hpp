@@ -47,7 +47,7 @@ struct Inputs {
   View target_indices{};  ///< [..., K]
   View target_probs{};    ///< [..., K]
   /// Or a probability for every word; no row is ignored.
-  View targets{};  ///< [..., V]
+  View targets{};  ///< [..., V], or [..., vocab_size_total] on a shard
 };
 
 /// Gradient view; its type is its own. It may be the very view `logits` (in place), else it must

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -207,13 +208,14 @@ class HostTensor {
   HostTensor(DType type, const Dims& extents)
       : HostTensor(type, extents, contiguous_strides(extents)) {}
   /// `strides` are those of a dense array whose axes may be in any order, e.g. {1, H} for [H, V].
+  /// Throws `Error invalid_argument` for a negative extent or more bytes than 64 bits count, and
+  /// `Error out_of_memory`.
   HostTensor(DType type, const Dims& extents, const Dims& strides)
       : type_(type),
         extents_(extents),
         strides_(strides),
         given_(true),
-        // Whole 8-byte words keep every element type aligned.
-        storage_((static_cast<std::size_t>(extents.product()) * size_of(type) + 7) / 8) {}
+        storage_(storage_of(type, extents)) {}
 
   /// False for an output that was not asked for.
   explicit operator bool() const noexcept { return given_; }
@@ -256,6 +258,33 @@ class HostTensor {
   MutableView mutable_view() && = delete;
 
  private:
+  static std::vector<std::uint64_t> storage_of(DType type, const Dims& extents) {
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() - 7;
+    std::int64_t bytes = static_cast<std::int64_t>(size_of(type));
+    bool fits = true;
+    std::string text;
+    for (const std::int64_t extent : extents) {
+      text += (text.empty() ? "" : ", ") + std::to_string(extent);
+      fits = fits && extent >= 0 && (extent == 0 || bytes <= most / extent);
+      // Of an array without elements, the other extents have to make sense all the same.
+      if (fits && extent > 0) bytes *= extent;
+    }
+    if (!fits) {
+      throw Error(ErrorCode::invalid_argument,
+                  "an array of [" + text +
+                      "] has a negative extent, or more bytes than 64 bits "
+                      "count; correct the extents");
+    }
+    if (extents.product() == 0) return {};
+    try {
+      // Whole 8-byte words keep every element type aligned.
+      return std::vector<std::uint64_t>((static_cast<std::size_t>(bytes) + 7) / 8);
+    } catch (const std::exception&) {  // bad_alloc or length_error
+      throw Error(ErrorCode::out_of_memory, "the host has no " + std::to_string(bytes) +
+                                                " bytes for an array of [" + text + "]");
+    }
+  }
+
   void check(DType wanted) const {
     if (wanted != type_) {
       throw Error(ErrorCode::invalid_argument, std::string("this tensor holds ") +

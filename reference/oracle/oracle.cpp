@@ -5,7 +5,8 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
-#include <string>
+
+#include "reference/oracle/require.hpp"
 
 namespace tessera::oracle {
 namespace {
@@ -18,17 +19,6 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double nan_value = std::numeric_limits<double>::quiet_NaN();
 
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-void require_size(std::size_t actual, std::int64_t expected, const char* name) {
-  if (actual != index(expected)) {
-    throw std::invalid_argument(std::string("oracle: ") + name + " has " + std::to_string(actual) +
-                                " elements, expected " + std::to_string(expected));
-  }
-}
-
-void require_optional(std::size_t actual, std::int64_t expected, const char* name) {
-  if (actual != 0) require_size(actual, expected, name);
-}
 
 void check(const Problem& p) {
   if (p.from_logits()) {
@@ -43,7 +33,7 @@ void check(const Problem& p) {
     require_size(p.target_probs.size(), p.b * p.k, "target_probs");
   } else if (!p.targets.empty()) {
     require_size(p.targets.size(), p.b * p.v_total(), "targets");
-  } else {
+  } else if (!p.distillation.given || p.has_targets()) {
     require_size(p.labels.size(), p.b, "labels");
   }
   require_optional(p.weight.size(), p.b, "weight");
@@ -52,6 +42,7 @@ void check(const Problem& p) {
   require_optional(p.dlse.size(), p.b, "dlse");
   require_optional(p.max.size(), p.b, "max");
   require_size(p.sum.size(), static_cast<std::int64_t>(p.max.size()), "sum");
+  require_optional(p.divergence_statistics.size(), 5 * p.b, "divergence_statistics");
 }
 
 bool counts(const Problem& p, std::int64_t row) { return !is_ignored(p, row) && !is_bad(p, row); }
@@ -171,8 +162,10 @@ double mean_denominator(const Problem& p) {
   return denominator;
 }
 
-/// The weighted loss of one row of a whole problem, nll and z-term.
-double row_loss(const Problem& p, std::int64_t row, const double* logits, const Statistics& s) {
+/// The weighted loss of one row of a whole problem: nll, or what distillation makes of it, and
+/// z-term.
+double row_loss(const Problem& p, std::int64_t row, const double* logits, const Statistics& s,
+                double divergence) {
   // Bad: there is no label to speak of. All -Inf: 0 / 0.
   if (is_bad(p, row) || s.max == -infinity) return nan_value;
   const double eps = p.options.label_smoothing;
@@ -186,6 +179,9 @@ double row_loss(const Problem& p, std::int64_t row, const double* logits, const 
       smooth += term(class_weight_of(p, j), s.distance(logits[j]));
     }
     nll += eps / static_cast<double>(p.v) * smooth;
+  }
+  if (const Distillation& d = p.distillation; d.given) {
+    nll = term(1.0 - d.alpha, nll) + term(d.alpha * d.temperature * d.temperature, divergence);
   }
   const double lse = s.lse();
   return weight_of(p, row) * (nll + p.options.logsumexp_weight * lse * lse);
@@ -209,7 +205,8 @@ std::vector<double> reduce(const Problem& p, const std::vector<double>& row_loss
 void size_rows(Values& values, const Problem& p) {
   const std::size_t b = index(p.b);
   for (auto* field :
-       {&values.lse, &values.class_logit, &values.class_sum, &values.sum, &values.exp_logit}) {
+       {&values.lse, &values.class_logit, &values.class_sum, &values.sum, &values.exp_logit,
+        &values.target_logit, &values.target_sum, &values.weighted_logit, &values.weighted_sum}) {
     field->assign(b, 0.0);
   }
   for (auto* field : {&values.max, &values.label_logit, &values.argmax_value}) {
@@ -241,9 +238,33 @@ void partial_row(Values& values, const Problem& p, std::int64_t row, const doubl
     values.argmax[i] = p.options.vocab_offset + best;
     values.argmax_value[i] = logits[best];
   }
-  if (p.labels.empty()) return;
-  const std::int64_t local = p.labels[i] - p.options.vocab_offset;
-  if (!is_bad(p, row) && local >= 0 && local < p.v) values.label_logit[i] = logits[local];
+  if (is_bad(p, row)) return;
+  for (const auto& [column, probability] : target_of(p, row)) {
+    const std::int64_t local = column - p.options.vocab_offset;
+    if (local < 0 || local >= p.v) continue;
+    if (!p.labels.empty()) {
+      values.label_logit[i] = logits[local];
+      continue;
+    }
+    const double c = class_weight_of(p, column);
+    const double shifted = logits[local] == -infinity ? -infinity : logits[local] - s.max;
+    values.target_sum[i] += probability;
+    values.target_logit[i] += term(probability, shifted);
+    values.weighted_sum[i] += probability * c;
+    values.weighted_logit[i] += term(probability * c, shifted);
+  }
+}
+
+/// (1 - eps) c_v q_v of this call's columns.
+std::vector<double> hits_of(const Problem& p, std::int64_t row) {
+  std::vector<double> hits(index(p.v), 0.0);
+  for (const auto& [column, probability] : target_of(p, row)) {
+    const std::int64_t local = column - p.options.vocab_offset;
+    if (local < 0 || local >= p.v) continue;
+    const double keep = 1.0 - static_cast<double>(p.options.label_smoothing);
+    hits[index(local)] += keep * probability * class_weight_of(p, column);
+  }
+  return hits;
 }
 
 }  // namespace
@@ -254,16 +275,23 @@ Values forward(const Problem& p) {
   values.logits = raw_logits(p);
   size_rows(values, p);
   std::vector<double> row_losses(index(p.b), 0.0);
+  const std::vector<double> teacher = teacher_logits(p);
   for (std::int64_t row = 0; row < p.b; ++row) {
-    if (is_ignored(p, row)) continue;
+    if (is_ignored(p, row)) {
+      if (p.distillation.given) keep({}, p, row, values);
+      continue;
+    }
     double* logits = values.logits.data() + row * p.v;
     for (std::int64_t j = 0; j < p.v; ++j) logits[j] = final_logit(p.options, logits[j]);
     const Statistics s = statistics_of(logits, p.v);
     partial_row(values, p, row, logits, s);
+    const std::size_t i = index(row);
+    if (p.distillation.given) {
+      keep(divergence_of(p.distillation, logits, teacher.data() + row * p.v, p.v), p, row, values);
+    }
     if (!p.whole()) continue;
 
-    const std::size_t i = index(row);
-    row_losses[i] = row_loss(p, row, logits, s);
+    row_losses[i] = row_loss(p, row, logits, s, p.distillation.given ? values.divergence[i] : 0.0);
     if (is_bad(p, row)) {
       values.label_logprob[i] = nan_value;
     } else {
@@ -293,7 +321,9 @@ Gradients backward(const Problem& p) {
   Gradients gradients;
   gradients.dz = raw_logits(p);  // overwritten row by row with the gradient with respect to it
   std::vector<double> logits(index(p.v));
-  std::vector<double> hits(index(p.v));  // (1 - eps) c_v q_v
+  const Distillation& d = p.distillation;
+  const std::vector<double> teacher = teacher_logits(p);
+  const double nll_weight = d.given ? 1.0 - d.alpha : 1.0;
   for (std::int64_t row = 0; row < p.b; ++row) {
     double* z = gradients.dz.data() + row * p.v;
     if (!counts(p, row)) {
@@ -313,18 +343,21 @@ Gradients backward(const Problem& p) {
     const double dlse = p.dlse.empty() ? 0.0 : p.dlse[i];
     const double from_loss = weight_of(p, row) * dloss;
     const double a = (1.0 - eps) * class_weight_of_target(p, row) + eps / v_total * class_total;
-    hits.assign(index(p.v), 0.0);
-    for (const auto& [column, probability] : target_of(p, row)) {
-      const std::int64_t local = column - p.options.vocab_offset;
-      if (local < 0 || local >= p.v) continue;
-      hits[index(local)] += (1.0 - eps) * probability * class_weight_of(p, column);
+    const std::vector<double> hits = hits_of(p, row);
+    RowDivergence divergence;
+    if (d.given) {
+      const auto& saved = p.divergence_statistics;
+      divergence = divergence_of(d, logits.data(), teacher.data() + row * p.v, p.v,
+                                 saved.empty() ? nullptr : saved.data() + 5 * i);
     }
     const double two_lambda_lse = 2.0 * p.options.logsumexp_weight * s.lse();
     for (std::int64_t j = 0; j < p.v; ++j) {
       const std::int64_t column = p.options.vocab_offset + j;
       const double probability = s.probability(logits[index(j)]);
-      double g = (a + two_lambda_lse) * probability - eps * class_weight_of(p, column) / v_total;
-      g -= hits[index(j)];
+      double g = a * probability - eps * class_weight_of(p, column) / v_total - hits[index(j)];
+      g = term(nll_weight, g) + two_lambda_lse * probability;
+      // alpha T^2 times the slope by logit / T.
+      if (d.given) g += term(d.alpha * d.temperature, divergence.slope[index(j)]);
       g = from_loss * g + dlse * probability;
       z[j] = g * final_logit_slope(p.options, z[j]);
     }

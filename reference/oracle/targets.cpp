@@ -20,7 +20,7 @@ void for_each_target(const Problem& p, std::int64_t row, const Body& body) {
     for (std::int64_t j = 0; j < p.v_total(); ++j) {
       body(j, p.targets[index(row * p.v_total() + j)]);
     }
-  } else if (p.labels[index(row)] != p.options.ignore_index) {
+  } else if (p.has_targets() && p.labels[index(row)] != p.options.ignore_index) {
     body(p.labels[index(row)], 1.0);
   }
 }
@@ -47,7 +47,7 @@ double share_of(const Problem& p, std::int64_t row) {
 }
 
 bool is_ignored(const Problem& p, std::int64_t row) {
-  if (!p.targets.empty()) return false;
+  if (!p.targets.empty() || !p.has_targets()) return false;
   bool any = false;
   for_each_target(p, row, [&](std::int64_t, double) { any = true; });
   return !any;

@@ -72,6 +72,34 @@ struct Hits {
   std::int64_t first;  ///< column of the row's first element
 };
 
+/// How far a student's distribution q is from its teacher's p.
+enum class Divergence : int { forward_kl, reverse_kl, jsd };
+
+/// A row of a student and its teacher. u and v are their logits over the temperature.
+struct DistillRow {
+  Divergence divergence;
+  float inverse_temperature;
+  float beta;          ///< of jsd
+  float max_u, max_v;  ///< so far, or of the whole row
+  float log_sum_u, log_sum_v;
+  float constant;  ///< of the gradient: the reverse divergence, or jsd's KL(q||m)
+  float factor;    ///< of the gradient by u
+};
+
+/// What one stretch of a row adds to its sums, relative to `base_u` and `base_v`, the larger of the
+/// stretch's maximum and the running one.
+struct DistillStretch {
+  float base_u, base_v;  ///< NaN when a logit of the student, or of the teacher, is NaN or +Inf
+  float sum_u, sum_v;    ///< of exp
+  float cross;           ///< of exp(v) (v - u), or of exp(u) (u - v)
+  float exp_v;           ///< of exp(v) v
+};
+
+/// The parts of jsd: sums of p log(p / m) and of q log(q / m).
+struct DistillMix {
+  float from_p, from_q;
+};
+
 struct Kernels {
   const char* name;    ///< "baseline", "avx2" or "avx512"
   std::int64_t lanes;  ///< floats per register
@@ -104,6 +132,17 @@ struct Kernels {
                    const float* class_weight, const Hits& hits, float scale, float cap);
   /// target[i] += source[i].
   void (*add)(const float* source, std::int64_t n, float* target);
+
+  /// Sums of n logits of a student and its teacher, both padded by `finish`. `reverse`: cross is of
+  /// the student's exponentials.
+  DistillStretch (*distill)(const float* student, const float* teacher, std::int64_t n,
+                            const DistillRow& running, bool reverse);
+  /// Of whole rows' sums in `row`.
+  DistillMix (*distill_mix)(const float* student, const float* teacher, std::int64_t n,
+                            const DistillRow& row);
+  /// In place: the teacher's logits become what the divergence adds to dz.
+  void (*distill_gradient)(const float* student, float* teacher, std::int64_t n,
+                           const DistillRow& row, float scale, float cap);
 };
 
 /// The best that this machine runs.

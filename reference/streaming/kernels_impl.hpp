@@ -307,11 +307,30 @@ void add(const float* source, std::int64_t n, float* target) {
 }
 
 }  // namespace
+}  // namespace tessera::streaming
+
+#include "reference/streaming/kernels_distill.hpp"
+
+namespace tessera::streaming {
 
 extern const Kernels TESSERA_ISA_JOIN(kernels_, TESSERA_ISA);
 const Kernels TESSERA_ISA_JOIN(kernels_, TESSERA_ISA) = {
-    TESSERA_ISA_NAME, lanes,  gemm,   gemm_scratch, load,     store, load_block,
-    store_block,      finish, reduce, class_sum_of, gradient, add,
+    TESSERA_ISA_NAME,
+    lanes,
+    gemm,
+    gemm_scratch,
+    load,
+    store,
+    load_block,
+    store_block,
+    finish,
+    reduce,
+    class_sum_of,
+    gradient,
+    add,
+    distill,
+    distill_mix,
+    distill_gradient,
 };
 
 }  // namespace tessera::streaming

@@ -4,32 +4,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "reference/streaming/linear_memory.hpp"
-#include "reference/streaming/spans.hpp"
+#include "reference/streaming/linear_values.hpp"
 
 namespace tessera::streaming {
 namespace {
 
-class Walk {
+class Walk : ValuesWalk {
  public:
-  Walk(const LinearProblem& problem, const LinearPlan& plan, const Sweep& sweep,
-       const Environment& environment, const Kernels& kernels, void* workspace)
-      : p_(problem),
-        s_(sweep),
-        environment_(environment),
-        kernels_(kernels),
-        threads_(plan.threads),
-        g_(geometry(p_.h, p_.v, sweep, plan.v_block, plan.h_block, threads_, plan.form)) {
-    Arena arena(workspace);
-    memory_ = lay_out(arena, p_.h, p_.v, s_, g_, threads_, kernels_, nullptr);
-    // Values are wanted of every row, gradients of the labelled ones.
-    rows_ = s_.values ? p_.rows : p_.gradient_rows;
-    // With no rows at all gradients must still be written.
-    chunks_ = std::max<std::int64_t>(1, ceil_div(rows_, s_.rows));
-    ranges_ = ceil_div(g_.v_blocks, s_.blocks);
-    w_by_column_ = p_.grad_w_stride_v == 1 ||
-                   (p_.grad_w_stride_h != 1 && p_.grad_w_stride_v <= p_.grad_w_stride_h);
-  }
+  using ValuesWalk::ValuesWalk;
 
   void run() {
     sum_class_weights();
@@ -57,138 +39,11 @@ class Walk {
     const std::int64_t labelled = p_.gradient_rows - chunk_rows_.first;
     gradient_rows_ = std::clamp<std::int64_t>(labelled, 0, chunk_rows_.count);
     blocks_ = block_span(range, s_.blocks, g_.v_blocks);
-    if (range == 0 || s_.v_outer) prepare_x();
-    compute_logits();
-    if (s_.values) merge_parts();
+    if (range == 0 || s_.v_outer) prepare_rows();
+    take_values();
     if (!s_.stored) return;
     differentiate();
     multiply();
-  }
-
-  void sum_class_weights() {
-    for (std::int64_t block = 0; block < g_.v_blocks; ++block) {
-      const Span columns = block_span(block, g_.v_block, p_.v);
-      memory_.class_sums[block] = sum_of(
-          p_.class_weight != nullptr ? p_.class_weight + columns.first : nullptr, columns.count);
-    }
-  }
-
-  void parallel(std::int64_t tasks, const std::function<void(std::int64_t, int)>& body) {
-    parallel_for(environment_, threads_, tasks, body);
-  }
-  // -- Operands -----------------------------------------------------------------------------------
-  /// Rows of x as f32: in place where they can be multiplied as they lie.
-  void prepare_x() {
-    const std::int64_t* offsets = p_.x_offsets + chunk_rows_.first;
-    const std::int64_t rows = chunk_rows_.count;
-    x_ = {memory_.x, p_.h};
-    if (rows <= 0) return;
-    if (p_.x_type == Type::f32 && (p_.x_stride == 1 || p_.h == 1) && evenly_spaced(offsets, rows)) {
-      x_ = {static_cast<const float*>(p_.x) + offsets[0],
-            rows > 1 ? offsets[1] - offsets[0] : p_.h};
-      return;
-    }
-    // A few rows at a time: one row of a small h is no work for a task.
-    const std::int64_t step_rows =
-        std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, p_.h));
-    parallel(ceil_div(rows, step_rows), [&](std::int64_t task, int) {
-      const Span some = block_span(task, step_rows, rows);
-      for (std::int64_t r = some.first; r < some.first + some.count; ++r) {
-        kernels_.load(at(p_.x, p_.x_type, offsets[r]), p_.x_type, p_.x_stride, p_.h,
-                      memory_.x + r * p_.h);
-      }
-    });
-  }
-
-  /// w(depths, columns) as f32. `by_column`: columns are contiguous (element (h, v) at h * ld + v),
-  /// else depths are.
-  Operand block_of_w(Span depths, Span columns, const WorkerMemory& worker, bool& by_column) const {
-    const std::int64_t offset = depths.first * p_.w_stride_h + columns.first * p_.w_stride_v;
-    if (p_.w_type == Type::f32 && (p_.w_stride_v == 1 || p_.w_stride_h == 1)) {
-      by_column = p_.w_stride_v == 1;
-      return {static_cast<const float*>(p_.w) + offset, by_column ? p_.w_stride_h : p_.w_stride_v};
-    }
-    by_column = p_.w_stride_h != 1;
-    ConstArray2 source = {at(p_.w, p_.w_type, offset), p_.w_type, p_.w_stride_h, p_.w_stride_v};
-    if (!by_column) std::swap(source.row_stride, source.column_stride);
-    const std::int64_t ld = by_column ? columns.count : depths.count;
-    kernels_.load_block(source, by_column ? depths.count : columns.count, ld, worker.panel, ld);
-    return {worker.panel, ld};
-  }
-
-  /// Logits of the chunk's row `row` and the range's block `block`.
-  float* logits_at(std::int64_t block, std::int64_t row) const {
-    return memory_.logits + ((block - blocks_.first) * s_.rows + row) * g_.ld;
-  }
-
-  void product(Gemm gemm, const WorkerMemory& worker) const {
-    gemm.scratch = worker.gemm;
-    gemm.scratch_floats = memory_.gemm_floats;
-    kernels_.gemm(gemm);
-  }
-
-  // -- Logits and their statistics ----------------------------------------------------------------
-
-  void compute_logits() {
-    const std::int64_t rows = chunk_rows_.count;
-    const std::int64_t slices = s_.values ? std::min(g_.slices, blocks_.count) : blocks_.count;
-    const std::int64_t row_tasks = ceil_div(rows, g_.logit_rows);
-    parallel(slices * row_tasks, [&](std::int64_t task, int index) {
-      const std::int64_t slice = task / row_tasks;
-      const Span some = block_span(task % row_tasks, g_.logit_rows, rows);
-      const WorkerMemory worker = memory_.worker(index);
-      // Slices differ by at most one block and depend on counts alone.
-      const std::int64_t first = blocks_.first + slice * blocks_.count / slices;
-      const std::int64_t last = blocks_.first + (slice + 1) * blocks_.count / slices;
-      RowSums* sums = nullptr;
-      if (s_.values) {
-        sums = memory_.parts + slice * s_.rows + some.first;
-        std::fill(sums, sums + some.count, RowSums{});
-      }
-      for (std::int64_t block = first; block < last; ++block) {
-        logits_of(block, some, s_.stored ? logits_at(block, some.first) : worker.block, worker,
-                  sums);
-      }
-    });
-  }
-
-  void logits_of(std::int64_t block, Span rows, float* target, const WorkerMemory& worker,
-                 RowSums* sums) const {
-    const Span columns = block_span(block, g_.v_block, p_.v);
-    for (std::int64_t h = 0; h < std::max<std::int64_t>(1, g_.h_blocks); ++h) {
-      const Span depths = block_span(h, g_.h_block, p_.h);
-      bool by_column = true;
-      const Operand w = block_of_w(depths, columns, worker, by_column);
-      // Transposed, as products are column-major: logits^T = w^T x^T.
-      product({columns.count, rows.count, depths.count, w.data, w.ld, !by_column,
-               x_.data + rows.first * x_.ld + depths.first, x_.ld, false, target, g_.ld, h > 0,
-               nullptr, 0},
-              worker);
-    }
-    const float* bias = p_.bias != nullptr ? p_.bias + columns.first : nullptr;
-    for (std::int64_t r = 0; r < rows.count; ++r) {
-      float* row = target + r * g_.ld;
-      kernels_.finish(row, columns.count, bias, p_.scale, p_.cap);
-      if (sums == nullptr) continue;
-      add_columns(p_, kernels_, chunk_rows_.first + rows.first + r, columns.first, columns.count,
-                  row, memory_.class_sums[block], worker.targets, sums[r]);
-    }
-  }
-
-  void merge_parts() {
-    const std::int64_t rows = chunk_rows_.count;
-    const std::int64_t slices = std::min(g_.slices, blocks_.count);
-    constexpr std::int64_t rows_per_task = 256;  // a merge costs about as much as an exp
-    parallel(ceil_div(rows, rows_per_task), [&](std::int64_t task, int) {
-      const Span some = block_span(task, rows_per_task, rows);
-      for (std::int64_t r = some.first; r < some.first + some.count; ++r) {
-        RowSums total = memory_.parts[r];
-        for (std::int64_t slice = 1; slice < slices; ++slice) {
-          merge_into(memory_.parts[slice * s_.rows + r], total);
-        }
-        p_.sums[chunk_rows_.first + r] = total;
-      }
-    });
   }
 
   // -- Gradients ----------------------------------------------------------------------------------
@@ -199,6 +54,10 @@ class Walk {
       const RowSums& sums = p_.sums[chunk_rows_.first + r];
       memory_.coefficients[r] = row_gradient(p_.cotangents[chunk_rows_.first + r], sums.max,
                                              sums.sum, p_.logsumexp_weight);
+      if (p_.teacher == nullptr) continue;
+      memory_.distill_rows[r] =
+          distill_row(p_.teacher->terms, p_.teacher->sums[chunk_rows_.first + r],
+                      p_.cotangents[chunk_rows_.first + r].loss);
     }
     if (gradient_rows_ == 0) return;
     parallel(blocks_.count * g_.column_parts, [&](std::int64_t task, int index) {
@@ -219,8 +78,16 @@ class Walk {
     const auto size = static_cast<std::size_t>(part.count) * sizeof(float);
     for (std::int64_t r = 0; r < gradient_rows_; ++r) {
       float* row = logits_at(block, r) + part.first;
+      // A share of 0 is absent, however far the teacher is.
+      const bool distills = p_.teacher != nullptr && memory_.distill_rows[r].factor != 0.0f;
+      float* from_teacher = distills ? teacher_at(block, r) + part.first : nullptr;
+      if (distills) {
+        kernels_.distill_gradient(row, from_teacher, part.count, memory_.distill_rows[r], p_.scale,
+                                  p_.cap);
+      }
       differentiate_columns(p_, kernels_, chunk_rows_.first + r, column, part.count,
                             memory_.coefficients[r], row, worker.targets);
+      if (distills) kernels_.add(from_teacher, part.count, row);
       if (!s_.grad_bias) continue;
       if (r % rows_per_sum == 0) {
         std::memcpy(worker.column_sums, row, size);
@@ -275,10 +142,11 @@ class Walk {
     for (std::int64_t block = blocks_.first; block < blocks_.first + blocks_.count; ++block) {
       const Span columns = block_span(block, g_.v_block, p_.v);
       bool by_column = true;
-      const Operand w = block_of_w(depths, columns, worker, by_column);
-      product({depths.count, rows.count, columns.count, w.data, w.ld, by_column,
-               logits_at(block, rows.first), g_.ld, false, target, ld, accumulate, nullptr, 0},
-              worker);
+      const Operand w = layer_.block_of_w(depths, columns, worker, by_column);
+      layer_.product(
+          {depths.count, rows.count, columns.count, w.data, w.ld, by_column,
+           logits_at(block, rows.first), g_.ld, false, target, ld, accumulate, nullptr, 0},
+          worker);
       accumulate = true;
     }
     const bool last_range = range_ + 1 == ranges_;
@@ -327,16 +195,16 @@ class Walk {
       accumulate = p_.add_w || chunk_ > 0;
     }
     const float* dz = logits_at(block, 0);
-    const float* x = x_.data + depths.first;
+    const float* x = layer_.x().data + depths.first;
     const std::int64_t k = gradient_rows_;
     if (w_by_column_) {
-      product({columns.count, depths.count, k, dz, g_.ld, false, x, x_.ld, true, target, ld,
-               accumulate, nullptr, 0},
-              worker);
+      layer_.product({columns.count, depths.count, k, dz, g_.ld, false, x, layer_.x().ld, true,
+                      target, ld, accumulate, nullptr, 0},
+                     worker);
     } else {
-      product({depths.count, columns.count, k, x, x_.ld, false, dz, g_.ld, true, target, ld,
-               accumulate, nullptr, 0},
-              worker);
+      layer_.product({depths.count, columns.count, k, x, layer_.x().ld, false, dz, g_.ld, true,
+                      target, ld, accumulate, nullptr, 0},
+                     worker);
     }
     if (s_.w_accumulator || in_place) return;
     kernels_.store_block(target, ld, w_by_column_ ? depths.count : columns.count, ld,
@@ -362,21 +230,6 @@ class Walk {
                      p_.grad_bias_type, 1, p_.add_bias);
     }
   }
-
-  const LinearProblem& p_;
-  const Sweep& s_;
-  const Environment& environment_;
-  const Kernels& kernels_;
-  int threads_;
-  SweepGeometry g_;
-  SweepMemory memory_;
-  std::int64_t rows_ = 0, chunks_ = 0, ranges_ = 0;
-  bool w_by_column_ = true;  ///< sums of grad_w are laid out with columns contiguous
-
-  // Of the step at hand.
-  std::int64_t chunk_ = 0, range_ = 0, gradient_rows_ = 0;
-  Span chunk_rows_ = {0, 0}, blocks_ = {0, 0};
-  Operand x_ = {nullptr, 0};
 };
 
 }  // namespace

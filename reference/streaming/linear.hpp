@@ -6,11 +6,19 @@
 #include <optional>
 #include <string>
 
+#include "reference/streaming/distill.hpp"
 #include "reference/streaming/rows.hpp"
 
 /// linear_cross_entropy on the host, blockwise: logits exist for one chunk of rows and one range of
 /// columns at a time. Matrix products are Eigen's, one per task of the caller's thread pool.
 namespace tessera::streaming {
+
+/// A teacher whose logits a walk forms beside the student's.
+struct TeacherShape {
+  bool given = false;
+  std::int64_t h = 0;  ///< of its layer; 0 where its logits are given
+  bool mixes = false;  ///< a second look at all columns precedes the gradient
+};
 
 /// What fixes the schedule: everything but the data.
 struct LinearShape {
@@ -21,6 +29,7 @@ struct LinearShape {
   bool grad_w_f32 = true;
   int threads = 1;  ///< that there are
   TargetForm form{};
+  TeacherShape teacher{};
 
   bool gradients() const { return grad_x || grad_w || grad_bias; }
 };
@@ -35,6 +44,7 @@ struct Sweep {
   std::int64_t rows = 0;    ///< of a chunk
   std::int64_t blocks = 0;  ///< of v_block columns, in a range
   bool values = false;
+  bool mixes = false;   ///< a second look: a teacher's jsd, from sums of all columns
   bool stored = false;  ///< the logits of a chunk and range are kept, to become dz in place
   bool grad_x = false, grad_w = false, grad_bias = false;
   bool v_outer = false;        ///< ranges outside, chunks inside; else the other way round
@@ -47,7 +57,8 @@ struct LinearPlan {
   std::int64_t v_block = 0, h_block = 0;
   int threads = 1;  ///< that work on it: each has scratch of its own
   TargetForm form{};
-  Sweep sweeps[2];
+  TeacherShape teacher{};
+  Sweep sweeps[3];
   int sweep_count = 0;
   std::int64_t workspace_bytes = 0;
 
@@ -64,9 +75,8 @@ std::optional<LinearPlan> plan_linear(const LinearShape& shape, const LinearBloc
 std::int64_t minimum_workspace(const LinearShape& shape, const LinearBlocks& blocks,
                                const Kernels& kernels);
 
-/// Rows are those that are not ignored, in any order; the first `gradient_rows` take part in
-/// gradients (the rest have no usable label).
-struct LinearProblem : LossProblem {
+/// What logits are the product of.
+struct LinearLayer {
   std::int64_t h = 0;
   const void* x = nullptr;
   Type x_type = Type::f32;
@@ -76,6 +86,24 @@ struct LinearProblem : LossProblem {
   Type w_type = Type::f32;
   std::int64_t w_stride_h = 0, w_stride_v = 1;
   const float* bias = nullptr;  ///< [v]
+};
+
+/// The teacher: a layer, or logits that exist.
+struct Teacher : LinearLayer {
+  const void* logits = nullptr;
+  Type logits_type = Type::f32;
+  const std::int64_t* logits_offsets = nullptr;  ///< [rows], elements
+  std::int64_t logits_stride = 1;
+  float scale = 1.0f, cap = 0.0f;
+  DistillTerms terms{};
+  DistillSums* sums = nullptr;  ///< [rows], written by values
+};
+
+/// Rows are those that are not ignored, in any order; the first `gradient_rows` take part in
+/// gradients (the rest have no usable label).
+struct LinearProblem : LossProblem, LinearLayer {
+  const Teacher* teacher = nullptr;
+  bool keeps_sums = false;  ///< those of the student are given: values are the teacher's alone
 
   bool add_x = false, add_w = false, add_bias = false;  ///< to what the gradient holds
   void* grad_x = nullptr;

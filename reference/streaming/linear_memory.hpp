@@ -64,11 +64,16 @@ struct WorkerMemory {
   float* gemm;
   float* column_sums;
   float* targets;
+  float* teacher;  ///< a block of the teacher's logits, where they are not stored
 };
 
 struct SweepMemory {
   float* x;                   ///< [rows, h]: rows of x that cannot be read in place
   float* logits;              ///< [blocks][rows, ld]
+  float* teacher_x;           ///< as x
+  float* teacher_logits;      ///< as logits
+  DistillSums* distilled;     ///< [slices][rows]
+  DistillRow* distill_rows;   ///< [rows]
   RowSums* parts;             ///< [slices][rows]
   RowGradient* coefficients;  ///< [rows]
   float* w_sums;              ///< [h, v] or [h, blocks * v_block], in the orientation of grad_w
@@ -81,21 +86,27 @@ struct SweepMemory {
 
   WorkerMemory worker(int index) const {
     const std::int64_t skip = index * worker_floats;
-    return {first.block + skip, first.panel + skip, first.gemm + skip, first.column_sums + skip,
-            first.targets + skip};
+    return {first.block + skip,       first.panel + skip,   first.gemm + skip,
+            first.column_sums + skip, first.targets + skip, first.teacher + skip};
   }
 };
 
 /// `growing` receives the bytes that grow with columns or chunks.
 inline SweepMemory lay_out(Arena& arena, std::int64_t h, std::int64_t v, const Sweep& s,
-                           const SweepGeometry& g, int threads, const Kernels& kernels,
-                           std::int64_t* growing) {
+                           const SweepGeometry& g, int threads, const TeacherShape& teacher,
+                           const Kernels& kernels, std::int64_t* growing) {
   SweepMemory m = {};
   const std::int64_t range = std::min(v, s.blocks * g.v_block);
   m.x = arena.take<float>(s.rows * h);
   if (s.stored) m.logits = arena.take<float>(s.blocks * s.rows * g.ld);
   if (s.values) m.parts = arena.take<RowSums>(g.slices * s.rows);
   if (s.stored) m.coefficients = arena.take<RowGradient>(s.rows);
+  if (teacher.given) {
+    m.teacher_x = arena.take<float>(s.rows * teacher.h);
+    if (s.stored) m.teacher_logits = arena.take<float>(s.blocks * s.rows * g.ld);
+    if (s.values || s.mixes) m.distilled = arena.take<DistillSums>(g.slices * s.rows);
+    m.distill_rows = arena.take<DistillRow>(s.rows);
+  }
   const std::int64_t w_columns = s.v_outer ? s.blocks * g.v_block : v;
   if (s.w_accumulator) m.w_sums = arena.take<float>(h * w_columns);
   if (s.x_accumulator) m.x_sums = arena.take<float>(s.rows * h);
@@ -120,17 +131,20 @@ inline SweepMemory lay_out(Arena& arena, std::int64_t h, std::int64_t v, const S
   const std::int64_t panel_floats = line(g.h_block * g.v_block);
   const std::int64_t gemm_floats = line(m.gemm_floats);
   const std::int64_t sums_floats = s.grad_bias ? line(g.v_block) : 0;
-  m.worker_floats = block_floats + panel_floats + gemm_floats + sums_floats + g.target_floats;
+  const std::int64_t teacher_floats = teacher.given && !s.stored ? line(g.logit_rows * g.ld) : 0;
+  m.worker_floats =
+      block_floats + panel_floats + gemm_floats + sums_floats + g.target_floats + teacher_floats;
   float* workers = arena.take<float>(m.worker_floats * threads);
   if (workers != nullptr) {
     float* sums = workers + block_floats + panel_floats + gemm_floats;
-    m.first = {workers, workers + block_floats, workers + block_floats + panel_floats, sums,
-               sums + sums_floats};
+    m.first = {workers, workers + block_floats, workers + block_floats + panel_floats,
+               sums,    sums + sums_floats,     sums + sums_floats + g.target_floats};
   }
   if (growing != nullptr) {
     // A macro-block of rows of x is overhead like the blocks of threads; more is a choice.
     const bool many_rows = s.rows > 1024;
-    *growing = 4 * ((s.stored ? s.rows * range : 0) + (s.w_accumulator ? h * w_columns : 0) +
+    *growing = 4 * ((s.stored ? s.rows * range * (teacher.given ? 2 : 1) : 0) +
+                    (s.w_accumulator ? h * w_columns : 0) +
                     (many_rows ? s.rows * h * (s.x_accumulator ? 2 : 1) : 0));
   }
   return m;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <initializer_list>
 #include <span>
+#include <vector>
 
 #include "reference/streaming/linear_memory.hpp"
 
@@ -20,6 +20,7 @@ class Planner {
       : shape_(shape), limit_(limit), strict_(strict), kernels_(kernels) {
     plan_.threads = threads;
     plan_.form = shape.form;
+    plan_.teacher = shape.teacher;
     plan_.v_block = v_block;
     plan_.h_block = h_block;
     all_blocks_ = ceil_div(shape.v, v_block);
@@ -28,7 +29,7 @@ class Planner {
   }
 
   std::optional<LinearPlan> plan(std::int64_t min_rows) {
-    if (!shape_.gradients()) return try_ways("streamed", {values()}, min_rows);
+    if (!shape_.gradients()) return try_ways("streamed", with_mix(values(), {}), min_rows);
     if (shape_.values) return plan_value_and_grad(min_rows);
     return plan_backward(min_rows);
   }
@@ -37,7 +38,8 @@ class Planner {
     Arena counter(nullptr);
     const auto g = geometry(shape_.h, shape_.v, sweep, plan_.v_block, plan_.h_block, plan_.threads,
                             shape_.form);
-    lay_out(counter, shape_.h, shape_.v, sweep, g, plan_.threads, kernels_, growing);
+    lay_out(counter, shape_.h, shape_.v, sweep, g, plan_.threads, shape_.teacher, kernels_,
+            growing);
     return counter.used();
   }
 
@@ -48,6 +50,17 @@ class Planner {
     Sweep s;
     s.values = true;
     return s;
+  }
+  /// A sweep for values that stores no logits, the second look that a teacher may ask for, and what
+  /// follows.
+  std::vector<Sweep> with_mix(const Sweep& values, std::vector<Sweep> rest) const {
+    if (shape_.teacher.mixes && !values.stored) {
+      Sweep mix;
+      mix.mixes = true;
+      rest.insert(rest.begin(), mix);
+    }
+    rest.insert(rest.begin(), values);
+    return rest;
   }
   Sweep gradients(bool grad_x, bool grad_w) const {
     Sweep s;
@@ -70,12 +83,12 @@ class Planner {
       Sweep rest = shape_.grad_x ? gradients(true, false) : values();
       rest.values = true;
       rest.grad_bias = false;
-      if (auto plan = try_ways("v_outer", {rest, grad_w}, min_rows)) return plan;
+      if (auto plan = try_ways("v_outer", with_mix(rest, {grad_w}), min_rows)) return plan;
     }
     // Not even a few rows of logits fit: ranges of columns after a pass for the statistics.
     Sweep grad_x = gradients(shape_.grad_x, shape_.grad_w && shape_.grad_w_f32);
     if (!shape_.grad_w || shape_.grad_w_f32) {
-      return try_ways("v_outer", {values(), grad_x}, min_rows);
+      return try_ways("v_outer", with_mix(values(), {grad_x}), min_rows);
     }
     return std::nullopt;
   }
@@ -92,7 +105,7 @@ class Planner {
     return try_ways("v_outer", {grad_x, grad_w}, min_rows);
   }
 
-  std::optional<LinearPlan> try_ways(const char* schedule, std::initializer_list<Sweep> sweeps,
+  std::optional<LinearPlan> try_ways(const char* schedule, const std::vector<Sweep>& sweeps,
                                      std::int64_t min_rows, Chunks chunks = Chunks::any) {
     LinearPlan plan = plan_;
     plan.schedule = schedule;
@@ -182,13 +195,15 @@ std::optional<LinearPlan> plan_linear(const LinearShape& shape, const LinearBloc
 
 std::int64_t minimum_workspace(const LinearShape& shape, const LinearBlocks& blocks,
                                const Kernels& kernels) {
-  // The plan is monotonous in the limit, so halving finds the least; a few lines more are noise.
+  // Whatever fits into a limit fits into a larger one, so halving finds the least.
+  std::int64_t too_small = 0;
   std::int64_t enough = 4096;
-  while (!plan_linear(shape, blocks, enough, true, kernels)) enough *= 2;
-  std::int64_t too_small = enough / 2;
-  while (enough - too_small > 256) {
+  for (; !plan_linear(shape, blocks, enough, true, kernels); enough *= 2) too_small = enough;
+  while (enough - too_small > 1) {
     const std::int64_t middle = too_small + (enough - too_small) / 2;
-    (plan_linear(shape, blocks, middle, true, kernels) ? enough : too_small) = middle;
+    const auto plan = plan_linear(shape, blocks, middle, true, kernels);
+    // What the plan does take is at most the limit, and saves most of the steps.
+    (plan ? enough : too_small) = plan ? plan->workspace_bytes : middle;
   }
   return enough;
 }

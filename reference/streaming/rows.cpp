@@ -22,6 +22,7 @@ void move_max(RowSums& sums, float max) {
     sums.sum *= factor;
     sums.class_logit += sums.class_sum * step;
     sums.target_logit += sums.target_sum * step;
+    sums.hit_logit += sums.hit_sum * step;
   }
   sums.max = max;
 }
@@ -29,7 +30,7 @@ void move_max(RowSums& sums, float max) {
 void poison(RowSums& sums) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   sums.max = std::numeric_limits<float>::quiet_NaN();
-  sums.sum = sums.exp_logit = sums.class_logit = sums.target_logit = nan;
+  sums.sum = sums.exp_logit = sums.class_logit = sums.target_logit = sums.hit_logit = nan;
 }
 
 }  // namespace
@@ -129,7 +130,7 @@ void load_targets(const LossProblem& p, const Kernels& kernels, std::int64_t row
 const float* term_weights(const LossProblem& p, const Kernels& kernels, std::int64_t row,
                           std::int64_t first_column, std::int64_t n, float* scratch) {
   const float* c = p.class_weight != nullptr ? p.class_weight + first_column : nullptr;
-  if (!p.form.dense) return c;
+  if (!p.form.dense || p.hit_terms) return c;
   load_targets(p, kernels, row, first_column, n, scratch);
   for (std::int64_t j = 0; j < n; ++j) {
     scratch[j] = (p.keep * scratch[j] + p.smooth) * (c != nullptr ? c[j] : 1.0f);
@@ -145,18 +146,24 @@ void add_columns(const LossProblem& p, const Kernels& kernels, std::int64_t row,
   BlockTerms terms;
   terms.first_column = first_column;
   terms.class_weight = term_weights(p, kernels, row, first_column, n, scratch);
-  terms.class_sum = p.form.dense ? sum_of(scratch, n) : class_sum;
+  terms.class_sum = p.form.dense && !p.hit_terms ? sum_of(scratch, n) : class_sum;
   terms.class_terms = p.class_terms;
   terms.entropy = p.entropy;
   terms.argmax = p.argmax;
   add_block(kernels, logits, n, picked_of(p, row, sums), terms, sums);
   if (!p.target_terms) return;
   load_targets(p, kernels, row, first_column, n, scratch);
-  sums.target_sum += sum_of(scratch, n);
   // Relative to the maximum that add_block has just set; all -Inf so far: whatever they are
   // relative to.
-  sums.target_logit += static_cast<double>(
-      kernels.weighted_sum(logits, n, sums.max == -infinity ? 0.0f : sums.max, scratch));
+  const float base = sums.max == -infinity ? 0.0f : sums.max;
+  sums.target_sum += sum_of(scratch, n);
+  sums.target_logit += static_cast<double>(kernels.weighted_sum(logits, n, base, scratch));
+  if (!p.hit_terms) return;
+  if (p.class_weight != nullptr) {
+    for (std::int64_t j = 0; j < n; ++j) scratch[j] *= p.class_weight[first_column + j];
+  }
+  sums.hit_sum += sum_of(scratch, n);
+  sums.hit_logit += static_cast<double>(kernels.weighted_sum(logits, n, base, scratch));
 }
 
 void differentiate_columns(const LossProblem& p, const Kernels& kernels, std::int64_t row,
@@ -173,6 +180,7 @@ void merge_into(const RowSums& later, RowSums& sums) {
   if (later.label_logit != -infinity) sums.label_logit = later.label_logit;
   const double class_sum = sums.class_sum + later.class_sum;
   const double target_sum = sums.target_sum + later.target_sum;
+  const double hit_sum = sums.hit_sum + later.hit_sum;
   // The earlier columns win ties.
   if (sums.argmax < 0 || later.max > sums.max) sums.argmax = later.argmax;
   if (std::isnan(sums.max) || std::isnan(later.max)) {
@@ -185,9 +193,11 @@ void merge_into(const RowSums& later, RowSums& sums) {
     sums.exp_logit += other.exp_logit;
     sums.class_logit += other.class_logit;
     sums.target_logit += other.target_logit;
+    sums.hit_logit += other.hit_logit;
   }
   sums.class_sum = class_sum;
   sums.target_sum = target_sum;
+  sums.hit_sum = hit_sum;
 }
 
 double sum_of(const float* class_weight, std::int64_t n) {

@@ -38,6 +38,8 @@ struct RowSums {
   double class_sum = 0.0;     ///< sum of c
   double target_logit = 0.0;  ///< sum of q * (logit - max), terms of q = 0 left out
   double target_sum = 0.0;    ///< sum of q
+  double hit_logit = 0.0;     ///< sum of q c * (logit - max), terms of q c = 0 left out
+  double hit_sum = 0.0;       ///< sum of q c
   std::int64_t argmax = -1;   ///< column of the largest logit, lowest on ties; -1: none seen
 };
 
@@ -82,6 +84,7 @@ struct LossProblem {
   std::int64_t target_stride = 1;
   float keep = 1.0f, smooth = 0.0f;  ///< dense: t = keep * q + smooth
   bool target_terms = false;         ///< dense: the sums of q beside those of c t
+  bool hit_terms = false;            ///< dense: those of q c too, and of c in place of c t
   float scale = 1.0f, cap = 0.0f;
   bool class_terms = false, entropy = false, argmax = false;
   /// [rows]: written by values, with argmax as a column of this call; read (max, sum) otherwise.

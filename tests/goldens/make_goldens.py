@@ -47,7 +47,7 @@ def soft_targets(r, targets, b, v, ignored):
 
 
 def inputs(seed, b, h, v, *, softmax=False, bias=False, weight=False, class_weight=False,
-           ignored=(), dloss=None, dlse=False, spread=1.0, targets=None):
+           ignored=(), dloss=None, dlse=False, spread=1.0, targets=None, teacher=None):
     """Random inputs with one dominating column per call, as float32."""
     r = np.random.default_rng(seed)
     data = {"labels": r.integers(0, v, b)}
@@ -70,6 +70,12 @@ def inputs(seed, b, h, v, *, softmax=False, bias=False, weight=False, class_weig
     if class_weight:
         data["class_weight"] = r.uniform(0.2, 3, v)
         data["class_weight"][v // 2] = 0
+    if teacher == "logits":
+        data["teacher_logits"] = 2 * r.standard_normal((b, v))
+    elif teacher is not None:
+        data["teacher_x"] = r.standard_normal((b, teacher))
+        data["teacher_w"] = r.standard_normal((teacher, v)) * 2 / np.sqrt(teacher)
+        data["teacher_bias"] = r.standard_normal(v)
     if dloss == "rows":
         data["dloss"] = r.standard_normal(b)
     elif dloss is not None:
@@ -97,10 +103,38 @@ def target_of(t, shape, c):
     return q, q, real.any(-1), (q * c).sum(-1) / probs.sum(-1)
 
 
+def capped(z, scale, cap):
+    return scale * z if not cap else cap * torch.tanh(scale * z / cap)
+
+
+def divergence_of(t, o, logits):
+    """The divergence of each row, and the entropy of the teacher's distribution, of F.kl_div."""
+    z = t["teacher_logits"] if "teacher_logits" in t else t["teacher_x"] @ t["teacher_w"]
+    z = z + t.get("teacher_bias", 0.0)
+    log_p = torch.log_softmax(
+        capped(z, o["teacher_logit_scale"], o["teacher_logit_soft_cap"]) / o["temperature"], -1)
+    log_q = torch.log_softmax(logits / o["temperature"], -1)
+
+    def kl(log_a, log_b):  # F.kl_div takes them the other way round
+        return F.kl_div(log_b, log_a, reduction="none", log_target=True).sum(-1)
+
+    if o["divergence"] == "forward_kl":
+        value = kl(log_p, log_q)
+    elif o["divergence"] == "reverse_kl":
+        value = kl(log_q, log_p)
+    else:
+        beta = o["beta"]
+        log_m = torch.log(beta * log_p.exp() + (1 - beta) * log_q.exp())
+        value = beta * kl(log_p, log_m) + (1 - beta) * kl(log_q, log_m)
+    return value, torch.special.entr(log_p.exp()).sum(-1)
+
+
 def run(data, options):
     """PyTorch's answer: a dict of float64 arrays."""
     o = {"logsumexp_weight": 0.0, "logit_scale": 1.0, "logit_soft_cap": 0.0,
-         "label_smoothing": 0.0, "reduction": "mean", **options}
+         "label_smoothing": 0.0, "reduction": "mean", "temperature": 1.0, "alpha": 0.5,
+         "beta": 0.5, "divergence": "forward_kl", "teacher_logit_scale": 1.0,
+         "teacher_logit_soft_cap": 0.0, **options}
     t = {k: torch.tensor(a, dtype=torch.float64 if a.dtype == np.float32 else None)
          for k, a in data.items()}
     leaves = [k for k in ("x", "w", "bias", "logits") if k in t]
@@ -110,20 +144,23 @@ def run(data, options):
         z = t["logits"]
     else:
         z = t["x"] @ t["w"] + t.get("bias", 0.0)
-    logits = o["logit_scale"] * z
-    if o["logit_soft_cap"]:
-        logits = o["logit_soft_cap"] * torch.tanh(logits / o["logit_soft_cap"])
+    logits = capped(z, o["logit_scale"], o["logit_soft_cap"])
     c = t.get("class_weight", torch.ones(logits.shape[-1], dtype=torch.float64))
     target, q, counted, share = target_of(t, logits.shape, c)
     lse = torch.where(counted, torch.logsumexp(logits, -1), 0.0)
     nll = F.cross_entropy(logits, target, weight=t.get("class_weight"), ignore_index=IGNORED,
                           label_smoothing=o["label_smoothing"], reduction="none")
+    distills = "teacher_x" in t or "teacher_logits" in t
+    if distills:
+        divergence, entropy_of_teacher = divergence_of(t, o, logits)
+        nll = (1 - o["alpha"]) * nll + o["alpha"] * o["temperature"] ** 2 * divergence
     weight = t.get("weight", torch.ones(counted.shape, dtype=torch.float64))
     z_loss = weight * o["logsumexp_weight"] * lse ** 2
     rows = torch.where(counted, weight * nll + z_loss, 0.0)
     if o["reduction"] == "mean":
         loss = rows.sum() / (weight * share)[counted].sum()
-        if "weight" not in t and not o["logsumexp_weight"] and "target_indices" not in t:
+        plain = not o["logsumexp_weight"] and not distills
+        if "weight" not in t and "target_indices" not in t and plain:
             # Where PyTorch has a mean of its own, it is this one.
             own = F.cross_entropy(logits, target, weight=t.get("class_weight"),
                                   ignore_index=IGNORED, label_smoothing=o["label_smoothing"])
@@ -146,6 +183,9 @@ def run(data, options):
         "z_loss": z_loss,
         "argmax": torch.where(counted, logits.argmax(-1), -1),
     }
+    if distills:
+        out["divergence"] = torch.where(counted, divergence, 0.0)
+        out["target_entropy"] = torch.where(counted, entropy_of_teacher, 0.0)
     out.update({"grad_" + name: t[name].grad for name in leaves})
     return {k: a.detach().numpy() for k, a in out.items()}
 
@@ -195,6 +235,20 @@ def cases():
                                    ignored=(4,)), {"label_smoothing": 0.1})
     yield ("softmax_dense", inputs(27, 8, 0, 19, softmax=True, targets="dense", weight=True),
            {"logsumexp_weight": 0.2})
+    yield ("distill_forward_kl", inputs(28, 7, 5, 13, teacher=9, dlse=True),
+           {"temperature": 2.0, "alpha": 0.7})
+    yield ("distill_reverse_kl", inputs(29, 8, 4, 11, teacher=6, bias=True, weight=True,
+                                        ignored=(3,)),
+           {"divergence": "reverse_kl", "temperature": 1.5, "alpha": 0.4, "reduction": "sum"})
+    yield ("distill_jsd", inputs(30, 7, 5, 13, teacher="logits", ignored=(2,)),
+           {"divergence": "jsd", "beta": 0.3, "temperature": 3.0, "alpha": 1.0})
+    for divergence in ("forward_kl", "reverse_kl", "jsd"):
+        yield ("distill_everything_" + divergence,
+               inputs(31, 9, 6, 17, teacher=7, dloss="rows",
+                      **{**EVERY, "class_weight": False}),
+               {**ALL, "reduction": "none", "divergence": divergence, "temperature": 2.5,
+                "alpha": 0.6, "beta": 0.7, "teacher_logit_scale": 1.25,
+                "teacher_logit_soft_cap": 6.0})
 
 
 def main():

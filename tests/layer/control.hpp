@@ -3,12 +3,15 @@
 
 #include <CL/cl.h>
 
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 
 #define TESSERA_LAYER_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -28,6 +31,12 @@ struct Control {
   cl_int fail_code = CL_SUCCESS;
   long failed = 0;
   bool fail_builds = false;
+  std::map<std::string, long> delays;  // microseconds before a call of a kind
+  long entered = 0;                    // calls of every kind since the last reset
+  long lost_at = 0;                    // 0: the device stays
+  bool lost = false;
+  void (*when_lost)() = nullptr;
+  std::uint64_t shuffle = 0;  // 0: commands begin when their wait lists say so
   std::string report;
 
   /// TESSERA_LAYER_FAIL=kind:k:code, TESSERA_LAYER_LIMITS=name=value,...,
@@ -70,7 +79,13 @@ struct Control {
 
   /// Records a call; what it must fail with, or CL_SUCCESS.
   cl_int enter(const char* kind, std::size_t size = 0) {
+    wait_before(kind);
+    if (loses_now()) when_lost();
     std::lock_guard lock(mutex);
+    if (lost) {
+      ++failed;
+      return CL_DEVICE_NOT_AVAILABLE;
+    }
     const long number = ++calls[kind];
     if (fail_at > 0 && number == fail_at && fail_kind == kind) {
       ++failed;
@@ -78,6 +93,22 @@ struct Control {
     }
     if (size > 0) bytes[kind] += static_cast<long long>(size);
     return CL_SUCCESS;
+  }
+  void wait_before(const char* kind) {
+    long microseconds = 0;
+    {
+      std::lock_guard lock(mutex);
+      const auto found = delays.find(kind);
+      if (found != delays.end()) microseconds = found->second;
+    }
+    if (microseconds > 0) std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+  }
+  /// Counts a call; true for the first that finds the device gone.
+  bool loses_now() {
+    std::lock_guard lock(mutex);
+    if (++entered < lost_at || lost_at == 0 || lost) return false;
+    lost = true;
+    return true;
   }
   long long limit(const char* name) {
     std::lock_guard lock(mutex);

@@ -29,7 +29,8 @@ TESSERA_LAYER_EXPORT cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, std::
   }
 }
 
-/// Forgets calls, bytes, limits that a test set and what was to fail; live objects stay counted.
+/// Forgets calls, bytes, limits that a test set, and what was to fail, to come late or to be gone;
+/// live objects stay counted.
 TESSERA_LAYER_EXPORT void tessera_layer_reset() {
   auto& c = control();
   std::lock_guard lock(c.mutex);
@@ -40,6 +41,10 @@ TESSERA_LAYER_EXPORT void tessera_layer_reset() {
   c.fail_at = 0;
   c.failed = 0;
   c.fail_builds = false;
+  c.delays.clear();
+  c.entered = c.lost_at = 0;
+  c.lost = false;
+  c.shuffle = 0;
 }
 /// The k-th call of `kind` from now on, counted from 1, fails with `code`.
 TESSERA_LAYER_EXPORT void tessera_layer_fail(const char* kind, long k, int code) {
@@ -48,6 +53,30 @@ TESSERA_LAYER_EXPORT void tessera_layer_fail(const char* kind, long k, int code)
   c.fail_kind = kind;
   c.fail_at = c.calls[kind] + k;
   c.fail_code = code;
+}
+/// Each call of `kind` from now on comes so much later.
+TESSERA_LAYER_EXPORT void tessera_layer_delay(const char* kind, long microseconds) {
+  auto& c = control();
+  std::lock_guard lock(c.mutex);
+  c.delays[kind] = microseconds;
+}
+/// The k-th call from now on, counted from 1, and all after it fail as on a device that is gone.
+TESSERA_LAYER_EXPORT void tessera_layer_lose(long k) {
+  auto& c = control();
+  std::lock_guard lock(c.mutex);
+  c.lost = false;
+  c.lost_at = k == 0 ? 0 : c.entered + k;
+}
+/// Holds commands for a random while besides what they wait for; 0: no longer.
+TESSERA_LAYER_EXPORT void tessera_layer_shuffle(unsigned long long seed) {
+  auto& c = control();
+  std::lock_guard lock(c.mutex);
+  c.shuffle = seed;
+}
+TESSERA_LAYER_EXPORT long tessera_layer_entered() {
+  auto& c = control();
+  std::lock_guard lock(c.mutex);
+  return c.entered;
 }
 TESSERA_LAYER_EXPORT void tessera_layer_fail_builds(int on) { control().fail_builds = on != 0; }
 TESSERA_LAYER_EXPORT void tessera_layer_limit(const char* name, long long value) {

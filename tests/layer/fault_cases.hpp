@@ -58,10 +58,10 @@ void add_host_fault_cases(std::vector<FaultCase>& cases) {
     options.implementation = names;
     return options;
   };
-  LossOptions wanting = call->options;
-  wanting.wants.lse = true;
-  wanting.wants.entropy = true;
-  wanting.wants.argmax = true;
+  auto wanting = call->all_options();
+  loss_options(wanting).wants.lse = true;
+  loss_options(wanting).wants.entropy = true;
+  loss_options(wanting).wants.argmax = true;
   const auto add = [&](Pass pass, auto run) {
     cases.push_back({std::string(OperatorTraits<Operator>::name) + "." + to_string(pass),
                      [=](Context& context, const ImplementationList& names) {
@@ -73,17 +73,32 @@ void add_host_fault_cases(std::vector<FaultCase>& cases) {
     return forward(context, inputs, wanting, options);
   });
   add(Pass::backward, [=](Context& context, const auto& inputs, const auto& options) {
-    return backward(context, inputs, call->options, options);
+    return backward(context, inputs, call->all_options(), options);
   });
   add(Pass::value_and_grad, [=](Context& context, const auto& inputs, const auto& options) {
     return value_and_grad(context, inputs, wanting, options);
   });
+  // Pairs have kernels of their own.
+  cases.push_back({std::string(OperatorTraits<Operator>::name) + ".value_and_grad_of_pairs",
+                   [=](Context& context, const ImplementationList& names) {
+                     auto inputs = call->inputs(Pass::value_and_grad, Given::own);
+                     for (const auto& input : OperatorTraits<Operator>::inputs) {
+                       if (input.name == std::string_view("target_indices") ||
+                           input.name == std::string_view("target_probs")) {
+                         inputs.*input.view = call->view(input);
+                       }
+                     }
+                     inputs.labels = {};
+                     return keep(value_and_grad(context, inputs, wanting, execution(names)));
+                   },
+                   [last] { return *last; }});
 }
 
 inline std::vector<FaultCase> host_fault_cases() {
   std::vector<FaultCase> cases;
-  for_each_operator(
-      [&]<class Operator>(std::type_identity<Operator>) { add_host_fault_cases<Operator>(cases); });
+  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+    if (runs_on_opencl(test_operator<Operator>())) add_host_fault_cases<Operator>(cases);
+  });
   return cases;
 }
 
@@ -145,6 +160,8 @@ void add_device_fault_cases(std::vector<FaultCase>& cases, FaultBuffers& buffers
   typename Operator::Inputs inputs;
   for (const auto& input : Traits::inputs) {
     if (input.reads == Reads::in_place_of_labels) continue;
+    if (input.reads == Reads::in_place_of_usual) continue;
+    if (!reads_in(Pass::value_and_grad, input.reads)) continue;
     if (input.types == ElementTypes::integer) {
       inputs.*input.view = buffers.input(call->labels, call->extents(input.shape));
     } else if (!is_of_every_loss(input.name)) {
@@ -152,13 +169,13 @@ void add_device_fault_cases(std::vector<FaultCase>& cases, FaultBuffers& buffers
     }
   }
   std::vector<FaultBuffers::Part> parts;
-  Outputs outputs;
+  typename Operator::Outputs outputs;
   outputs.loss = buffers.output(parts, Dims());
   outputs.lse = buffers.output(parts, call->leading);
   typename Operator::Gradients gradients;
   for (const auto& gradient : Traits::gradients) {
     const auto& input = input_of(gradient);
-    if (input.reads != Reads::always) continue;
+    if (!is_needed(input.reads)) continue;
     gradients.*gradient.view = buffers.output(parts, call->extents(input.shape));
   }
   cases.push_back({Traits::name + std::string(".value_and_grad in flight"),
@@ -166,7 +183,7 @@ void add_device_fault_cases(std::vector<FaultCase>& cases, FaultBuffers& buffers
                      typename Operator::ExecutionOptions execution;
                      execution.implementation = names;
                      Completion done = value_and_grad(context, inputs, outputs, gradients,
-                                                      call->options, execution);
+                                                      call->all_options(), execution);
                      done.wait();
                      return done.dispatch();
                    },
@@ -176,7 +193,7 @@ void add_device_fault_cases(std::vector<FaultCase>& cases, FaultBuffers& buffers
 inline std::vector<FaultCase> device_fault_cases(FaultBuffers& buffers) {
   std::vector<FaultCase> cases;
   for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
-    add_device_fault_cases<Operator>(cases, buffers);
+    if (runs_on_opencl(test_operator<Operator>())) add_device_fault_cases<Operator>(cases, buffers);
   });
   return cases;
 }

@@ -15,31 +15,26 @@
 #include <string>
 #include <vector>
 
+#include "commands.hpp"
 #include "control.hpp"
 
 using tessera_layer::control;
+using tessera_layer::driver;
+using tessera_layer::refuse;
+
+namespace tessera_layer {
+const cl_icd_dispatch* driver = nullptr;
+}
 
 namespace {
 
-const cl_icd_dispatch* driver = nullptr;
 cl_icd_dispatch layer_table{};
-
-template <class T>
-T refuse(cl_int code, cl_int* status) {
-  if (status != nullptr) *status = code;
-  return nullptr;
-}
 
 /// Remembers an object that a driver made.
 template <class T>
 T made(const char* kind, T object) {
   control().born(kind, object);
   return object;
-}
-
-cl_int with_event(cl_int status, cl_event* event) {
-  if (status == CL_SUCCESS && event != nullptr) control().born("event", *event);
-  return status;
 }
 
 cl_context CL_API_CALL create_context(const cl_context_properties* properties, cl_uint count,
@@ -126,74 +121,6 @@ cl_int CL_API_CALL set_kernel_arg(cl_kernel kernel, cl_uint index, std::size_t s
   return driver->clSetKernelArg(kernel, index, size, value);
 }
 
-/// What a device with the reported limits would say to this launch.
-cl_int over_limits(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions,
-                   const std::size_t* local) {
-  const long long items = control().limit("max_work_group");
-  if (items >= 0 && local != nullptr) {
-    std::size_t product = 1;
-    for (cl_uint i = 0; i < dimensions; ++i) product *= local[i];
-    if (product > static_cast<std::size_t>(items)) return CL_INVALID_WORK_GROUP_SIZE;
-  }
-  const long long memory = control().limit("local_memory");
-  if (memory >= 0) {
-    cl_device_id device = nullptr;
-    cl_ulong used = 0;
-    driver->clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof(device), &device, nullptr);
-    driver->clGetKernelWorkGroupInfo(kernel, device, CL_KERNEL_LOCAL_MEM_SIZE, sizeof(used), &used,
-                                     nullptr);
-    if (used > static_cast<cl_ulong>(memory)) return CL_OUT_OF_RESOURCES;
-  }
-  return CL_SUCCESS;
-}
-
-cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions,
-                                  const std::size_t* offset, const std::size_t* global,
-                                  const std::size_t* local, cl_uint waits, const cl_event* list,
-                                  cl_event* event) {
-  if (const cl_int code = control().enter("enqueue_kernel")) return code;
-  if (const cl_int code = over_limits(queue, kernel, dimensions, local)) return code;
-  return with_event(driver->clEnqueueNDRangeKernel(queue, kernel, dimensions, offset, global, local,
-                                                   waits, list, event),
-                    event);
-}
-
-cl_int CL_API_CALL enqueue_read(cl_command_queue queue, cl_mem memory, cl_bool blocking,
-                                std::size_t offset, std::size_t size, void* to, cl_uint waits,
-                                const cl_event* list, cl_event* event) {
-  if (const cl_int code = control().enter("enqueue_read", size)) return code;
-  return with_event(
-      driver->clEnqueueReadBuffer(queue, memory, blocking, offset, size, to, waits, list, event),
-      event);
-}
-
-cl_int CL_API_CALL enqueue_write(cl_command_queue queue, cl_mem memory, cl_bool blocking,
-                                 std::size_t offset, std::size_t size, const void* from,
-                                 cl_uint waits, const cl_event* list, cl_event* event) {
-  if (const cl_int code = control().enter("enqueue_write", size)) return code;
-  return with_event(
-      driver->clEnqueueWriteBuffer(queue, memory, blocking, offset, size, from, waits, list, event),
-      event);
-}
-
-void* CL_API_CALL enqueue_map(cl_command_queue queue, cl_mem memory, cl_bool blocking,
-                              cl_map_flags flags, std::size_t offset, std::size_t size,
-                              cl_uint waits, const cl_event* list, cl_event* event,
-                              cl_int* status) {
-  if (const cl_int code = control().enter("enqueue_map", size)) return refuse<void*>(code, status);
-  void* pointer = driver->clEnqueueMapBuffer(queue, memory, blocking, flags, offset, size, waits,
-                                             list, event, status);
-  if (pointer != nullptr) with_event(CL_SUCCESS, event);
-  return pointer;
-}
-
-cl_int CL_API_CALL enqueue_unmap(cl_command_queue queue, cl_mem memory, void* pointer,
-                                 cl_uint waits, const cl_event* list, cl_event* event) {
-  if (const cl_int code = control().enter("enqueue_unmap")) return code;
-  return with_event(driver->clEnqueueUnmapMemObject(queue, memory, pointer, waits, list, event),
-                    event);
-}
-
 cl_event CL_API_CALL create_user_event(cl_context context, cl_int* status) {
   return made("event", driver->clCreateUserEvent(context, status));
 }
@@ -258,6 +185,9 @@ cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, std
       break;
     case CL_DEVICE_MAX_WORK_GROUP_SIZE:
       replace<std::size_t>("max_work_group", size, value);
+      break;
+    case CL_DEVICE_GLOBAL_MEM_CACHE_SIZE:
+      replace<cl_ulong>("cache", size, value);
       break;
     case CL_DEVICE_MAX_COMPUTE_UNITS:
       replace<cl_uint>("compute_units", size, value);
@@ -331,7 +261,19 @@ cl_int CL_API_CALL release_program(cl_program program) {
   return release_program_counted(program);
 }
 
+/// What a device that is gone was doing has come to an end.
+void finish_all() {
+  std::vector<void*> queues;
+  {
+    std::lock_guard lock(control().mutex);
+    for (const auto& [queue, count] : control().references["queue"]) queues.push_back(queue);
+  }
+  for (void* queue : queues) driver->clFinish(static_cast<cl_command_queue>(queue));
+}
+
 void install() {
+  control().when_lost = finish_all;
+  tessera_layer::install_commands(layer_table);
   layer_table.clCreateContext = create_context;
   layer_table.clCreateCommandQueue = create_queue;
   layer_table.clCreateBuffer = create_buffer;
@@ -340,11 +282,6 @@ void install() {
   layer_table.clGetProgramBuildInfo = get_program_build_info;
   layer_table.clCreateKernel = create_kernel;
   layer_table.clSetKernelArg = set_kernel_arg;
-  layer_table.clEnqueueNDRangeKernel = enqueue_kernel;
-  layer_table.clEnqueueReadBuffer = enqueue_read;
-  layer_table.clEnqueueWriteBuffer = enqueue_write;
-  layer_table.clEnqueueMapBuffer = enqueue_map;
-  layer_table.clEnqueueUnmapMemObject = enqueue_unmap;
   layer_table.clCreateUserEvent = create_user_event;
   layer_table.clWaitForEvents = wait_for_events;
   layer_table.clFlush = flush;

@@ -21,7 +21,7 @@ class Layer {
     const char* function;
     int code;
   };
-  static constexpr std::array<Kind, 25> kinds{
+  static constexpr std::array<Kind, 26> kinds{
       {{"get_platform_ids", "clGetPlatformIDs", CL_OUT_OF_HOST_MEMORY},
        {"get_platform_info", "clGetPlatformInfo", CL_OUT_OF_HOST_MEMORY},
        {"get_device_ids", "clGetDeviceIDs", CL_OUT_OF_RESOURCES},
@@ -44,6 +44,7 @@ class Layer {
        {"enqueue_write", "clEnqueueWriteBuffer", CL_OUT_OF_RESOURCES},
        {"enqueue_map", "clEnqueueMapBuffer", CL_MAP_FAILURE},
        {"enqueue_unmap", "clEnqueueUnmapMemObject", CL_OUT_OF_RESOURCES},
+       {"enqueue_marker", "clEnqueueMarkerWithWaitList", CL_OUT_OF_RESOURCES},
        {"wait_for_events", "clWaitForEvents", CL_OUT_OF_RESOURCES},
        {"flush", "clFlush", CL_OUT_OF_RESOURCES},
        {"finish", "clFinish", CL_OUT_OF_RESOURCES}}};
@@ -67,9 +68,24 @@ class Layer {
   }
   /// Calls that failed because of `fail` since the last reset.
   long failed() { return function<long (*)()>("tessera_layer_failed")(); }
+  /// Each call of `kind` from now on comes so much later.
+  void delay(const char* kind, long microseconds) {
+    function<void (*)(const char*, long)>("tessera_layer_delay")(kind, microseconds);
+  }
+  /// The k-th call of any kind from now on, and all after it, fail with CL_DEVICE_NOT_AVAILABLE;
+  /// what was enqueued has run by then. 0: the device is back.
+  void lose(long k) { function<void (*)(long)>("tessera_layer_lose")(k); }
+  /// Calls of all kinds since the last reset.
+  long entered() { return function<long (*)()>("tessera_layer_entered")(); }
+  /// Holds each command for a random while, besides what it waits for: on an out-of-order queue
+  /// commands that do not wait for one another then run in any order. 0: no longer.
+  void shuffle(unsigned long long seed) {
+    function<void (*)(unsigned long long)>("tessera_layer_shuffle")(seed);
+  }
   void fail_builds(bool on) { function<void (*)(int)>("tessera_layer_fail_builds")(on ? 1 : 0); }
   /// What devices report and what is enforced: "max_allocation", "local_memory", "global_memory",
-  /// "max_work_group", "compute_units", "device_type" (CL_DEVICE_TYPE_*), "host_unified" (0 or 1).
+  /// "max_work_group", "compute_units", "native_float_vector", "cache", "device_type"
+  /// (CL_DEVICE_TYPE_*), "host_unified" (0 or 1).
   void limit(const char* name, long long value) {
     function<void (*)(const char*, long long)>("tessera_layer_limit")(name, value);
   }

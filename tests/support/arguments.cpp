@@ -186,6 +186,13 @@ Arguments::Arguments(Context& context, const Case& c, const oracle::Problem& p)
 
 void Arguments::add_statistics(Context& context, const oracle::Values& values) {
   const Dims& leading = rows_.leading;
+  // Optional: every other teacher's rows come without it.
+  if (!values.divergence.empty() && case_.teaching % 2 == 1) {
+    Dims extents = leading;
+    extents.push_back(5);
+    memory_["divergence_statistics"] = make_argument(context, case_.place, DType::f32, extents);
+    fill(memory_["divergence_statistics"], values.divergence_statistics);
+  }
   if (case_.from_lse) {
     memory_["lse"] = make_argument(context, case_.place, DType::f32, leading);
     fill(memory_["lse"], values.lse);

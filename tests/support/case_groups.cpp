@@ -43,7 +43,15 @@ std::vector<Case> data() {
         c.class_weight = true;  // 0 on the masked words
         cases.push_back(c);
       }
+      if (kind.data == Data::masked_row) {
+        c.name += "_from_lse";  // which is -Inf, and all that backward knows
+        c.from_lse = true;
+        cases.push_back(c);
+      }
       if (kind.data == Data::nan_rows) {
+        c.name += "_no_z";
+        c.options.logsumexp_weight = 0.0f;
+        cases.push_back(c);
         c.name += "_mean";
         c.options.reduction = Reduction::mean;
         cases.push_back(c);
@@ -223,10 +231,46 @@ void add_target_data(std::vector<Case>& cases) {
 
 }  // namespace
 
-std::vector<Case> soft_targets() {
+std::vector<Case> target_options() {
   std::vector<Case> cases;
   add_target_options(cases);
+  return cases;
+}
+
+std::vector<Case> soft_targets() {
+  std::vector<Case> cases;
   add_target_data(cases);
+  // More pairs than an implementation takes in one step, and columns that many rows share; in
+  // chunks of rows, each with logits of its own.
+  add_targets(cases, "pairs_100", Targets::pairs, [](Case& c) {
+    c.b = 197;
+    c.h = 40;
+    c.pairs = 100;
+    c.labels = Labels::some_ignored;
+    c.workspace_bytes = 1 << 20;
+  });
+  add_targets(cases, "pairs_of_every_row", Targets::pairs, [](Case& c) {
+    c.b = 70;
+    c.h = 40;
+    c.v = 301;
+    c.pairs = 200;
+    c.labels = Labels::ends;
+  });
+  // As [H, V] the logits wait where grad_w will be.
+  for (const auto& [targets, name] : forms) {
+    add_targets(cases, std::string(name) + "_kept", targets, [](Case& c) {
+      c.b = 70;
+      c.h = 150;
+      c.v = 1536;
+      c.w_layout = WLayout::hv_padded;
+    });
+    add_targets(cases, std::string(name) + "_bf16", targets, [](Case& c) {
+      c.x_type = c.w_type = DType::bf16;
+      c.b = 70;
+      c.h = 67;
+      c.v = 650;
+    });
+  }
   add_targets(cases, "pairs_16", Targets::pairs, [](Case& c) {
     c.pairs = 16;
     c.class_weight = true;

@@ -226,6 +226,11 @@ std::vector<Case> interpreted_of_every_loss(const TestOperator& op) {
        })) {
     cases.push_back(c);
   }
+  for (const Case& c : kept(target_options(), [](const Case& c) {
+         return ends_with_any(c.name, {"pairs_everything_none", "dense_everything_none"});
+       })) {
+    cases.push_back(c);
+  }
   return cases;
 }
 

@@ -22,6 +22,8 @@ std::vector<Case> data();
 std::vector<Case> views();
 /// Soft targets of every form, with every option, data and view that they meet.
 std::vector<Case> soft_targets();
+/// Their options, each on every form: many kernels, which a driver takes long to compile.
+std::vector<Case> target_options();
 /// Of options and data what every kernel of a loss runs through, not shrunk yet.
 std::vector<Case> interpreted_of_every_loss(const TestOperator& op);
 

@@ -119,7 +119,8 @@ void Comparison::number(std::int64_t index, double actual, double expected, doub
     wrong(index, fmt::format("{} instead of {}", actual, expected));
     return;
   }
-  const double deviation = std::isfinite(expected) ? std::abs(actual - expected) : 0.0;
+  if (!std::isfinite(expected)) return;  // the same infinity, or NaN: no tolerance is asked
+  const double deviation = std::abs(actual - expected);
   Summary::instance().add(key_, what_, deviation, tolerance);
   if (!(deviation <= tolerance)) {
     wrong(index, fmt::format("{:.9g} instead of {:.9g}, off by {:.3g} where {:.3g} is allowed",

@@ -64,7 +64,25 @@ Array read_npy(const std::filesystem::path& path) {
   return array;
 }
 
-LossOptions read_options(const std::filesystem::path& path) {
+/// What a teacher's option is in a problem; nullptr: it is none.
+double oracle::Distillation::*number_of(const std::string& option) {
+  using D = oracle::Distillation;
+  static const std::map<std::string, double D::*> all = {
+      {"temperature", &D::temperature},
+      {"alpha", &D::alpha},
+      {"beta", &D::beta},
+      {"teacher_logit_scale", &D::logit_scale},
+      {"teacher_logit_soft_cap", &D::logit_soft_cap}};
+  const auto found = all.find(option);
+  return found == all.end() ? nullptr : found->second;
+}
+
+oracle::Divergence divergence_of(const std::string& name) {
+  if (name == "reverse_kl") return oracle::Divergence::reverse_kl;
+  return name == "jsd" ? oracle::Divergence::jsd : oracle::Divergence::forward_kl;
+}
+
+LossOptions read_options(const std::filesystem::path& path, oracle::Distillation& teacher) {
   const auto json = nlohmann::json::parse(std::ifstream(path));
   LossOptions options;
   for (const auto& [key, value] : json.items()) {
@@ -80,6 +98,10 @@ LossOptions read_options(const std::filesystem::path& path) {
       options.reduction = Reduction::sum;
     } else if (key == "reduction" && value == "none") {
       options.reduction = Reduction::none;
+    } else if (const auto number = number_of(key)) {
+      teacher.*number = static_cast<double>(value.get<float>());
+    } else if (key == "divergence") {
+      teacher.divergence = divergence_of(value.get<std::string>());
     } else {
       throw std::runtime_error(path.string() + ": unknown option " + key);
     }
@@ -114,7 +136,7 @@ Golden read_golden(const std::string& folder) {
   Golden golden;
   golden.name = std::filesystem::path(folder).filename().string();
   oracle::Problem& p = golden.problem;
-  p.options = read_options(std::filesystem::path(folder) / "options.json");
+  p.options = read_options(std::filesystem::path(folder) / "options.json", p.distillation);
   p.h = -1;  // until an input has it
   std::map<std::string, Array> arrays;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -125,7 +147,7 @@ Golden read_golden(const std::string& folder) {
   for (const InputInfo& input : golden.op->inputs()) {
     const auto found = arrays.find(input.name);
     // An lse is what the call gives, and not what backward takes.
-    if (found == arrays.end() || input.reads == Reads::in_backward) continue;
+    if (found == arrays.end() || !reads_in(Pass::value_and_grad, input.reads)) continue;
     Array& array = found->second;
     const auto rank = static_cast<std::size_t>(input.shape.rank());
     if (input.shape.has_leading() && !input.shape.is_of_loss()) p.b = array.shape.at(0);
@@ -135,6 +157,7 @@ Golden read_golden(const std::string& folder) {
       if (letter == 'H') p.h = extent;
       if (letter == 'V') p.v = extent;
       if (letter == 'K') p.k = extent;
+      if (letter == 'G') p.teacher_h = extent;
     }
     if (const auto values = golden.op->values(input.name)) {
       p.*values = std::move(array.values);
@@ -144,6 +167,7 @@ Golden read_golden(const std::string& folder) {
     }
     arrays.erase(found);
   }
+  p.distillation.given = !p.teacher_x.empty() || !p.teacher_logits.empty();
   for (auto& [name, array] : arrays) golden.expected[name] = std::move(array.values);
   return golden;
 }

@@ -37,9 +37,10 @@ struct Call {
 
   Pass pass = Pass::value_and_grad;
   typename Operator::Inputs in{};
-  Outputs out{};
+  typename Operator::Outputs out{};
   typename Operator::Gradients grad{};
   LossOptions options{};
+  typename Operator::Options all_options() const { return options_with<Operator>(options); }
   typename Operator::ExecutionOptions execution{};
 
   Call() { set_leading({B}); }
@@ -54,7 +55,7 @@ struct Call {
     for (std::size_t i = 0; i < Traits::gradients.size(); ++i) {
       const auto& gradient = Traits::gradients[i];
       const auto& of = input_of(gradient);
-      if (of.reads == Reads::always) grad.*gradient.view = gradient_view(i, extents(of.shape));
+      if (is_needed(of.reads)) grad.*gradient.view = gradient_view(i, extents(of.shape));
     }
   }
   void to_backward() {
@@ -68,8 +69,9 @@ struct Call {
   }
   /// The pass that reads an input, without what it stands in the place of.
   void to_reader_of(const InputArgument<typename Operator::Inputs>& input) {
-    if (input.reads == Reads::in_backward) to_backward();
+    if (!reads_in(Pass::value_and_grad, input.reads)) to_backward();
     if (input.reads == Reads::in_place_of_labels) small.soften(in, input);
+    if (input.reads == Reads::in_place_of_usual) small.leave_out_usual(in);
   }
 
   Dims extents(const SymbolicShape& shape) const { return small.extents(shape); }
@@ -95,9 +97,9 @@ struct Call {
 
   void run(Context& context) {
     if (pass == Pass::forward_partial) {
-      forward_partial(context, in, options, execution);
+      forward_partial(context, in, all_options(), execution);
     } else {
-      tessera::run<Operator>(context, pass, in, out, grad, options, execution).wait();
+      tessera::run<Operator>(context, pass, in, out, grad, all_options(), execution).wait();
     }
   }
 };

@@ -19,6 +19,8 @@ template <>
 const TestOperator& test_operator<linear_cross_entropy::Operator>();
 template <>
 const TestOperator& test_operator<softmax_cross_entropy::Operator>();
+template <>
+const TestOperator& test_operator<linear_distillation::Operator>();
 
 /// All of tessera::Operators, in their order.
 inline std::vector<const TestOperator*> test_operators() {

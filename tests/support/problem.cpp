@@ -35,15 +35,27 @@ std::vector<double> probabilities(const Case& c, Numbers& numbers, std::int64_t 
   return q;
 }
 
-/// Words of a row: its label, and others that a mask leaves.
+/// The place of a pair whose word has no probability, in some rows.
+constexpr std::int64_t without_probability = 2;
+bool has_one_without(std::int64_t row) { return row % 5 == 0; }
+
+/// Words of a row: its label, and others that a mask leaves; but one that has no probability is
+/// masked. Labels::ends: the words from 1 on, so that all rows have pairs at the same columns.
 std::vector<std::int64_t> words_of(const Case& c, const oracle::Problem& p, Numbers& numbers,
-                                   std::int64_t label, std::int64_t count) {
-  std::vector<std::int64_t> words = {label};
+                                   std::int64_t row, std::int64_t count) {
+  std::vector<std::int64_t> words = {p.labels[index(row)]};
+  if (c.labels == Labels::ends) {
+    for (std::int64_t i = 0; i < count; ++i) words.push_back(1 + i);
+    words.erase(words.begin());
+    return words;
+  }
   for (int tries = 0; static_cast<std::int64_t>(words.size()) < count && tries < 1000; ++tries) {
     const std::int64_t word = numbers.below(p.v_total());
     const bool masked = has_masks(c.data) && is_masked(word, p.v);
-    if (masked || std::find(words.begin(), words.end(), word) != words.end()) continue;
-    words.push_back(word);
+    const bool wants_masked = has_masks(c.data) && has_one_without(row) &&
+                              static_cast<std::int64_t>(words.size()) == without_probability;
+    const bool is_there = std::find(words.begin(), words.end(), word) != words.end();
+    if (masked == wants_masked && !is_there) words.push_back(word);
   }
   return words;
 }
@@ -65,7 +77,7 @@ void soften_row(const Case& c, oracle::Problem& p, Numbers& numbers, std::int64_
   std::vector<std::int64_t> words;
   if (!ignored && c.targets == Targets::one_pair) words = {label};
   if (!ignored && c.targets == Targets::pairs) {
-    words = words_of(c, p, numbers, label, row % 3 == 1 ? (p.k + 1) / 2 : p.k);
+    words = words_of(c, p, numbers, row, row % 3 == 1 ? (p.k + 1) / 2 : p.k);
   }
   const auto q = c.targets == Targets::one_pair
                      ? std::vector<double>{1.0}
@@ -75,7 +87,7 @@ void soften_row(const Case& c, oracle::Problem& p, Numbers& numbers, std::int64_
     const bool padding = pair >= static_cast<std::int64_t>(words.size());
     p.target_indices.push_back(padding ? p.options.ignore_index : words[index(pair)]);
     // What belongs to no word is not read; a word may have no probability at all, and a row none.
-    const bool none = (pair == 2 && row % 5 == 0) || nothing;
+    const bool none = (pair == without_probability && has_one_without(row)) || nothing;
     p.target_probs.push_back(padding ? std::nan("") : none ? 0.0 : q[index(pair)]);
   }
 }
@@ -108,7 +120,11 @@ void add_labels(const Case& c, oracle::Problem& p, Numbers& numbers,
     // All rows of a broadcast one are the same memory.
     if (ignored && c.x_layout != XLayout::broadcast) spoil(row);
   }
-  if (c.targets != Targets::labels) soften(c, p, numbers);
+  if (c.targets == Targets::none) {
+    p.labels.clear();
+  } else if (c.targets != Targets::labels) {
+    soften(c, p, numbers);
+  }
 }
 
 namespace {

@@ -46,8 +46,9 @@ enum class Data {
 
 enum class Labels { uniform, some_ignored, all_ignored, ends };
 /// What says where a row's probability is: its label, the same as one pair, several pairs of which
-/// the label is one (some rows with fewer, some adding up to less than 1), or every word.
-enum class Targets { labels, one_pair, pairs, dense };
+/// the label is one (some rows with fewer, some adding up to less than 1), or every word; or
+/// nothing does, of operators that need not know.
+enum class Targets { labels, one_pair, pairs, dense, none };
 /// Per-token weights: positive, with zeros and negatives, or summing to exactly 0.
 enum class Weights { none, positive, signed_and_zero, cancelling };
 enum class Cotangent { none, given, stride0 };
@@ -61,7 +62,8 @@ enum OutputBit : unsigned {
   entropy_bit = 8,
   z_loss_bit = 16,
   statistics_bit = 32,
-  all_outputs = 63
+  all_outputs = 63,
+  own_outputs = ~63u  ///< what an operator has besides, in the order of its description
 };
 enum GradientBit : unsigned {
   grad_x_bit = 1,
@@ -111,9 +113,9 @@ struct Case {
   GradientSet accumulate{};                ///< gradients that are added to
   bool strided_outputs = false;            ///< every other element of the per-token outputs' memory
   bool from_lse = false;                   ///< backward gets lse, not statistics
-  unsigned outputs = all_outputs;          ///< optional outputs asked for, bits of OutputBit
-  unsigned gradients = all_gradients;      ///< gradients asked for, bits of GradientBit
-  bool in_place = false;                   ///< the first gradient is the very view of its input
+  unsigned outputs = all_outputs | own_outputs;  ///< optional outputs asked for, bits of OutputBit
+  unsigned gradients = all_gradients;            ///< gradients asked for, bits of GradientBit
+  bool in_place = false;     ///< the first gradient is the very view of its input
   bool values_only = false;  ///< gradients are unspecified (an infinite logit under a cap)
   Place place = Place::host;
   /// An operator takes those that its own block sizes have, by name.
@@ -121,6 +123,9 @@ struct Case {
   std::vector<NamedValue> knobs{};
   std::optional<std::size_t> workspace_bytes{};
   float gradient_filter_eps = 0.0f;  ///< of operators that have the option
+  std::optional<DType> dz_dtype{};   ///< and this one
+  /// Of operators with options of their own: which of those that their file has.
+  std::size_t teaching = 0;
   std::uint64_t seed = 1;
 };
 

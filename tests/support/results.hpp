@@ -22,6 +22,8 @@ struct Expected {
   ValueTolerance tolerance;
 };
 const Expected& expected_of(const Case& c);
+/// Gives up what is kept of a case that will not come again.
+void forget(const Case& c);
 
 /// The views of one call's results, poisoned, and their comparison.
 class Results {
@@ -33,21 +35,44 @@ class Results {
   Argument& operator[](std::string_view name) { return memory_[name]; }
   const Argument& operator[](std::string_view name) const { return memory_[name]; }
 
+  template <class Operator>
+  typename Operator::Outputs outputs() const {
+    typename Operator::Outputs all;
+    for (const auto& output : OperatorTraits<Operator>::outputs) {
+      all.*output.view = memory_[output.name].mutable_view();
+    }
+    return all;
+  }
+  /// Of a loss without outputs of its own.
   Outputs outputs() const;
   /// For a pass without gradients: none.
   template <class Operator>
   typename Operator::Gradients gradients(const Arguments& arguments) const;
-  /// Copies owned results into the memory that `check` reads.
+  /// Copies owned results into the memory that `check` reads: every loss's, or an operator's.
   void take(const LossResult& owned);
+  template <class Operator, class Owned>
+  void take(const Owned& owned) {
+    take(static_cast<const LossResult&>(owned));
+    if constexpr (std::is_same_v<Owned, typename Operator::Result>) {
+      const auto& all = OperatorTraits<Operator>::outputs;
+      for (std::size_t i = loss_output_count; i < all.size(); ++i) {
+        take_one(owned.*all[i].owned, all[i].name);
+      }
+    }
+  }
   /// Adds gtest failures for everything that deviates, was not written, or was written beside.
   void check(Arguments& arguments);
+  /// Adds a failure for every output that a refused call has written to.
+  void check_untouched(Arguments& arguments);
   SummaryKey key() const;
 
  private:
   void make_gradients(Context& context);
+  void take_one(const HostTensor& owned, const char* name);
   void check_values();
   void check_argmax();
   void check_statistics();
+  void check_divergence_statistics();
   void check_gradients(const Arguments& arguments);
   void check_surroundings();
 

@@ -43,6 +43,8 @@ std::size_t device_families(const TestOperator& op) {
 
 }  // namespace
 
+bool runs_on_opencl(const TestOperator& op) { return device_families(op) > 0; }
+
 std::vector<std::string> implementations_of(const TestOperator& op) {
   const auto wanted = listed_in("TESSERA_TEST_IMPLEMENTATIONS");
   std::vector<std::string> names;
@@ -56,22 +58,48 @@ std::vector<std::string> implementations_of(const TestOperator& op) {
   return names;
 }
 
-LossResult combined(const PartialResult& partial, const oracle::Problem& p, const Dims& leading,
-                    const LossOptions& options) {
-  const std::vector<float> weight = converted<float>(p.weight);
-  const std::vector<float> class_weight = converted<float>(p.class_weight);
-  CombineInputs in;
-  in.labels = View::host(p.labels.data(), leading);
-  if (!weight.empty()) in.weight = View::host(weight.data(), leading);
-  if (!class_weight.empty()) in.class_weight = View::host(class_weight.data(), {p.v_total()});
-  return combine(std::span<const PartialResult>(&partial, 1), in, options);
+WholeInputs::WholeInputs(const oracle::Problem& p, const Dims& leading)
+    : weight_(converted<float>(p.weight)),
+      class_weight_(converted<float>(p.class_weight)),
+      probs_(converted<float>(p.target_probs)),
+      targets_(converted<float>(p.targets)) {
+  const auto with = [&](std::int64_t columns) {
+    Dims extents = leading;
+    extents.push_back(columns);
+    return extents;
+  };
+  const bool soft = p.k > 0 || !targets_.empty();
+  if (!soft && (p.b == 0 || !p.labels.empty())) {
+    inputs_.labels = View::host(p.labels.data(), leading);
+  }
+  if (p.k > 0) {
+    inputs_.target_indices = View::host(p.target_indices.data(), with(p.k));
+    inputs_.target_probs = View::host(probs_.data(), with(p.k));
+  }
+  if (!targets_.empty()) inputs_.targets = View::host(targets_.data(), with(p.v_total()));
+  if (!weight_.empty()) inputs_.weight = View::host(weight_.data(), leading);
+  if (!class_weight_.empty()) {
+    inputs_.class_weight = View::host(class_weight_.data(), {p.v_total()});
+  }
 }
 
+namespace {
+/// By operator and name.
+struct ExpectedOfAll {
+  std::mutex mutex;
+  std::map<std::string, std::unique_ptr<Expected>> entries;
+};
+ExpectedOfAll& expected_of_all() {
+  static ExpectedOfAll all;
+  return all;
+}
+std::string key_of(const Case& c) { return c.op->name() + ("/" + c.name); }
+}  // namespace
+
 const Expected& expected_of(const Case& c) {
-  static std::mutex mutex;
-  static std::map<std::string, std::unique_ptr<Expected>> cache;
-  const std::lock_guard lock(mutex);
-  auto& entry = cache[c.op->name() + ("/" + c.name)];
+  auto& all = expected_of_all();
+  const std::lock_guard lock(all.mutex);
+  auto& entry = all.entries[key_of(c)];
   if (!entry) {
     entry = std::make_unique<Expected>();
     entry->problem = make_problem(c);
@@ -80,6 +108,12 @@ const Expected& expected_of(const Case& c) {
     entry->tolerance = c.op->tolerance_of(entry->problem, entry->values);
   }
   return *entry;
+}
+
+void forget(const Case& c) {
+  auto& all = expected_of_all();
+  const std::lock_guard lock(all.mutex);
+  all.entries.erase(key_of(c));
 }
 
 namespace {
@@ -107,12 +141,56 @@ Context& shared_context() {
 
 void close_shared_context() { context_of_all.reset(); }
 
-bool is_wanted(const std::string& case_name) {
-  static const auto wanted = listed_in("TESSERA_TEST_CASES");
-  return wanted.empty() || std::any_of(wanted.begin(), wanted.end(), [&](const auto& part) {
-           return case_name.find(part) != std::string::npos;
-         });
+namespace {
+
+/// One of `parts` equal parts of all cases, told apart by their names.
+struct Share {
+  unsigned part = 0, parts = 1;
+
+  bool has(const std::string& case_name) const {
+    unsigned hash = 2166136261u;  // FNV-1a: the same parts with every standard library
+    for (const char c : case_name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+    return (hash >> 8) % parts == part;
+  }
+};
+
+/// TESSERA_TEST_SHARE=2/3: the second third.
+Share share_of_environment() {
+  const char* text = std::getenv("TESSERA_TEST_SHARE");
+  if (text == nullptr || *text == '\0') return {};
+  Share share;
+  char slash = 0;
+  std::istringstream stream(text);
+  if (!(stream >> share.part >> slash >> share.parts) || slash != '/' || share.part < 1 ||
+      share.part > share.parts) {
+    ADD_FAILURE() << "TESSERA_TEST_SHARE=" << text << " is no part of a whole, as 2/3 is";
+    return {};
+  }
+  --share.part;
+  return share;
 }
+
+const Share& share() {
+  static const Share of_environment = share_of_environment();
+  return of_environment;
+}
+
+const std::vector<std::string>& wanted_parts() {
+  static const auto of_environment = listed_in("TESSERA_TEST_CASES");
+  return of_environment;
+}
+
+}  // namespace
+
+bool is_wanted(const std::string& case_name) {
+  const auto& parts = wanted_parts();
+  return share().has(case_name) &&
+         (parts.empty() || std::any_of(parts.begin(), parts.end(), [&](const auto& part) {
+            return case_name.find(part) != std::string::npos;
+          }));
+}
+
+bool wants_all() { return wanted_parts().empty() && share().parts == 1; }
 
 bool tiny() {
   const char* text = std::getenv("TESSERA_TEST_TINY");
@@ -120,16 +198,36 @@ bool tiny() {
 }
 
 bool serves(const std::string& implementation, const Case& c) {
-  if (implementation.starts_with("opencl")) return c.targets == Targets::labels;
-  return implementation == "eigen" || implementation == "reference";
+  return implementation != "tpu_tile" || c.targets == Targets::labels;
 }
 
 bool rounds_dz(const std::string& implementation, const Case& c) {
-  return implementation.starts_with("opencl") && c.op->multiplies_bf16(c);
+  return implementation.starts_with("opencl") && c.op->multiplies_bf16(c) &&
+         c.dz_dtype != DType::f32;
 }
 
 bool run_case(const std::string& implementation, Pass pass, const Case& c) {
   return run_case(shared_context(), implementation, pass, c);
+}
+
+std::string run_broken_case(const std::string& implementation, Pass pass, const Case& c,
+                            std::uint64_t how) {
+  Context& context = shared_context();
+  const Expected& e = expected_of(c);
+  Arguments arguments(context, c, e.problem);
+  if (pass == Pass::backward) arguments.add_statistics(context, e.values);
+  Results results(context, c, e, pass, implementation);
+  std::string broken;
+  try {
+    c.op->run_broken({context, implementation, pass, c, arguments, results}, how, broken);
+    ADD_FAILURE() << broken << ": nothing was refused";
+  } catch (const Error& error) {
+    EXPECT_GT(std::string(error.what()).size(), 20u) << broken << ": " << error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << broken << ": no Error, but " << error.what();
+  }
+  results.check_untouched(arguments);
+  return broken;
 }
 
 Plan plan_case(Context& context, const std::string& implementation, Pass pass, const Case& c) {

@@ -20,19 +20,27 @@ void close_shared_context();
 /// where the context has one, else eigen.
 inline constexpr const char* default_order = "default";
 
-/// True when TESSERA_TEST_CASES is not set, or one of its comma-separated parts is in the name.
+/// True when TESSERA_TEST_CASES is not set, or one of its comma-separated parts is in the name; and
+/// the case is in the share that TESSERA_TEST_SHARE=k/n names, where that is set.
 bool is_wanted(const std::string& case_name);
+/// True when neither is set.
+bool wants_all();
 
 /// True with TESSERA_TEST_TINY=1: an interpreter runs the kernels; a few tiny cases only.
 bool tiny();
 
-/// The implementations that this project promises for a case of the table. OpenCL takes labels.
+/// The implementations that this project promises for a case of the table.
 bool serves(const std::string& implementation, const Case& c);
 
 /// Runs the case; false: the implementation refused it (recorded in the summary; an implementation
 /// of this project that refuses a case of the table is a failure).
 bool run_case(Context& context, const std::string& implementation, Pass pass, const Case& c);
 bool run_case(const std::string& implementation, Pass pass, const Case& c);
+
+/// Runs the case with one thing wrong in it, chosen by `how`: an Error that says something, before
+/// any output is touched. Returns what was wrong.
+std::string run_broken_case(const std::string& implementation, Pass pass, const Case& c,
+                            std::uint64_t how);
 
 /// What the implementation plans for the case.
 Plan plan_case(Context& context, const std::string& implementation, Pass pass, const Case& c);

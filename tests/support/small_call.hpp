@@ -65,11 +65,13 @@ class SmallCall {
   Inputs inputs(Pass pass, Given given) const {
     Inputs result;
     for (const auto& input : Traits::inputs) {
-      const bool required = input.reads == Reads::always;
+      const bool required = is_needed(input.reads);
       bool wanted = required;
-      if (given == Given::own) wanted = required || !is_of_every_loss(input.name);
+      const bool instead = input.reads == Reads::in_place_of_usual;
+      if (given == Given::own) wanted = required || (!is_of_every_loss(input.name) && !instead);
       if (given == Given::all) {
-        wanted = std::string_view(input.name) != "lse" && input.reads != Reads::in_place_of_labels;
+        wanted = std::string_view(input.name) != "lse" &&
+                 input.reads != Reads::in_place_of_labels && !instead;
       }
       // Backward needs one of the two.
       if (pass == Pass::backward && std::string_view(input.name) == "statistics") wanted = true;
@@ -87,20 +89,34 @@ class SmallCall {
     }
   }
 
-  /// Statistics of the inputs that are `given`, for backward.
+  /// Leaves out what another input stands in the place of.
+  void leave_out_usual(Inputs& inputs) const {
+    for (const auto& input : Traits::inputs) {
+      if (input.reads == Reads::usually) inputs.*input.view = {};
+    }
+  }
+
+  /// What backward reads of a forward of the inputs that are `given`.
   void compute_statistics(Given given) {
     Context host({.host_only = true});
     typename Operator::ExecutionOptions execution;
     execution.implementation = "reference";
-    LossOptions wanting = options;
-    wanting.wants.statistics = true;
+    auto wanting = all_options();
+    loss_options(wanting).wants = every_output<Operator>();
     const auto result = forward(host, inputs(Pass::forward, given), wanting, execution);
-    const auto values = result.statistics.template as<float>();
-    numbers["statistics"].assign(values.begin(), values.end());
+    for (const auto& input : Traits::inputs) {
+      for (const auto& output : Traits::outputs) {
+        if (std::string_view(output.name) != input.name) continue;
+        const auto values = (result.*output.owned).template as<float>();
+        numbers[input.name].assign(values.begin(), values.end());
+      }
+    }
   }
 
   Dims leading;
   std::int64_t h, v;
+  /// The options with those of its loss.
+  typename Operator::Options all_options() const { return options_with<Operator>(options); }
   LossOptions options{};
   std::vector<std::int32_t> labels;
   std::vector<std::int32_t> words;  ///< three of each row, from `v` of 3 on distinct

@@ -30,9 +30,15 @@ std::vector<double> oracle::Problem::*TestOperator::values(std::string_view inpu
 }
 
 bool TestOperator::is_given(const InputInfo& input, const oracle::Problem& problem) const {
-  if (std::string_view(input.name) == "labels") return problem.k == 0 && problem.targets.empty();
+  if (std::string_view(input.name) == "labels") {
+    const bool soft = problem.k > 0 || !problem.targets.empty();
+    return !soft && (problem.b == 0 || !problem.labels.empty());
+  }
   if (input.shape.rank() > 0 && input.shape.axis(0) == 'K') return problem.k > 0;
   if (input.reads == Reads::always) return true;
+  // Without rows there are no numbers that could say which of the two is given.
+  if (problem.b == 0 && input.reads == Reads::usually) return takes_the_usual(problem);
+  if (problem.b == 0 && input.reads == Reads::in_place_of_usual) return !takes_the_usual(problem);
   const auto numbers = values(input.name);
   return numbers != nullptr && !(problem.*numbers).empty();
 }

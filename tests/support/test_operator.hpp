@@ -62,6 +62,12 @@ struct CaseCall {
   Results& results;
 };
 
+/// How a call joins commands of others: ExecutionOptions' members of these names.
+struct InFlight {
+  cl_command_queue queue = nullptr;
+  std::vector<cl_event> wait_for{};
+};
+
 /// An operator as the tests see it. The first half follows from its OperatorTraits
 /// (operator_calls.hpp); the second is what its file in tests/support/operators says.
 class TestOperator {
@@ -71,6 +77,7 @@ class TestOperator {
   virtual const char* name() const = 0;
   virtual std::vector<ImplementationInfo> implementations() const = 0;
   virtual std::vector<InputInfo> inputs() const = 0;
+  virtual bool has_pass(Pass pass) const = 0;
   virtual std::vector<OutputInfo> outputs() const = 0;
   virtual std::vector<GradientInfo> gradients() const = 0;
   /// Nothing, or why the implementation cannot even run a problem of 1 x 1 x 2.
@@ -78,8 +85,13 @@ class TestOperator {
                                                 const std::string& implementation) const = 0;
   virtual std::optional<std::string> why_refused(const CaseCall& call) const = 0;
   virtual Plan planned(const CaseCall& call) const = 0;
+  /// Starts a call of a pass other than forward_partial.
+  virtual Completion start(const CaseCall& call, const InFlight& how) const = 0;
   /// Runs the call and waits for it; what forward_partial gives is combined into the results.
   virtual Dispatch run(const CaseCall& call) const = 0;
+  /// Runs the call with one of the things wrong that can be (broken_call.hpp), by `how` modulo
+  /// their number, which `broken` then says. Throws as the call does.
+  virtual void run_broken(const CaseCall& call, std::uint64_t how, std::string& broken) const = 0;
 
   /// Its part of the table of problems, in the order in which it is run.
   virtual std::vector<CaseGroup> groups() const = 0;
@@ -95,6 +107,12 @@ class TestOperator {
   virtual ArrayMemory gradient_memory(const Case& c, const RowLayout& rows,
                                       std::string_view gradient) const = 0;
   virtual std::vector<JudgedGradient> judged() const = 0;
+  /// Whether a case has a way over shards of the vocabulary, in an operator that has one.
+  virtual bool has_shards(const Case&) const { return true; }
+  /// Cases of a test of shards with what is the operator's own.
+  virtual std::vector<Case> as_shards(std::vector<Case> cases) const { return cases; }
+  /// Whether a problem has what is read `usually`, rather than what stands in its place.
+  virtual bool takes_the_usual(const oracle::Problem&) const { return true; }
   /// The judge, and how far from it a result may be; an operator's own maths overrides them.
   virtual oracle::Values forward_by_oracle(const oracle::Problem& problem) const {
     return oracle::forward(problem);
@@ -129,6 +147,9 @@ class TestOperator {
   RowLayout rows(const Case& c) const;
   Dims extents(const Case& c, const SymbolicShape& shape) const;
 };
+
+/// Whether any of the operator's implementations needs a device.
+bool runs_on_opencl(const TestOperator& op);
 
 /// True for the inputs that every loss has after an operator's own.
 bool is_of_every_loss(std::string_view input);

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <cstdint>
 
+#include "tests/support/divergence_tolerance.hpp"
+#include "tests/support/logit_errors.hpp"
+
 // Where the tolerances come from. u = 2^-24 is the unit roundoff of f32.
 //
 // Inputs. 16-bit inputs are exact inputs: the oracle reads the same numbers. So only f32
@@ -18,7 +21,7 @@
 // Denormals of bf16 may read as 0, and products and sums below 2^-126 become 0 where bf16 is
 // multiplied by pairs: 2^-126 (sqrt(H) (|x_b| + |w_v|) + 2 H) |slope| more.
 //
-// Sums over v. exp2 to 4 ulp and blocked partial sums: relative  s = (8 + sqrt(V)) u  plus the
+// Sums over v. exp2 to 4 ulp and blocked partial sums: relative  s = (8 + sum_terms(V)) u  plus the
 // rounding of the argument, 3 u (max - logit) in proportion to p. All this stays first order:
 //   lse            sum_v p_v e_v + s + 2 u (|lse| + |max|)
 //   lse - logit_y  sum_{v != y} p_v e_v + (1 - p_y) e_y + s + 4 u (max - logit_y): no |lse| term,
@@ -41,11 +44,7 @@
 namespace tessera::test {
 namespace {
 
-constexpr double u = 0x1p-24;
-constexpr double lambda = 4.0;
-
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
-double root(std::int64_t n) { return std::sqrt(static_cast<double>(n)); }
 
 bool counts(const oracle::Problem& p, std::int64_t row) {
   return !oracle::is_ignored(p, row) && !oracle::is_bad(p, row);
@@ -59,26 +58,17 @@ double class_weight_of(const oracle::Problem& p, std::int64_t column) {
   return p.class_weight.empty() ? 1.0 : p.class_weight[index(column)];
 }
 
+/// The nll's share of a row's loss.
+double nll_weight_of(const oracle::Problem& p) {
+  return p.distillation.given ? 1.0 - p.distillation.alpha : 1.0;
+}
+
 double denominator_of(const oracle::Problem& p) {
   double sum = 0.0;
   for (std::int64_t row = 0; row < p.b; ++row) {
     if (counts(p, row)) sum += weight_of(p, row) * oracle::share_of(p, row);
   }
   return sum;
-}
-
-/// Norms of the finite elements of each row (step 1) or column.
-std::vector<double> norms(const std::vector<double>& a, std::int64_t rows, std::int64_t columns,
-                          bool of_columns) {
-  std::vector<double> squares(index(of_columns ? columns : rows), 0.0);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    for (std::int64_t j = 0; j < columns; ++j) {
-      const double value = a[index(i * columns + j)];
-      if (std::isfinite(value)) squares[index(of_columns ? j : i)] += value * value;
-    }
-  }
-  for (auto& value : squares) value = std::sqrt(value);
-  return squares;
 }
 
 /// What a row's softmax looks like and how far it may be off.
@@ -99,7 +89,7 @@ SoftmaxRow row_of(const oracle::Problem& p, const oracle::Values& values, const 
   r.lse = values.lse[index(row)];
   r.finite = !oracle::is_ignored(p, row) && std::isfinite(r.lse);
   if (!r.finite) return r;
-  r.sum_error = (8.0 + root(p.v)) * u;
+  r.sum_error = (8.0 + sum_terms(p.v)) * u;
   const double* logits = values.logits.data() + row * p.v;
   for (std::int64_t j = 0; j < p.v; ++j) {
     const double probability = r.p(logits[j]);
@@ -119,33 +109,31 @@ double distance_error(const SoftmaxRow& r, double logit, double error) {
          r.sum_error + 4.0 * u * ((r.max - logit) + std::abs(std::log(r.sum)));
 }
 
-double slope_of(const LossOptions& options, double logit) {
-  const double cap = options.logit_soft_cap;
-  const double t = cap == 0.0 ? 0.0 : logit / cap;
-  return std::abs(options.logit_scale) * (1.0 - t * t);
+/// Of every row that is read: a teacher has a distribution where the student has none.
+void add_divergences(ValueTolerance& t, const oracle::Problem& p, const oracle::Values& values) {
+  for (auto* field :
+       {&t.divergence, &t.target_entropy, &t.student_lse, &t.teacher_lse, &t.relative}) {
+    field->assign(values.divergence.size(), 0.0);
+  }
+  const DivergenceErrors divergences(p, values.logits, t.logit);
+  for (std::int64_t row = 0; p.distillation.given && row < p.b; ++row) {
+    if (oracle::is_ignored(p, row)) continue;
+    const auto d = divergences.of_row(row);
+    t.divergence[index(row)] = d.value;
+    t.target_entropy[index(row)] = d.target_entropy;
+    t.student_lse[index(row)] = d.student_lse;
+    t.teacher_lse[index(row)] = d.teacher_lse;
+    t.relative[index(row)] = d.relative;
+  }
 }
 
-std::vector<double> logit_errors(const oracle::Problem& p, const oracle::Values& values) {
-  std::vector<double> errors(values.logits.size(), 0.0);
-  const bool dot = !p.from_logits();
-  const std::vector<double> x = dot ? norms(p.x, p.b, p.h, false) : std::vector<double>();
-  const std::vector<double> w = dot ? norms(p.w, p.h, p.v, true) : std::vector<double>();
-  for (std::int64_t row = 0; row < p.b; ++row) {
-    for (std::int64_t j = 0; j < p.v; ++j) {
-      const double logit = values.logits[index(row * p.v + j)];
-      if (!std::isfinite(logit)) continue;
-      double z = 0.0;
-      if (dot) {
-        const double bias = p.bias.empty() ? 0.0 : std::abs(p.bias[index(j)]);
-        z = lambda * root(p.h + 2) * u * (x[index(row)] * w[index(j)] + bias);
-        z +=
-            0x1p-126 * (root(p.h) * (x[index(row)] + w[index(j)]) + 2.0 * static_cast<double>(p.h));
-      }
-      errors[index(row * p.v + j)] = z * slope_of(p.options, logit) + 4.0 * u * std::abs(logit) +
-                                     2.0 * u * p.options.logit_soft_cap;
-    }
-  }
-  return errors;
+/// What a teacher makes of a row's `nll`, as far as that may be off, and of its `size`.
+void add_divergence(double& nll, double& size, const oracle::Distillation& d, double error,
+                    double value) {
+  const double share = d.alpha * d.temperature * d.temperature;
+  const double distance = std::isfinite(value) ? value : 0.0;
+  nll = (1.0 - d.alpha) * nll + share * (error + 4.0 * u * distance);
+  size = (1.0 - d.alpha) * size + share * distance;
 }
 
 }  // namespace
@@ -161,7 +149,8 @@ double smallest_step(DType type) {
 
 ValueTolerance value_tolerance(const oracle::Problem& p, const oracle::Values& values) {
   ValueTolerance t;
-  t.logit = logit_errors(p, values);
+  t.logit = logit_errors(p, values.logits);
+  add_divergences(t, p, values);
   for (auto* field : {&t.lse, &t.label_logprob, &t.entropy, &t.z_loss, &t.max}) {
     field->assign(index(p.b), 0.0);
   }
@@ -212,7 +201,11 @@ ValueTolerance value_tolerance(const oracle::Problem& p, const oracle::Values& v
       nll += c * (distance_error(r, logits[j], errors[j]) + (4.0 + root(p.v)) * u * far);
       size += c * far;
     }
-    row_tolerance[i] = std::abs(weight_of(p, row)) * (nll + 4.0 * u * size) + t.z_loss[i];
+    nll += 4.0 * u * size;
+    if (p.distillation.given) {
+      add_divergence(nll, size, p.distillation, t.divergence[i], values.divergence[i]);
+    }
+    row_tolerance[i] = std::abs(weight_of(p, row)) * nll + t.z_loss[i];
     magnitude += std::abs(weight_of(p, row)) * size + z_scale * r.lse * r.lse;
   }
   if (p.options.reduction == Reduction::none) {
@@ -269,9 +262,9 @@ Cotangents cotangents_of(const oracle::Problem& p, std::int64_t row, const Softm
   c.scale = std::abs(weight_of(p, row) * dloss);
   const double dlse = p.dlse.empty() ? 0.0 : p.dlse[i];
   for (const auto& [column, q] : oracle::target_of(p, row)) {
-    c.hits += (1.0 - eps) * q * std::abs(class_weight_of(p, column));
+    c.hits += nll_weight_of(p) * (1.0 - eps) * q * std::abs(class_weight_of(p, column));
   }
-  c.a = c.hits + eps / static_cast<double>(p.v_total()) * class_total;
+  c.a = c.hits + nll_weight_of(p) * eps / static_cast<double>(p.v_total()) * class_total;
   c.z = 2.0 * std::abs(p.options.logsumexp_weight);
   c.from_p = c.scale * (c.a + c.z * std::abs(r.lse)) + std::abs(dlse);
   c.relative =
@@ -279,20 +272,27 @@ Cotangents cotangents_of(const oracle::Problem& p, std::int64_t row, const Softm
   return c;
 }
 
+/// What targets and a teacher add to one g = d loss / d logit.
+struct OfColumn {
+  double hit = 0;         ///< (1 - eps) sum of q c
+  double divergence = 0;  ///< alpha T |d divergence / du|
+  double error = 0;       ///< and how far that may be off
+};
+
 /// How far dz of column `j` may be off.
-/// `hit` is (1 - eps) q c of the column.
-double dz_error(const oracle::Problem& p, const SoftmaxRow& r, const Cotangents& c, double hit,
-                std::int64_t j, double logit, double error) {
+double dz_error(const oracle::Problem& p, const SoftmaxRow& r, const Cotangents& c,
+                const OfColumn& own, std::int64_t j, double logit, double error) {
   const double probability = r.p(logit);
   const bool masked = std::isinf(logit);
   const double far = masked ? 0.0 : r.max - logit;
   const double relative = std::expm1(std::min(40.0, error + c.relative + 3.0 * u * far));
   const std::int64_t column = p.options.vocab_offset + j;
-  const double size = c.from_p * probability + c.scale * hit +
+  const double size = c.from_p * probability + c.scale * (own.hit + own.divergence) +
                       c.scale * p.options.label_smoothing * std::abs(class_weight_of(p, column)) /
                           static_cast<double>(p.v_total());
   const double g = c.from_p * probability * relative + c.scale * c.z * r.lse_error * probability +
-                   8.0 * u * size + root(p.v_total()) * u * c.scale * c.a * probability;
+                   8.0 * u * size + root(p.v_total()) * u * c.scale * c.a * probability +
+                   c.scale * own.error;
   double d = g * (masked ? std::abs(p.options.logit_scale) : slope_of(p.options, logit));
   if (p.options.logit_soft_cap != 0.0) {
     const double tanh = std::abs(logit / p.options.logit_soft_cap);
@@ -334,8 +334,11 @@ GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Val
   double class_total = 0.0;
   for (std::int64_t j = 0; j < p.v_total(); ++j) class_total += std::abs(class_weight_of(p, j));
   const double denominator = denominator_of(p);
+  const double nll_weight = nll_weight_of(p);
+  const DivergenceErrors divergences(p, values.logits, value_tolerance.logit);
   const std::vector<double> x = linear ? norms(p.x, p.b, p.h, false) : std::vector<double>();
   const std::vector<double> w = linear ? norms(p.w, p.h, p.v, true) : std::vector<double>();
+  const bool same_rows = linear && has_equal_rows(p);
   GradientTolerance t;
   t.grad_x.assign(index(p.b), 0.0);
   t.grad_w.assign(index(p.v), 0.0);
@@ -350,25 +353,38 @@ GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Val
     const SoftmaxRow r = backward_row(p, values, errors, row);
     if (!r.finite) continue;
     const Cotangents c = cotangents_of(p, row, r, precision, denominator, class_total);
-    std::vector<double> hits(index(p.v), 0.0);
+    std::vector<OfColumn> own(index(p.v));
     for (const auto& [column, q] : oracle::target_of(p, row)) {
       const std::int64_t local = column - p.options.vocab_offset;
       if (local < 0 || local >= p.v) continue;
-      hits[index(local)] +=
-          (1.0 - p.options.label_smoothing) * q * std::abs(class_weight_of(p, column));
+      own[index(local)].hit +=
+          nll_weight * (1.0 - p.options.label_smoothing) * q * std::abs(class_weight_of(p, column));
+    }
+    if (p.distillation.given) {
+      const auto d = divergences.of_row(row);
+      const double share = p.distillation.alpha * p.distillation.temperature;
+      for (std::int64_t j = 0; j < p.v; ++j) {
+        own[index(j)].divergence = share * d.slope[index(j)];
+        own[index(j)].error = share * d.slope_error[index(j)];
+      }
     }
     for (std::int64_t j = 0; j < p.v; ++j) {
       const double dz = std::abs(gradients.dz[index(row * p.v + j)]);
       if (!std::isfinite(dz)) continue;
-      double d = dz_error(p, r, c, hits[index(j)], j, logits[j], errors[j]);
-      t.grad_bias[index(j)] += d + lambda * root(p.b) * u * dz;
+      double d = dz_error(p, r, c, own[index(j)], j, logits[j], errors[j]);
+      // Probabilities below the normal numbers may be flushed before they are multiplied: its own,
+      // and those of a divergence, whose share is at most 16 (alpha T of the tests).
+      d +=
+          (p.distillation.given ? 0x1p-122 : 0x1p-126) * std::abs(p.options.logit_scale) * c.from_p;
+      const double sum = sum_over_rows(p, same_rows || std::isinf(logits[j])) * u * dz;
+      t.grad_bias[index(j)] += d + sum;
       t.grad_logits[index(row * p.v + j)] =
           d + unit_roundoff(precision.grad_x) * (dz + d) + smallest_step(precision.grad_x);
       if (!linear) continue;
       if (precision.dz_bf16) d += unit_roundoff(DType::bf16) * dz + smallest_step(DType::bf16);
       d += precision.gradient_filter_eps * std::abs(p.options.logit_scale) * c.from_p;
       t.grad_x[i] += w[index(j)] * (d + lambda * root(p.v) * u * dz);
-      t.grad_w[index(j)] += x[i] * (d + lambda * root(p.b) * u * dz);
+      t.grad_w[index(j)] += x[i] * (d + sum);
     }
   }
   if (linear) add_rounding(t, p, gradients, precision);

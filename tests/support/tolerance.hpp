@@ -22,8 +22,11 @@ struct Precision {
 struct ValueTolerance {
   std::vector<double> loss;                                 ///< as the oracle's loss
   std::vector<double> lse, label_logprob, entropy, z_loss;  ///< [b]
-  std::vector<double> logit;                                ///< [b, v]
-  std::vector<double> max;                                  ///< [b]
+  std::vector<double> divergence, target_entropy;           ///< [b], with a teacher
+  /// [b], of divergence_statistics: both log-sum-exps, what the gradient is relative to.
+  std::vector<double> student_lse, teacher_lse, relative;
+  std::vector<double> logit;  ///< [b, v]
+  std::vector<double> max;    ///< [b]
 };
 
 /// Norm-wise: the Euclidean norm of the deviation of a row of grad_x, a column of grad_w, a row of

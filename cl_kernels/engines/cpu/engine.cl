@@ -139,7 +139,7 @@
   }
 #if A_CONTIGUOUS_K
 #define LOAD_ROW_VECTORS(row, m) \
-  for (; k + LANES <= A_WHOLE(next); k += LANES) LANE_STORE(A_VECTOR_K(next, m, k), (row) + k);
+  for (; k + A_COPIED <= A_WHOLE(next); k += A_COPIED) A_COPY_K(next, m, k, (row) + k);
 #else
 #define LOAD_ROW_VECTORS(row, m)
 #endif
@@ -176,11 +176,17 @@
 #define OUT_PREFETCH(strip, m_all)
 #endif
 
+// Rows of B are this many rows of memory apart.
+#if B_STORED && STORED_PAIRS
+#define B_STEP STORED_PAIRS
+#else
+#define B_STEP 1
+#endif
 #define MULTIPLY_STEP(u, A_WORD)                                    \
   {                                                                 \
     LANE_WORD column[NV];                                           \
     _Pragma("unroll") for (int n = 0; n < NV; ++n) {                \
-      column[n] = LANE_LOAD(b + (u)*TILE_N + n * LANES);            \
+      column[n] = LANE_LOAD(b + (u)*B_STEP * TILE_N + n * LANES);   \
     }                                                               \
     _Pragma("unroll") for (int m = 0; m < MICRO_M; ++m) {           \
       const LANE_WORD broadcast = A_WORD(m, u);                     \
@@ -212,12 +218,12 @@ static inline void multiply_strip(global float* c, int ldc, global const A_SOURC
 #pragma unroll
     for (int u = 0; u < K_UNROLL; ++u) MULTIPLY_STEP(u, A_BROADCAST)
     a += ELEMENTS(K_UNROLL * A_K_STEP);
-    b += K_UNROLL * TILE_N;
+    b += K_UNROLL * B_STEP * TILE_N;
   }
   for (; k < depth; ++k) {
     MULTIPLY_STEP(0, A_BROADCAST)
     a += ELEMENTS(A_K_STEP);
-    b += TILE_N;
+    b += B_STEP * TILE_N;
   }
 #if DOT_BF16
   if (half_word) MULTIPLY_STEP(0, A_BROADCAST_HALF)
@@ -236,19 +242,20 @@ static inline void multiply_strip(global float* c, int ldc, global const A_SOURC
 
 #ifdef K_KEPT
 // Run by run of the k that are kept; a C that none of them reaches is cleared.
-#define MULTIPLY_STRIP(c, ldc, a, row_step, b, depth, half_word, first)                      \
-  {                                                                                          \
-    int clear = first;                                                                       \
-    for (int run = 0; run < (depth); run += K_KEPT_STEP) {                                   \
-      int end = run;                                                                         \
-      while (end < (depth) && K_KEPT(end)) end += K_KEPT_STEP;                               \
-      if (end == run) continue;                                                              \
-      multiply_strip(c, ldc, (a) + (long)run * A_K_STEP, row_step, (b) + (long)run * TILE_N, \
-                     (end < (depth) ? end : (depth)) - run, 0, clear);                       \
-      clear = 0;                                                                             \
-      run = end;                                                                             \
-    }                                                                                        \
-    if (clear) multiply_strip(c, ldc, a, row_step, b, 0, 0, 1);                              \
+#define MULTIPLY_STRIP(c, ldc, a, row_step, b, depth, half_word, first)                        \
+  {                                                                                            \
+    int clear = first;                                                                         \
+    for (int run = 0; run < (depth); run += K_KEPT_STEP) {                                     \
+      int end = run;                                                                           \
+      while (end < (depth) && K_KEPT(end)) end += K_KEPT_STEP;                                 \
+      if (end == run) continue;                                                                \
+      multiply_strip(c, ldc, (a) + ELEMENTS((long)run * A_K_STEP), row_step,                   \
+                     (b) + (long)run * B_STEP * TILE_N, (end < (depth) ? end : (depth)) - run, \
+                     end < (depth) ? 0 : (half_word), clear);                                  \
+      clear = 0;                                                                               \
+      run = end;                                                                               \
+    }                                                                                          \
+    if (clear) multiply_strip(c, ldc, a, row_step, b, 0, 0, 1);                                \
   }
 #else
 #define MULTIPLY_STRIP(c, ldc, a, row_step, b, depth, half_word, first) \
@@ -270,7 +277,7 @@ static inline void multiply_strip(global float* c, int ldc, global const A_SOURC
     const int strips_ = (now.rows + MICRO_M - 1) / MICRO_M;                                   \
     const int first_packed_ = A_ROWS_IN_PLACE(now.rows) / MICRO_M;                            \
     global const WORD* columns_ =                                                             \
-        (global const WORD*)PANEL_AT((b).base, (b).extent, panel, now.k, 0);                  \
+        (global const WORD*)PANEL_AT((b).base, (b).extent, panel, now.k * B_STEP, 0);         \
     for (int strip = 0; strip < strips_; ++strip) {                                           \
       if (next.rows > 0) LOAD_PART((index)*strips_ + strip, (count)*strips_)                  \
       OUT_PREFETCH(strip, now.rows)                                                           \

@@ -3,7 +3,7 @@
 //
 //   A_AT(tile, m, k)      one element (a word, where pairs are multiplied); m < tile.rows and
 //                         k < tile.depth always hold
-//   A_CONTIGUOUS_K        1: A_VECTOR_K(tile, m, k) loads LANES of them: k, k+1, ...
+//   A_CONTIGUOUS_K        1: A_COPY_K(tile, m, k, to) copies A_COPIED of them: k, k+1, ...
 //   A_CONTIGUOUS_M        1: A_VECTOR_M(tile, m, k) loads LANES of them: m, m+1, ...; all m below
 //                         A_ROWS_READABLE(tile) may be loaded, also beyond tile.rows
 //   A_IN_PLACE            1: A_POINTER(tile, m) is row m, contiguous along k, in what the inner
@@ -14,14 +14,38 @@
 #ifndef TESSERA_CPU_OPERAND_A_CL
 #define TESSERA_CPU_OPERAND_A_CL
 
+#if DOT_BF16
+#define A_HALF(tile) (2 * (tile.k + tile.depth) > matrix.k_count)
+#endif
+
 #if A_OPERAND
 // TILE_N elements of k side by side, then the next panel: rows of such an operand are contiguous
 // along k in pieces of whole vectors.
 #define A_INDEX(tile, m_, k_) \
-  (((long)((k_) / TILE_N) * matrix.extent + tile.m + (m_)) * TILE_N + (k_) % TILE_N)
-#define A_AT(tile, m_, k_) matrix.base[A_INDEX(tile, m_, k_)]
+  (((long)((k_) / TILE_N) * matrix.extent + STORED_ROW(tile.m + (m_))) * TILE_N + (k_) % TILE_N)
 #define A_CONTIGUOUS_K 1
+#if DOT_BF16
+// Elements are halves of words, which two rows share; two neighbours along k make a word.
+#define A_ROW_HALF(tile, m_) ((int)(tile.m + (m_)) & 1)
+#define A_AT(tile, m_, k_)                                                      \
+  pair_of_halves((global const uint*)matrix.base + A_INDEX(tile, m_, 2 * (k_)), \
+                 A_ROW_HALF(tile, m_), 2 * (k_) + 1 < matrix.k_count)
+#define A_COPIED (LANES / 2)
+#define A_COPY_K(tile, m_, k_, to) \
+  copy_halves(matrix.base + A_INDEX(tile, m_, 2 * (k_)), A_ROW_HALF(tile, m_), (global ushort*)(to))
+static inline int pair_of_halves(global const uint* words, int is_high, int has_second) {
+  const uint first = words[0] >> (is_high ? 16 : 0) & 0xffffu;
+  const uint second = has_second ? words[1] >> (is_high ? 16 : 0) : 0;
+  return (int)(first | second << 16);
+}
+static inline void copy_halves(global const float* words, int is_high, global ushort* to) {
+  const lane_i both = AS_LANE_I(LANE_LOAD(words));
+  LANE_STORE(LANE_CAT(convert_ushort)(is_high ? both >> 16 & 0xffff : both & 0xffff), to);
+}
+#else
+#define A_AT(tile, m_, k_) matrix.base[A_INDEX(tile, m_, k_)]
 #define A_VECTOR_K(tile, m_, k_) LANE_LOAD(matrix.base + A_INDEX(tile, m_, k_))
+#endif
 #else
 
 #define A_ADDRESSES (A_LAYOUT != STRIDED)
@@ -31,7 +55,6 @@
 #if DOT_BF16
 #define A_AT(tile, m_, k_) \
   pair_of(A_ADDRESS(tile, m_, 2 * (k_)), matrix.k_stride, 2 * (tile.k + (k_)) + 1 < matrix.k_count)
-#define A_HALF(tile) (2 * (tile.k + tile.depth) > matrix.k_count)
 // Two elements of a row, of which the second may be beyond the end.
 static inline int pair_of(global const ushort* low, long k_stride, int has_high) {
   const uint high = has_high ? low[k_stride] : 0;
@@ -63,6 +86,11 @@ static inline int pair_of(global const ushort* low, long k_stride, int has_high)
 #define A_VECTOR_M(tile, m_, k_) LANE_LOAD_TYPE(A_TYPE, A_ADDRESS(tile, m_, k_))
 #endif
 #endif
+#endif
+
+#ifndef A_COPY_K
+#define A_COPIED LANES
+#define A_COPY_K(tile, m_, k_, to) LANE_STORE(A_VECTOR_K(tile, m_, k_), to)
 #endif
 
 #endif

@@ -3,12 +3,13 @@
 
 #include <string>
 
+#include "host/linear/opencl/prepare.hpp"
 #include "host/linear_cross_entropy/opencl/run.hpp"
-#include "host/loss/opencl_operator.hpp"
+#include "host/linear_cross_entropy/request.hpp"
 
 namespace tessera::linear_cross_entropy {
 
-using Prepared = loss::Prepared<Schedule, Programs>;
+using Prepared = linear::Prepared<Programs>;
 
 /// Engine, schedule and programs of a request. Throws Error invalid_argument for illegal blocks and
 /// knobs, workspace_too_small, out_of_memory.

@@ -1,141 +1,126 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/linear_cross_entropy/opencl/run.hpp"
 
-#include <algorithm>
+#include "host/loss/opencl_programs.hpp"
 
-// The order in which a call's kernels are enqueued.
 namespace tessera::linear_cross_entropy {
 
 using engines::ceil_div;
+using linear::narrow;
 using opencl::Scratch;
 
-Run::Run(opencl::Call& call, const Request& request, const engines::Engine& engine,
-         const Schedule& schedule, const Programs& programs)
-    : call_(call),
-      request_(request),
-      engine_(engine),
-      schedule_(schedule),
-      rows_(call, request.loss, engine.tile_n()),
-      programs_(programs),
-      tile_n_(engine.tile_n()),
-      h_count_(hidden(request)) {}
-
-void Run::enqueue() {
-  // Everything is bound before the first launch: a worker that waits for the second goes to sleep.
-  bind();
-  rows_.prepare();
-  call_.keep_staging();  // pieces of w and grad_w come and go, all this stays
-  if (schedule_.v_outer) {
-    vocabulary_outer();
-  } else if (schedule_.logits_in_grad_w) {
-    depth_outer();
-  } else {
-    rows_outer();
-  }
-  write_bias();
-  rows_.finish();
+std::vector<opencl::Specialisation*> Programs::all() {
+  auto list = shared.all();
+  list.push_back(&gradient);
+  return list;
 }
 
-void Run::gradients_of(const Chunk& chunk, Piece& piece, bool first_piece) {
-  const auto& g = request_.gradients;
-  const std::int64_t range = schedule_.v_range;
-  const std::int64_t end = piece.begin + piece.count;
-  for (std::int64_t begin = piece.begin; begin < end; begin += range) {
-    const std::int64_t count = std::min(range, end - begin);
-    const Dz dz = dz_of(chunk, piece, begin, count);
-    gradient(chunk, piece, begin, count, dz);
-    mark(chunk, count, dz);
-    if (g.grad_bias && h_begin_ == 0) sum_bias(chunk, begin, count, dz);
-    if (g.grad_w) accumulate_w(chunk, piece, begin, count, dz);
-    if (g.grad_x) accumulate_x(chunk, piece, begin, count, dz, first_piece && begin == piece.begin);
-  }
+Programs programs_of(const linear::Request& r, const engines::Engine& engine,
+                     const linear::Schedule& s) {
+  Programs p;
+  p.shared = linear::programs_of(r, engine, s, loss::statistics_options(r.loss));
+  p.gradient = {"linear_cross_entropy/gradient.cl",
+                engine.options() + engine.options(linear::logits_product(r, s)) +
+                    linear::layer_options(r.inputs.w.dtype(), linear::layout_of(r.inputs.w),
+                                          r.inputs.bias, r.loss.options.logit_soft_cap) +
+                    linear::row_options(r) + linear::kept_options(r, engine, s) +
+                    linear::dz_options(r, s)};
+  p.gradient.engine = engine.name();
+  return p;
 }
 
-void Run::rows_outer() {
-  auto parts = pieces();
-  for (const auto& chunk : chunks()) {
-    pack(chunk, false);
-    if (request_.loss.wants_values()) forward(chunk);
-    if (!has_gradients(request_.loss.pass)) continue;
-    coefficients(chunk);
-    if (request_.gradients.grad_w) pack(chunk, true);
-    for (auto& piece : parts) {
-      if (parts.size() > 1) piece.w = piece.grad_w = {};
-      bind_piece(piece, true);
-      gradients_of(chunk, piece, &piece == &parts.front());
-    }
-    if (request_.gradients.grad_x) write_x(chunk);
+std::vector<loss::Kernel> kernels_of(const linear::Request& r, const linear::Schedule& s,
+                                     const Programs& p) {
+  auto list = linear::kernels_of(r, s, p.shared);
+  if (has_gradients(r.loss.pass)) {
+    list.emplace_back(p.gradient, s.keeps_logits ? "gradient_of_kept" : "gradient");
   }
-  if (schedule_.grad_w != Schedule::GradW::full) return;
-  for (auto& piece : parts) {
-    if (parts.size() > 1) piece.w = piece.grad_w = {};
-    bind_piece(piece, true);
-    Scratch sums = sums_w_;
-    sums.offset += piece.begin * hidden(request_);
-    write_w(piece, piece.begin, piece.count, sums);
-  }
+  return list;
 }
 
-/// Logits of chunks of rows, then gradients of all rows at once, one part of H after the other. The
-/// part that the logits lie in comes last.
-void Run::depth_outer() {
-  for (const auto& chunk : chunks()) {
-    for (const auto& part : kept_parts(chunk)) {
-      pack(part, false);
-      forward(part);
-    }
+Run::Run(opencl::Call& call, const linear::Request& request, const engines::Engine& engine,
+         const linear::Schedule& schedule, const Programs& programs)
+    : linear::Run(call, request, engine, schedule, programs.shared), gradient_(programs.gradient) {}
+
+void Run::forward(const Chunk& chunk) {
+  const std::int64_t block = schedule_.blocks.v_block_size;
+  std::int64_t first_slice = 0;
+  for (auto& piece : pieces()) {
+    bind_piece(piece, schedule_.logits_in_grad_w);
+    form(own_layer(programs_.forward, piece, piece.begin), chunk,
+         {piece.begin, piece.count, piece.count, block, first_slice},
+         kept(chunk, piece, piece.begin));
+    first_slice += ceil_div(piece.count, block);
   }
-  const Chunk all{0, schedule_.gradient_rows, schedule_.gradient_rows / tile_n_};
-  Piece piece = pieces().front();  // grad_w keeps logits only where one binding reaches all of it
-  bind_piece(piece, true);
-  coefficients(all);
-  const std::int64_t parts =
-      std::max<std::int64_t>(1, ceil_div(hidden(request_), schedule_.h_range));
-  for (std::int64_t part = parts - 1; part >= 0; --part) {
-    h_begin_ = part * schedule_.h_range;
-    h_count_ = std::min(schedule_.h_range, hidden(request_) - h_begin_);
-    packed_columns_of_ = -1;
-    if (request_.gradients.grad_w) pack(all, true);
-    gradients_of(all, piece, true);
-    if (request_.gradients.grad_x) write_x(all);
-  }
+  if (request_.loss.wants_values()) rows_.merge(stats_, first_slice, chunk.rows, chunk.begin);
 }
 
-void Run::vocabulary_outer() {
-  const auto all = chunks();
-  if (request_.loss.wants_values()) {
-    for (const auto& chunk : all) {
-      pack(chunk, false);
-      forward(chunk);
-    }
-  }
-  auto parts = pieces();
-  for (auto& piece : parts) {
-    bind_piece(piece, true);
-    const std::int64_t end = piece.begin + piece.count;
-    for (std::int64_t begin = piece.begin; begin < end; begin += schedule_.v_range) {
-      const std::int64_t count = std::min(schedule_.v_range, end - begin);
-      for (const auto& chunk : all) {
-        if (!schedule_.keeps_logits) pack(chunk, false);
-        coefficients(chunk);
-        const Dz dz = dz_of(chunk, piece, begin, count);
-        gradient(chunk, piece, begin, count, dz);
-        mark(chunk, count, dz);
-        if (request_.gradients.grad_bias) sum_bias(chunk, begin, count, dz);
-        if (request_.gradients.grad_w) {
-          pack(chunk, true);
-          accumulate_w(chunk, piece, begin, count, dz);
-        }
-        if (request_.gradients.grad_x) accumulate_x(chunk, piece, begin, count, dz, begin == 0);
-      }
-      if (request_.gradients.grad_w && schedule_.grad_w == Schedule::GradW::range) {
-        write_w(piece, begin, count, sums_w_);
-      }
-    }
-    if (parts.size() > 1) call_.release_staging();
-  }
-  if (request_.gradients.grad_x) {
-    for (const auto& chunk : all) write_x(chunk);
+void Run::gradient(const Chunk& chunk, Piece& piece, std::int64_t begin, std::int64_t count,
+                   const Dz& dz) {
+  if (schedule_.keeps_logits) return gradient_of_kept(chunk, piece, begin, count, dz);
+  const Layer layer = own_layer(gradient_, piece, begin);
+  // dz does not depend on slices: as many as there are groups.
+  const Columns columns = even_slices(piece, begin, count);
+  multiply(gradient_,
+           kernels::gradient_memory{.w = layer.w,
+                                    .bias = bias_,
+                                    .class_weight = rows_.class_weight(),
+                                    .x = packed_rows_,
+                                    .labels = rows_.compact_labels(),
+                                    .info = rows_.info(),
+                                    .coefficients = coefficients_,
+                                    .dz = dz.memory,
+                                    .values = rows_.values(),
+                                    .targets = rows_.targets(),
+                                    .bias_lanes = bias_lanes_,
+                                    .scratch = groups_},
+           {.w = w_sizes(layer.w, false, columns.readable),
+            .logit = logit_sizes(),
+            .chunk_begin = chunk.begin,
+            .v_base = begin,
+            .v_count = count,
+            .v_block = columns.block,
+            .dz_columns = dz.columns,
+            .h_count = narrow(hidden(request_)),
+            .panels = narrow(chunk.panels),
+            .ld = narrow(chunk.rows),
+            .unused = 0,
+            .targets = rows_.target_sizes()},
+           schedule_.logits_cut, ceil_div(count, columns.block), chunk.panels);
+}
+
+void Run::gradient_of_kept(const Chunk& chunk, const Piece& piece, std::int64_t begin,
+                           std::int64_t count, const Dz& dz) {
+  const std::int64_t columns = engine_.panel_rows();
+  for (const Chunk& part : kept_parts(chunk)) {
+    const Kept logits = kept(part, piece, begin);
+    const std::int64_t first = part.begin - chunk.begin;
+    Scratch coefficients = coefficients_;
+    coefficients.offset += first;
+    Scratch out = dz.memory;
+    out.offset += first * dz.columns;
+    call_.launch(gradient_, engine_.panel_range(ceil_div(count, columns)),
+                 kernels::gradient_of_kept_memory{.class_weight = rows_.class_weight(),
+                                                  .labels = rows_.compact_labels(),
+                                                  .info = rows_.info(),
+                                                  .kept = logits.memory,
+                                                  .coefficients = coefficients,
+                                                  .dz = out,
+                                                  .values = rows_.values(),
+                                                  .targets = rows_.targets(),
+                                                  .bias_lanes = bias_lanes_},
+                 {.logit = logit_sizes(),
+                  .kept = logits.sizes(),
+                  .chunk_begin = part.begin,
+                  .v_base = begin,
+                  .v_count = count,
+                  .v_block = columns,
+                  .dz_columns = dz.columns,
+                  .panels = narrow(part.panels),
+                  .ld = narrow(chunk.rows),
+                  .first = first == 0,
+                  .unused = 0,
+                  .targets = rows_.target_sizes()});
   }
 }
 

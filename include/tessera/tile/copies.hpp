@@ -14,16 +14,16 @@ struct SemaphoreState;
 struct Transfer;
 }  // namespace detail
 
-/// A semaphore of the running core, from its kernel's scratch or from run_scoped. Copies name the
-/// same one.
+/// A semaphore of the running core, from its kernel's scratch or from run_scoped, in which it is of
+/// use: later, or made without a value, it is a TileError (usage). Copies name the same one.
 class Semaphore {
  public:
   Semaphore() = default;
-  explicit Semaphore(detail::SemaphoreState* state) : state_(state) {}
-  detail::SemaphoreState* state() const noexcept { return state_; }
+  explicit Semaphore(std::shared_ptr<detail::SemaphoreState> state) : state_(std::move(state)) {}
+  const std::shared_ptr<detail::SemaphoreState>& state() const noexcept { return state_; }
 
  private:
-  detail::SemaphoreState* state_ = nullptr;
+  std::shared_ptr<detail::SemaphoreState> state_{};
 };
 
 /// One that counts the bytes of copies.
@@ -46,8 +46,9 @@ struct CopyOptions {
 };
 
 /// A copy that was made and perhaps started; a copy that is started and not waited for is an error
-/// (unfinished_dma) at the end of its kernel. All of these are for the body of a kernel: outside of
-/// one they throw TileError (usage). Copies of a Copy name the same DMA.
+/// (unfinished_dma) at the end of its kernel. All of these are for the body of the kernel that made
+/// it: elsewhere, and of a Copy without a value, they throw TileError (usage). Copies of a Copy
+/// name the same DMA.
 class TESSERA_API Copy {
  public:
   Copy() = default;
@@ -118,8 +119,9 @@ Copy make_async_gather(const Ref<T>& from, const Ref<std::int32_t>& indices, con
                                    detail::Indexed::from, semaphore, {});
 }
 /// to[indices[i]] = from[i], or += with CopyOptions::add; as make_async_gather with the sides
-/// exchanged. Of equal indices the last one's row stays; two copies in flight to one row are a
-/// race.
+/// exchanged. No source says in which order a TPU writes the rows of one copy, so that without
+/// `add` two equal indices are an error (race) when the copy moves; two copies in flight to one row
+/// are a race in any case.
 template <class T>
 Copy make_async_scatter(const Ref<T>& from, const Ref<T>& to, const Ref<std::int32_t>& indices,
                         const DmaSemaphore& semaphore, const CopyOptions& options = {}) {
@@ -152,16 +154,19 @@ Copy make_async_remote_copy(const Ref<T>& from, const Ref<T>& to, const DmaSemap
 }
 
 /// Adds to a regular semaphore: this core's, or the same one of `target`. Does not wait. Throws
-/// TileError (usage) for a DMA semaphore, or one of run_scoped with a target, (bounds) for a target
-/// that the kernel has not. A semaphore that is not zero when its kernel ends is an error
-/// (semaphore).
+/// TileError (usage) for an amount below 0, a DMA semaphore, or one of run_scoped with a target,
+/// (bounds) for a target that the kernel has not, (semaphore) beyond what 64 bits count. A
+/// semaphore that is not zero when its kernel ends is an error (semaphore).
 TESSERA_API void semaphore_signal(const Semaphore& semaphore, std::int64_t amount = 1,
                                   std::optional<Target> target = {});
 /// The running core waits until a regular semaphore holds at least `amount`, which is taken from
 /// it. What the signalling core did before is ordered before what follows. Throws TileError (usage)
 /// for a DMA semaphore, (deadlock) where nobody can go on.
 TESSERA_API void semaphore_wait(const Semaphore& semaphore, std::int64_t amount = 1);
-/// What it holds now, without waiting: a count of signals, or the bytes of copies that have moved.
+/// What it holds now: a count of signals, or the bytes of copies that have moved. Others have a
+/// turn before it returns, so that a loop may poll what another core signals; a copy that nobody
+/// waits for moves when it is polled again. Throws TileError (usage) for a semaphore of another
+/// core, (deadlock) where every core waits, or polls thousands of times while nothing happens.
 TESSERA_API std::int64_t semaphore_read(const Semaphore& semaphore);
 /// The running core waits until every core of every device of the kernel has come here, which
 /// orders what they did before. Throws TileError (deadlock) where one never comes.

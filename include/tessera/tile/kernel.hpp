@@ -3,6 +3,7 @@
 
 #include <array>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -86,15 +87,15 @@ class TESSERA_API Launch {
                  const std::string& name);
   int add_semaphore(SemaphoreKind kind, const std::string& name);
   Region region(int agent, int index) const;
-  SemaphoreState* semaphore(int agent, int index) const;
+  std::shared_ptr<SemaphoreState> semaphore(int agent, int index) const;
 
   int device_of(int agent) const;
   /// Which of the meshes a core belongs to.
   int part_of(int agent) const;
   /// Throws TileError (usage) for an array that is given twice.
   void check_distinct(const std::vector<Region>& arrays) const;
-  /// An array for the core `agent`. Throws TileError (usage) where it is on another device or has
-  /// been frozen.
+  /// An array for the core `agent`. Throws TileError (usage) where it is of another machine, on
+  /// another device, or has been frozen.
   Region argument(const Region& array, int agent) const;
   /// Of one array per device, which remote copies reach by the name that any device has for its
   /// own.
@@ -119,7 +120,7 @@ class TESSERA_API Scope {
   /// Not `poisoned`: nobody sees it before it is written or poisoned.
   Region memory(MemorySpace space, ElementType type, const Shape& extents, const std::string& name,
                 bool poisoned = true);
-  SemaphoreState* semaphore(SemaphoreKind kind, const std::string& name);
+  std::shared_ptr<SemaphoreState> semaphore(SemaphoreKind kind, const std::string& name);
   /// Throws for copies that are still in flight and semaphores that are not zero; before it ends.
   void check() const;
 

@@ -51,7 +51,8 @@ struct MachineOptions {
   bool check_layout = true;
   /// Which core goes first where several could; 0: each goes on until it waits.
   std::uint64_t seed = 0;
-  /// The schedule, its checks and its counts without data: no array has values.
+  /// The schedule, its checks and its counts without data. What may steer a kernel has values all
+  /// the same: SMEM, arrays that are the caller's memory, and new_ref's of 32-bit integers.
   bool dry_run = false;
   /// Of the host, for the arithmetic of large operations and, without detect_races, seed and
   /// recorder, for cores beside each other; results do not depend on it. 0: one per hardware
@@ -118,16 +119,18 @@ class TESSERA_API Machine {
   /// `trace` without `model_time`, a rate of the time model that is not above zero.
   explicit Machine(MachineOptions options = {});
   ~Machine();
+  /// What a machine was moved from is a TileError (usage) wherever it is used again.
   Machine(Machine&&) noexcept;
   Machine& operator=(Machine&&) noexcept;
 
-  const MachineOptions& options() const noexcept;
+  const MachineOptions& options() const;
   const Report& report() const;
   /// Begins the report, its time and the timeline anew; names of buffers stay.
   void reset_report();
 
   /// An array that is the caller's memory, row-major, for as long as the machine lives: nothing is
-  /// copied. Throws TileError (usage) for device memory, another type than T or other strides.
+  /// copied. Throws TileError (usage) for device memory, another type than T, other strides, or a
+  /// null pointer (except in a dry run).
   template <class T>
   Array<T> array(std::string name, const View& view, int device = 0) {
     return Array<T>(borrow(std::move(name), element_of<T>::value, view, device));
@@ -150,22 +153,23 @@ class TESSERA_API Machine {
   }
   /// Ends the array's use (Pallas' freeze): a kernel that names it afterwards is refused. Its
   /// values stay where they are: in the caller's view, or in `values`. Throws TileError (usage) for
-  /// an array that has been frozen before.
+  /// an array that has been frozen before, or of another machine.
   template <class T>
   std::span<const T> freeze(const Array<T>& array) {
     const auto elements = freeze(array.region());
     return {static_cast<const T*>(elements.data), count_of(elements)};
   }
   /// The values of an array of the machine's own, row-major, as the kernels so far left them; valid
-  /// while the machine lives. Empty in a dry run.
+  /// while the machine lives. Empty in a dry run. Throws TileError (usage) for an array of another
+  /// machine.
   template <class T>
   std::span<const T> values(const Array<T>& array) const {
     const auto elements = contents(array.region());
     return {static_cast<const T*>(elements.data), count_of(elements)};
   }
 
-  detail::MachineState& state() noexcept { return *state_; }
-  const detail::MachineState& state() const noexcept { return *state_; }
+  detail::MachineState& state();
+  const detail::MachineState& state() const;
 
  private:
   detail::Region borrow(std::string name, ElementType type, const View& view, int device);

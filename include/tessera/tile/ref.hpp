@@ -3,6 +3,7 @@
 
 #include <concepts>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -58,12 +59,13 @@ namespace detail {
 
 struct Buffer;  // host/tile/buffer.hpp
 
-/// Part of a buffer, whatever its type. Valid while the buffer is: for arrays the machine's life,
-/// for scratch the kernel's.
+/// Part of a buffer, whatever its type. Of use while the buffer is: for arrays the machine's life,
+/// for scratch the kernel's or its run_scoped's. A region that is kept longer still names the
+/// buffer, without memory, so that its use is an error that says so.
 struct Region {
-  Buffer* buffer = nullptr;
-  std::vector<Slice> slices{};   ///< of every dimension of the buffer
-  std::vector<bool> squeezed{};  ///< dimensions that the ref does not have
+  std::shared_ptr<Buffer> buffer{};  ///< null: a ref that was made without a value
+  std::vector<Slice> slices{};       ///< of every dimension of the buffer
+  std::vector<bool> squeezed{};      ///< dimensions that the ref does not have
 };
 
 TESSERA_API Shape extents_of(const Region& region);
@@ -83,13 +85,16 @@ struct Elements {
 };
 
 /// For an operation of the running core. Throws TileError (space) where the memory space allows no
-/// access, (race) where nothing orders it after what another did, (usage) for a frozen array.
+/// access, (race) where nothing orders it after what another did, (usage) for a ref of nothing, of
+/// a kernel or run_scoped that has ended, of another machine, device or core, and in a dry run for
+/// integers of SMEM that it does not know.
 TESSERA_API Elements access(const Region& region, AccessKind kind);
 
 }  // namespace detail
 
 /// Elements of a memory of the machine that a kernel may name: HBM (copies only), VMEM and SMEM.
-/// Copies of a ref name the same elements.
+/// Copies of a ref name the same elements. One of scratch is of use in the kernel (or run_scoped)
+/// that it was given by; used later it is a TileError (usage), and so is one made without a value.
 template <class T>
 class Ref {
  public:
@@ -112,7 +117,8 @@ class Ref {
   }
 
   /// One element of SMEM, or of VMEM (where a TPU reads vectors and this is slow). A dry run has no
-  /// values and gives T{}.
+  /// values in VMEM and gives T{}. It has them in SMEM, where they steer kernels; what came into
+  /// SMEM from memory without values is T{} of floats and a TileError (usage) of integers.
   template <class... Indices>
   T load(const Indices&... indices) const {
     const auto elements = detail::access(at(indices...).region_, detail::AccessKind::read);

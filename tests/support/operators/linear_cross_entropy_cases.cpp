@@ -121,6 +121,10 @@ std::vector<Case> filtered() {
       });
     }
   }
+  add("bf16_hv_padded", [](Case& c) {
+    c.x_type = c.w_type = DType::bf16;
+    c.w_layout = WLayout::hv_padded;
+  });
   add("strided", [](Case& c) { c.w_layout = WLayout::strided; });
   add("accumulate", [](Case& c) { c.accumulate = true; });
   add("nothing_left", [](Case& c) { c.gradient_filter_eps = 0x1.fffffep-1f; });
@@ -221,7 +225,25 @@ std::vector<Case> pairs() {
     Case& infinite = add(layout, {40, 67, 130}, "_nan_rows");
     infinite.data = Data::nan_rows;
     infinite.options.reduction = Reduction::none;
+    // Rows that pad a panel overflow, and share words with the last that counts.
+    add(layout, {37, 34, 77}, "_large_bias").data = Data::large_bias;
+    // dz in f32, which gradients in bf16 would hide; and without the sums of grad_bias that its
+    // rounding asks for.
+    Case& exact = add(layout, {37, 34, 77}, "_dz_f32");
+    exact.dz_dtype = DType::f32;
+    exact.grad_x_type = exact.grad_w_type = DType::f32;
+    add(layout, {37, 34, 77}, "_no_bias").gradients = grad_x_bit | grad_w_bit;
+    // Gradients' own depths in steps: an odd number of tokens, an odd vocabulary.
+    Case& steps = add(layout, {75, 18, 1501}, "_gradient_steps");
+    steps.labels = Labels::some_ignored;
+    steps.accumulate = true;
+    steps.dlse = Cotangent::given;
+    Case& chunks = add(layout, {301, 18, 1001}, "_chunks");
+    chunks.labels = Labels::some_ignored;
+    chunks.workspace_bytes = std::size_t{1} << 20;
   }
+  // Rows of w in place whose last word is half, for grad_x.
+  add({WLayout::hv_padded, XLayout::padded, "hv_padded"}, {37, 34, 77}, "");
   return cases;
 }
 
@@ -229,10 +251,17 @@ std::vector<Case> pairs() {
 
 std::vector<CaseGroup> linear_cross_entropy_groups() {
   const TestOperator& op = test_operator<linear_cross_entropy::Operator>();
-  return {{"sizes", sizes()},   {"types", types()},         {"options", options(op)},
-          {"data", data()},     {"views", views()},         {"targets", soft_targets()},
-          {"blocks", blocks()}, {"saturated", saturated()}, {"filtered", filtered()},
-          {"pairs", pairs()}};
+  return {{"sizes", sizes()},
+          {"types", types()},
+          {"options", options(op)},
+          {"data", data()},
+          {"views", views()},
+          {"targets", soft_targets()},
+          {"blocks", blocks()},
+          {"saturated", saturated()},
+          {"filtered", filtered()},
+          {"pairs", pairs()},
+          {"target_options", target_options()}};
 }
 
 std::vector<Case> linear_cross_entropy_interpreted() {

@@ -161,7 +161,8 @@ class SoftmaxCrossEntropy final : public TestOperatorOf<softmax_cross_entropy::O
             {"data", data()},
             {"views", views_of_rows()},
             {"streamed", streamed()},
-            {"targets", soft_targets()}};
+            {"targets", soft_targets()},
+            {"target_options", target_options()}};
   }
   std::vector<Case> interpreted() const override {
     auto cases = interpreted_of_every_loss(*this);

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What these kernels share: layouts of w, bias and class weights, kept logits.
+#ifndef TESSERA_OPERANDS_CL
+#define TESSERA_OPERANDS_CL
+
+#include "common/lanes.cl"
+#include "common/targets.cl"
+#include "linear/arguments.h"
+
+// W_LAYOUT, OUT_LAYOUT: which index of a matrix [H, V] is contiguous.
+#define W_VH 0       // a PyTorch weight: h
+#define W_HV 1       // v
+#define W_STRIDED 2  // neither
+#ifndef W_TYPE
+#define W_TYPE TYPE_F32
+#endif
+#ifndef W_LAYOUT
+#define W_LAYOUT W_VH
+#endif
+
+// Bias and class weights of the columns of this call; null where not given.
+#ifndef BIAS_TYPE
+#define BIAS_TYPE TYPE_F32
+#endif
+#ifndef CLASS_TYPE
+#define CLASS_TYPE TYPE_F32
+#endif
+#if HAS_BIAS
+#define BIAS_AT(v) LOAD(BIAS_TYPE, bias, a.at.bias + (v)*a.size.logit.bias_stride)
+#else
+#define BIAS_AT(v) 0.0f
+#endif
+#if HAS_CLASS_WEIGHT
+#define CLASS_AT(v) \
+  LOAD(CLASS_TYPE, class_weight, a.at.class_weight + (v)*a.size.logit.class_stride)
+#else
+#define CLASS_AT(v) 1.0f
+#endif
+
+// Opens the targets of the tokens from `row` of the chunk on, to be visited from column v on.
+#define OPEN_TARGETS(t, row, v)                                                       \
+  targets_open(t, labels + a.at.labels, values + a.at.values, targets + a.at.targets, \
+               a.size.chunk_begin + (row), info[a.at.info + INFO_COUNT], v, &a.size.targets);
+
+// grad_bias is summed of dz in f32. Where that is rounded as it is stored (STORED_PAIRS), sums of
+// LANES tokens each are made on the way: one work-item visits all tokens of column v of a range.
+#if BIAS_LANES
+#define ADD_TO_BIAS(value, v, first)                                     \
+  {                                                                      \
+    global float* sum_ = bias_lanes + a.at.bias_lanes + (long)(v)*LANES; \
+    LANE_STORE((first) ? (value) : LANE_LOAD(sum_) + (value), sum_);     \
+  }
+#else
+#define ADD_TO_BIAS(value, v, first)
+#endif
+
+// Kept logits may lie in memory of 16-bit elements, and begin where any of them does (KEPT_HALVES:
+// they are then read and written as pairs of those). Where a row of that memory is the
+// vocabulary's, KEPT_COLUMNS columns have rows of their own in it, each as wide as they are
+// together, and the columns after them lie beside them.
+#ifndef KEPT_COLUMNS
+#define KEPT_COLUMNS 1
+#endif
+// KEPT_OF is for those that a kernel calls `of`, KEPT_AT for `kept`.
+#define KEPT_BASE(of, panel) ((global ushort*)(of + a.at.of) + (panel)*a.size.of.panel_stride)
+#if KEPT_COLUMNS == 1
+#define KEPT_OF(of, panel, v) (KEPT_BASE(of, panel) + (v)*a.size.of.v_stride)
+#else
+#define KEPT_OF(of, panel, v) \
+  (KEPT_BASE(of, panel) + (v) / KEPT_COLUMNS * 2 * TILE_N + (v) % KEPT_COLUMNS * a.size.of.v_stride)
+#endif
+#define KEPT_AT(panel, v) KEPT_OF(kept, panel, v)
+// The lanes from token `column` on, of what KEPT_AT found.
+#if KEPT_HALVES
+#define KEPT_LOAD(at, column) AS_LANE_F(LANE_LOAD_PAIRS((at) + 2 * (column)))
+#define KEPT_STORE(value, at, column) LANE_STORE_PAIRS(AS_LANE_I(value), (at) + 2 * (column))
+#else
+#define KEPT_LOAD(at, column) LANE_LOAD((global const float*)(at) + (column))
+#define KEPT_STORE(value, at, column) LANE_STORE(value, (global float*)(at) + (column))
+#endif
+
+// Tokens of a chunk that count, from the first on, and panels that have one.
+#define COUNTED_TOKENS ((long)info[a.at.info + INFO_COUNT] - a.size.chunk_begin)
+static inline int panels_used(long counted, int panels) {
+  const int used = counted <= 0 ? 0 : (int)((counted + TILE_N - 1) / TILE_N);
+  return used < panels ? used : panels;
+}
+
+#endif

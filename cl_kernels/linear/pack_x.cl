@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gathers the rows of x that count, whatever their strides, into operand B of the engine's format.
+// Rows beyond the last that counts are 0, so that they add nothing.
+#include "common/info.cl"
+#include "common/rows.cl"
+#include "linear/arguments.h"
+
+#ifndef X_TYPE
+#define X_TYPE TYPE_F32
+#endif
+#define PACK_TYPE X_TYPE
+#define PACK_CONTIGUOUS X_CONTIGUOUS
+#include "engines/operand.cl"
+
+// Elements of H, and panels of columns, that one work-item takes.
+#ifndef PACK_STEP
+#define PACK_STEP 64
+#endif
+#ifndef PANEL_STEP
+#define PANEL_STEP 16
+#endif
+
+// Where row i of the call's list begins; ROW_PADDING: it is beyond those that count, ROW_ELSEWHERE:
+// another launch has its memory.
+static inline long row_start(long i, global const int* info, global const int* rows,
+                             const row_segment* x) {
+  if (i >= info[INFO_COUNT]) return ROW_PADDING;
+  const long row = rows[i];
+  if (row < x->begin || row >= x->end) return ROW_ELSEWHERE;
+  return row_offset(&x->geometry, row - x->begin);
+}
+
+// For x w: operand B of depth H, its columns tokens. Work-item (h / PACK_STEP, panel).
+kernel void pack_rows(global const ELEMENT(X_TYPE) * x, global const int* info,
+                      global const int* rows, global float* out, pack_rows_arguments a) {
+  const long h0 = (long)get_global_id(0) * PACK_STEP;
+  const long h1 = min(h0 + PACK_STEP, a.size.h_count);
+  const long panel = get_global_id(1);
+  for (int column = 0; column < TILE_N; column += LANES) {
+    long start[LANES];
+    for (int n = 0; n < LANES; ++n) {
+      start[n] = row_start(a.size.chunk_begin + panel * TILE_N + column + n, info + a.at.info,
+                           rows + a.at.rows, &a.size.x);
+    }
+    operand_pack_rows(out + a.at.out, a.size.h_count, panel, column, start, x + a.at.x,
+                      a.size.x.h_stride, h0, h1);
+  }
+}
+
+// For dz^T x: operand B of depth tokens, its columns H.
+// Work-item (word of rows, group of PANEL_STEP panels).
+kernel void pack_columns(global const ELEMENT(X_TYPE) * x, global const int* info,
+                         global const int* rows, global float* out, pack_columns_arguments a) {
+  const long i = (long)get_global_id(0) * WORD_ELEMENTS;
+  if (i >= a.size.row_count) return;
+  long start[WORD_ELEMENTS];
+  for (int n = 0; n < WORD_ELEMENTS; ++n) {
+    start[n] = row_start(a.size.chunk_begin + i + n, info + a.at.info, rows + a.at.rows, &a.size.x);
+  }
+  const long panels = (a.size.h_count + TILE_N - 1) / TILE_N;
+  const long begin = (long)get_global_id(1) * PANEL_STEP;
+  operand_pack_columns(out + a.at.out, a.size.row_count, i, start, x + a.at.x, a.size.x.h_stride,
+                       a.size.h_count, begin, min(begin + PANEL_STEP, panels));
+}

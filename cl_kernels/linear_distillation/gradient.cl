@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// dz, the gradient of the student's products z, for a chunk of rows and a range of the vocabulary,
+// as an operand whose k is the vocabulary: the cross-entropy's share and the divergence's, from the
+// logits of both. It may take the place of the student's.
+#include "common/logit.cl"
+#include "engines/operand.cl"
+#include "linear/operands.cl"
+#include "linear_distillation/divergence.cl"
+
+// d divergence / d u.
+static inline lane_f divergence_slope(lane_pair* pair, const lane_terms* t, float beta) {
+#if DIVERGENCE == FORWARD_KL
+  return pair->q - pair->p;
+#elif DIVERGENCE == REVERSE_KL
+  return unless_zero(pair->q * (pair->log_ratio - t->relative), pair->q);
+#else
+  const lane_f log_m = log_mixture(pair, beta);
+  const lane_f far = (pair->log_ratio - log_m) - t->relative;
+  return unless_zero((lane_f)(1.0f - beta) * (pair->q * far), pair->q);
+#endif
+}
+
+// Panel by panel, as dz lies. Work-item (of a panel's, group of columns).
+kernel void distill_gradient(global const int* labels, global const int* info,
+                             global const uchar* kept, global const uchar* teacher,
+                             global const float* coefficients, global const float* terms,
+                             global float* dz, global float* values,
+                             global const ELEMENT(TARGET_TYPE) * targets, global float* bias_lanes,
+                             distill_gradient_arguments a) {
+  const long v_begin = (long)get_global_id(1) * a.size.v_block;
+  const long v_end = min(v_begin + a.size.v_block, a.size.v_count);
+  const int step = (int)get_global_size(0) * LANES;
+  const long counted = COUNTED_TOKENS;
+  // Of the columns of a panel that are this work-item's, LANES at a time.
+  lane_targets target[TILE_N / LANES / PANEL_ITEMS];
+  for (int panel = 0; panel < a.size.panels; ++panel) {
+    const int is_used = (long)panel * TILE_N < counted;
+    for (int column = (int)get_global_id(0) * LANES, n = 0; is_used && column < TILE_N;
+         column += step, ++n) {
+      OPEN_TARGETS(&target[n], panel * TILE_N + column, (int)(a.size.v_base + v_begin))
+    }
+    for (long v = v_begin; v < v_end; ++v) {
+      for (int column = (int)get_global_id(0) * LANES, n = 0; column < TILE_N;
+           column += step, ++n) {
+        global float* to = OPERAND_AT(dz + a.at.dz, a.size.dz_columns, panel, v, column);
+        if (!is_used) {
+          OPERAND_STORE((lane_f)(0.0f), to, v);
+          ADD_TO_BIAS((lane_f)(0.0f), v, panel == 0 && column == 0)
+          continue;
+        }
+        const int row = panel * TILE_N + column;
+        lane_row r;
+        load_lane_row(&r, coefficients + a.at.coefficients, a.size.ld, row);
+        lane_terms t;
+        load_terms(&t, terms + a.at.terms + a.size.chunk_begin + row, a.size.term_ld);
+        const lane_f logit = KEPT_LOAD(KEPT_AT((long)panel, v), column);
+        lane_pair pair;
+        probabilities(&pair, logit, KEPT_LOAD(KEPT_OF(teacher, (long)panel, v), column),
+                      a.size.inverse_temperature, &t);
+        const lane_f slope = divergence_slope(&pair, &t, a.size.beta);
+        lane_f g = targets_dlogit(&target[n], (int)(a.size.v_base + v), logit, (lane_f)(1.0f), &r);
+        // A term whose factor is 0 is absent; rows that pad a panel have that factor.
+        g += t.factor == (lane_f)(0.0f) ? (lane_f)(0.0f) : t.factor * slope;
+        const lane_f value = lane_dz(g, logit, a.size.logit.scale, a.size.logit.cap);
+        OPERAND_STORE(value, to, v);
+        ADD_TO_BIAS(value, v, panel == 0 && column == 0)
+      }
+    }
+  }
+}

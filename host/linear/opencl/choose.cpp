@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "host/dispatch/knobs.hpp"
+#include "host/linear/opencl/plan.hpp"
+#include "host/loss/opencl_rows.hpp"
+
+namespace tessera::linear {
+
+using engines::ceil_div;
+using engines::round_up;
+
+namespace {
+
+/// Of which a range of the vocabulary is a multiple.
+std::int64_t range_unit(const Request& request, const engines::Engine& engine, const Schedule& s) {
+  const std::int64_t block =
+      s.logits_in_grad_w ? kept_columns(request.gradients.grad_w, engine) : 1;
+  return std::lcm(block, engine.rule().m_multiple);
+}
+
+/// dz of a range is used twice, and w of it too, while they are in the last-level cache.
+std::int64_t cached_range(std::int64_t unit, std::int64_t rows) {
+  constexpr std::int64_t cached_words = 524288;  // 2 MiB: a small share of what cores share
+  return std::max(unit, cached_words / std::max<std::int64_t>(rows, 1) / unit * unit);
+}
+
+/// What a choice of chunk and range leads to.
+void complete(const Request& request, const engines::Engine& engine, Schedule& s) {
+  s.chunks = std::max<std::int64_t>(1, ceil_div(s.rows, s.chunk_rows));
+  s.gradient_rows = s.chunk_rows;
+  if (s.logits_in_grad_w && !s.v_outer) s.gradient_rows = all_rows(engine, s);
+  if (s.keeps_logits) {
+    s.v_range = std::min(s.v_range, cached_range(range_unit(request, engine, s), s.gradient_rows));
+  }
+  s.v_range = std::clamp<std::int64_t>(s.v_range, 1, std::max<std::int64_t>(s.v_piece, 1));
+  if (s.grad_w == Schedule::GradW::range && s.chunks == 1) s.grad_w = Schedule::GradW::direct;
+  // Slices end where a launch does: with a piece of w, or with a range that a teacher's logits
+  // wait for.
+  const std::int64_t v = std::max<std::int64_t>(request.loss.v, 1);
+  const std::int64_t piece = std::max<std::int64_t>(s.v_piece, 1);
+  const std::int64_t look = s.teacher.given ? s.looked_at() : piece;
+  s.look_block = s.blocks.v_block_size;
+  if (look < piece) s.look_block = std::min(s.look_block, even_block(engine, look, s.shrink));
+  s.slices = std::max<std::int64_t>(1, ceil_div(look, s.look_block)) * ceil_div(piece, look) *
+             ceil_div(v, piece);
+  s.h_padded = engine.sums_rows(s.h_range);
+  s.stored_pairs = stored_pairs(request, engine, s);
+  s.logits_cut = engine.cut(logits_product(request, s), s.shrink);
+  if (s.teacher.is_layer) s.teacher_cut = engine.cut(teacher_product(s), s.shrink);
+  s.grad_w_cut = engine.cut(grad_w_product(request, s), s.shrink);
+  s.grad_x_cut = engine.cut(grad_x_product(request, s), s.shrink);
+  s.scratch_words =
+      loss::loss_rows_words(request.loss, engine.tile_n()) + regions_of(request, engine, s).total();
+}
+
+bool fits(const Request& request, const engines::Engine& engine, Schedule& s,
+          const Limits& limits) {
+  complete(request, engine, s);
+  const auto& knobs = request.execution.knobs;
+  // What the caller gives is not for the search to change.
+  for (const auto& [name, value] :
+       {std::pair{"chunk_rows", s.chunk_rows}, {"v_range", s.v_range}}) {
+    if (dispatch::value_of(knobs, name).value_or(value) != value) return false;
+  }
+  return s.scratch_words <= limits.words &&
+         regions_of(request, engine, s).largest() <= limits.allocation;
+}
+
+/// The largest value of `field`, in steps of `unit` and not above `most` rounded up, with which the
+/// schedule fits; 0: none. Words grow with it, so bisection finds the edge.
+std::int64_t largest_that_fits(const Request& request, const engines::Engine& engine,
+                               const Schedule& s, const Limits& limits,
+                               std::int64_t Schedule::*field, std::int64_t unit,
+                               std::int64_t most) {
+  std::int64_t low = 0;
+  std::int64_t high = ceil_div(std::max<std::int64_t>(most, 1), unit);
+  while (low < high) {
+    const std::int64_t middle = (low + high + 1) / 2;
+    Schedule trial = s;
+    trial.*field = middle * unit;
+    if (fits(request, engine, trial, limits)) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return low * unit;
+}
+
+/// Sets `field` to the largest value that fits, evened out over `extent`; false: none does.
+bool fit(const Request& request, const engines::Engine& engine, Schedule& s, const Limits& limits,
+         std::int64_t Schedule::*field, std::int64_t unit, std::int64_t most, std::int64_t extent) {
+  const char* knob = field == &Schedule::v_range ? "v_range" : "chunk_rows";
+  if (const auto given = dispatch::value_of(request.execution.knobs, knob)) {
+    s.*field = *given;
+    // All of it, which is reported as it is, or whole units.
+    const bool legal = *given > 0 && (*given % unit == 0 || *given == extent);
+    return legal && fits(request, engine, s, limits);
+  }
+  const std::int64_t largest = largest_that_fits(request, engine, s, limits, field, unit, most);
+  if (largest == 0) return false;
+  const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(extent, largest));
+  s.*field = round_up(std::max<std::int64_t>(ceil_div(extent, parts), 1), unit);
+  return fits(request, engine, s, limits);
+}
+
+bool fit_chunk(const Request& request, const engines::Engine& engine, Schedule& s,
+               const Limits& limits, std::int64_t most) {
+  return fit(request, engine, s, limits, &Schedule::chunk_rows, engine.tile_n(), most, s.rows);
+}
+
+bool fit_range(const Request& request, const engines::Engine& engine, Schedule& s,
+               const Limits& limits, std::int64_t most) {
+  return fit(request, engine, s, limits, &Schedule::v_range, range_unit(request, engine, s), most,
+             s.v_piece);
+}
+
+/// Launches of less than this many columns are not worth their start.
+constexpr std::int64_t fewest_columns = 256;
+
+/// Logits stored in grad_w, gradients of all rows together, for parts of H one after the other:
+/// from the end, so that those come last that lie where the logits are. What is repeated for each
+/// part is dz alone. Rows that grad_w has no room for have their logits in scratch.
+std::optional<Schedule> store_partly_in_grad_w(const Request& r, const engines::Engine& engine,
+                                               Schedule s, const Limits& limits) {
+  if (s.tokens_in_grad_w == 0) return std::nullopt;
+  const std::int64_t tile = engine.tile_n();
+  const std::int64_t all = all_rows(engine, s);
+  const std::int64_t within = std::min(all, s.tokens_in_grad_w);
+  if (s.teacher.given && within < all) return std::nullopt;  // each row's two lie side by side
+  s.rows_beyond = all - within;
+  s.keeps_logits = s.logits_in_grad_w = true;
+  const auto size = static_cast<std::int64_t>(size_of(r.gradients.grad_w.dtype()));
+  // Of the H elements of a column.
+  const std::int64_t occupied = within * (s.teacher.given ? 2 : 1) * 4 / size;
+  const std::int64_t cached = cached_range(range_unit(r, engine, s), all);
+  const std::int64_t columns = std::min(std::max<std::int64_t>(s.v_piece, 1), cached);
+  for (std::int64_t parts = 1; parts == 1 || ceil_div(hidden(r), parts) >= occupied; parts *= 2) {
+    s.h_range =
+        parts == 1 ? hidden(r) : std::min(hidden(r), round_up(ceil_div(hidden(r), parts), tile));
+    s.name = within < all
+                 ? "one_chunk_partly_in_grad_w"  // which leaves no part of H without logits
+             : parts == 1 ? "one_chunk_in_grad_w"
+                          : "h_outer_in_grad_w";
+    // Forward takes rows in chunks, which need as much memory as gradients of a part, or more.
+    for (std::int64_t chunks = 1; chunks <= parts; chunks *= 2) {
+      s.chunk_rows = round_up(ceil_div(all, chunks), tile);
+      Schedule trial = s;
+      if (fit_range(r, engine, trial, limits, columns) &&
+          trial.v_range >= std::min(columns, fewest_columns)) {
+        return trial;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine& engine,
+                                        const Schedule& s, const Limits& limits) {
+  if (all_rows(engine, s) > s.tokens_in_grad_w) return std::nullopt;
+  return store_partly_in_grad_w(r, engine, s, limits);
+}
+
+/// The same of value_and_grad with ranges of the vocabulary outside, chunks of rows inside.
+std::optional<Schedule> store_in_grad_w_by_range(const Request& r, const engines::Engine& engine,
+                                                 const Schedule& base, const Limits& limits) {
+  Schedule s = base;
+  const std::int64_t tile = engine.tile_n();
+  const std::int64_t all = all_rows(engine, s);
+  if (!looks_first(r, s) || all > s.tokens_in_grad_w) return std::nullopt;
+  s.keeps_logits = s.logits_in_grad_w = s.v_outer = true;
+  s.grad_w = Schedule::GradW::range;
+  s.name = "v_outer_in_grad_w";
+  const std::int64_t v = std::max<std::int64_t>(s.v_piece, 1);
+  const std::int64_t least = std::min(all, round_up(64, tile));
+  for (s.chunk_rows = all; s.chunk_rows >= least; s.chunk_rows = s.chunk_rows / 2 / tile * tile) {
+    Schedule trial = s;
+    const std::int64_t most = std::min(v, cached_range(range_unit(r, engine, s), s.chunk_rows));
+    if (!fit_range(r, engine, trial, limits, most)) continue;
+    // x is packed again for every range and chunk: narrow ranges are worth it only at the end.
+    if (trial.v_range >= std::min(most, fewest_columns) || s.chunk_rows / 2 < least) return trial;
+  }
+  return std::nullopt;
+}
+
+bool sums_in_place(const MutableView& grad_w) { return !grad_w || grad_w.dtype() == DType::f32; }
+
+/// The logits of value_and_grad in scratch, all of them or those that grad_w has no room for.
+std::optional<Schedule> store_in_scratch(const Request& r, const engines::Engine& engine,
+                                         const Schedule& base, const Limits& limits) {
+  if (!looks_first(r, base)) return std::nullopt;
+  Schedule s = base;
+  s.keeps_logits = true;
+  s.v_range = std::max<std::int64_t>(base.v_piece, 1);
+  s.name = "one_chunk";
+  s.chunk_rows = all_rows(engine, base);
+  if (fits(r, engine, s, limits)) return s;
+  return store_partly_in_grad_w(r, engine, base, limits);
+}
+
+/// Fewer rows than this a chunk, and reading all of w twice for each costs more than recomputing.
+std::int64_t worthwhile_rows(const engines::Engine& engine, const Schedule& s) {
+  return std::min<std::int64_t>(all_rows(engine, s), round_up(64, engine.tile_n()));
+}
+
+/// Logits that do not wait, formed for a range at a time: from `most_rows` rows on fewer, until a
+/// wide enough range fits.
+std::optional<Schedule> fit_rows_and_range(const Request& r, const engines::Engine& engine,
+                                           const Schedule& base, const Limits& limits,
+                                           std::int64_t most_rows) {
+  const std::int64_t tile = engine.tile_n();
+  const std::int64_t v = std::max<std::int64_t>(base.v_piece, 1);
+  for (std::int64_t rows = most_rows; rows >= tile; rows = rows / 2 / tile * tile) {
+    Schedule trial = base;
+    trial.chunk_rows = rows;
+    const std::int64_t cached = cached_range(engine.rule().m_multiple, rows);
+    if (!fit_range(r, engine, trial, limits, std::min(v, cached))) continue;
+    // A narrow range starts launches, and packs x, too often; a smaller chunk may allow a wider
+    // one.
+    if (trial.v_range >= std::min<std::int64_t>(v, 64) || rows == tile) return trial;
+  }
+  return std::nullopt;
+}
+
+/// Values of a call with a teacher: all logits of a chunk of rows where they are looked at twice,
+/// else those of a range at a time, of as many rows as leave room for a range.
+std::optional<Schedule> fit_looks(const Request& r, const engines::Engine& engine, Schedule s,
+                                  const Limits& limits) {
+  const std::int64_t tile = engine.tile_n();
+  const std::int64_t v = std::max<std::int64_t>(s.v_piece, 1);
+  const std::int64_t all = all_rows(engine, s);
+  if (s.teacher.looks_twice) {
+    Schedule kept = s;
+    kept.keeps_logits = true;
+    kept.v_range = v;
+    kept.name = "chunked";
+    if (fit_chunk(r, engine, kept, limits, all) && kept.chunk_rows >= worthwhile_rows(engine, s)) {
+      if (kept.chunks == 1) kept.name = "one_chunk";
+      return kept;
+    }
+  }
+  const auto given = dispatch::value_of(r.execution.knobs, "chunk_rows");
+  if (given && *given % tile != 0) return std::nullopt;
+  const std::int64_t block = round_up(std::max(s.blocks.b_block_size, tile), tile);
+  return fit_rows_and_range(r, engine, s, limits, given.value_or(std::min(all, block)));
+}
+
+std::optional<Schedule> choose_other(const Request& r, const engines::Engine& engine,
+                                     const Schedule& base, const Limits& limits) {
+  const std::int64_t block = std::max(base.blocks.b_block_size, engine.tile_n());
+  const std::int64_t all = all_rows(engine, base);
+  const std::int64_t v = std::max<std::int64_t>(base.v_piece, 1);
+  const bool sum_in_place = sums_in_place(r.gradients.grad_w);
+  Schedule s = base;
+  if (!has_gradients(r.loss.pass)) {
+    s.name = "streamed";
+    if (s.teacher.given) return fit_looks(r, engine, s, limits);
+    s.v_range = v;
+    if (fit_chunk(r, engine, s, limits, std::min(all, block))) return s;
+    return std::nullopt;
+  }
+  const std::int64_t worthwhile = worthwhile_rows(engine, base);
+  if (auto found = store_in_scratch(r, engine, base, limits)) return found;
+  if (looks_first(r, base)) {
+    s.keeps_logits = true;
+    s.v_range = v;
+    s.name = sum_in_place ? "chunked" : "chunked_f32_grad_w";
+    s.grad_w = sum_in_place ? Schedule::GradW::direct : Schedule::GradW::full;
+    if (fit_chunk(r, engine, s, limits, all) && s.chunk_rows >= worthwhile) return s;
+  }
+  // Recomputed logits: rows outside where grad_w is summed in place, else the vocabulary outside.
+  for (const bool outer : {!sum_in_place, sum_in_place}) {
+    // Values come first for all rows, so that a row-outer order would need a second pass anyway.
+    if (!outer && looks_first(r, base)) continue;
+    if (!outer && !sum_in_place) continue;
+    s = base;
+    s.v_outer = outer;
+    s.grad_w = outer ? Schedule::GradW::range : Schedule::GradW::direct;
+    if (auto found = fit_rows_and_range(r, engine, s, limits,
+                                        std::min(all, round_up(block, engine.tile_n())))) {
+      found->name = outer ? "v_outer" : found->chunk_rows >= all ? "one_chunk" : "chunked";
+      return found;
+    }
+  }
+  // Last: stored logits with the smallest chunks.
+  if (looks_first(r, base)) {
+    s = base;
+    s.keeps_logits = true;
+    s.v_range = v;
+    s.name = sum_in_place ? "chunked" : "chunked_f32_grad_w";
+    s.grad_w = sum_in_place ? Schedule::GradW::direct : Schedule::GradW::full;
+    if (fit_chunk(r, engine, s, limits, all)) return s;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+namespace {
+
+std::optional<Schedule> choose_in_slices(const Request& r, const engines::Engine& engine,
+                                         const Schedule& base, const Limits& limits,
+                                         std::int64_t most_shrink) {
+  // Smaller tiles are slower, but less so than another schedule.
+  std::vector<std::int64_t> shrinks{1};
+  while (shrinks.back() < most_shrink) shrinks.push_back(4 * shrinks.back());
+  Schedule s = base;
+  if (has_gradients(r.loss.pass)) {
+    for (const auto store : {store_in_grad_w, store_in_grad_w_by_range, store_in_scratch}) {
+      // Chunks of rows cost little more, where their gradients of w can be summed.
+      if (store == store_in_scratch && sums_in_place(r.gradients.grad_w)) continue;
+      for (const std::int64_t shrink : shrinks) {
+        s.shrink = shrink;
+        if (auto found = store(r, engine, s, limits)) return found;
+      }
+    }
+  }
+  for (const std::int64_t shrink : shrinks) {
+    s.shrink = shrink;
+    if (auto found = choose_other(r, engine, s, limits)) return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Schedule> choose(const Request& r, const engines::Engine& engine,
+                               const Schedule& base, const Limits& limits, Cores cores) {
+  if (cores == Cores::busy) {
+    return choose_in_slices(r, engine, base, limits, engine.shrink_of_tiles());
+  }
+  const std::int64_t most = engine.most_shrink();
+  if (auto found = choose_in_slices(r, engine, base, limits, most)) return found;
+  // Each slice has statistics of every row; the caller's slices are left as they are.
+  Schedule s = base;
+  if (s.source == BlockSource::caller) return std::nullopt;
+  const std::int64_t longest =
+      round_up(std::max<std::int64_t>(r.loss.v, 1), engine.rule().m_multiple);
+  while (s.blocks.v_block_size < longest) {
+    s.blocks.v_block_size = std::min(longest, 4 * s.blocks.v_block_size);
+    if (auto found = choose_in_slices(r, engine, s, limits, most)) return found;
+  }
+  return std::nullopt;
+}
+
+}  // namespace tessera::linear

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/linear/opencl/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "host/arguments/workspace.hpp"
+#include "host/dispatch/host_views.hpp"
+#include "host/dispatch/knobs.hpp"
+#include "host/loss/opencl_rows.hpp"
+#include "host/loss/targets.hpp"
+#include "host/opencl/specialise.hpp"
+#include "tuning/lookup/lookup.hpp"
+
+namespace tessera::linear {
+namespace {
+
+using engines::ceil_div;
+using engines::round_up;
+
+constexpr std::int64_t most_words = std::int64_t{1} << 44;  ///< of scratch: beyond any device
+
+void check_blocks(const BlockSizes& blocks, const engines::Engine& engine) {
+  const auto rule = engine.rule();
+  const struct {
+    const char* name;
+    std::int64_t value, multiple;
+  } checks[] = {{"b_block_size", blocks.b_block_size, rule.n_multiple},
+                {"h_block_size", blocks.h_block_size, rule.k_multiple},
+                {"v_block_size", blocks.v_block_size, rule.m_multiple}};
+  for (const auto& check : checks) {
+    if (check.value < 1 || check.value % check.multiple != 0) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("block_sizes: {} = {} is illegal for opencl.{}: it must be a positive "
+                      "multiple of {}",
+                      check.name, check.value, engine.name(), check.multiple));
+    }
+  }
+}
+
+/// Tokens whose logits fit where grad_w will be: H elements a column, f32 logits of every token.
+/// Such memory costs nothing, is as large as the logits of H tokens, and is written over only when
+/// they have been used. 0 where it cannot serve: its columns (or rows, as [H, V], in whole blocks
+/// of columns) must lie apart, be readable, and hold nothing that the call still needs.
+std::int64_t tokens_in_grad_w(const Request& r, const engines::Engine& engine,
+                              const opencl::DeviceFacts& facts, std::int64_t v_piece) {
+  const auto& out = r.gradients.grad_w;
+  if (!out || r.gradients.accumulate.has(Accumulate::grad_w)) return 0;
+  if (!facts.zero_copy || v_piece < r.loss.v) return 0;
+  const auto size = static_cast<std::int64_t>(size_of(out.dtype()));
+  const int layout = layout_of(out);
+  if (layout == layout_strided || hidden(r) < 2) return 0;
+  const bool by_columns = layout == layout_vh;
+  const std::int64_t apart = out.strides()[by_columns ? 1 : 0];
+  if (apart < (by_columns ? hidden(r) : r.loss.v) || !kernels_can_read(out)) return 0;
+  if (r.loss.v % kept_columns(out, engine) != 0) return 0;
+  return hidden(r) * size / 4 / engine.tile_n() * engine.tile_n();
+}
+
+BlockSizes clamp_to_problem(BlockSizes blocks, const Request& r, const engines::Engine& engine) {
+  const auto rule = engine.rule();
+  const auto limit = [](std::int64_t block, std::int64_t extent, std::int64_t multiple) {
+    return std::min(block, round_up(std::max<std::int64_t>(extent, 1), multiple));
+  };
+  blocks.b_block_size =
+      limit(blocks.b_block_size, r.loss.b, std::max(rule.n_multiple, engine.tile_n()));
+  blocks.h_block_size = limit(blocks.h_block_size, hidden(r), rule.k_multiple);
+  blocks.v_block_size = limit(blocks.v_block_size, r.loss.v, rule.m_multiple);
+  return blocks;
+}
+
+/// The blocks that the order of precedence gives, and what follows from the request alone.
+Schedule base_schedule(const Request& r, const engines::Engine& engine,
+                       const opencl::DeviceFacts& facts, const DeviceInfo& info,
+                       const Teacher& teacher) {
+  Schedule s;
+  s.rows = loss::counted_rows(r.loss);
+  s.v_piece = std::min(columns_per_binding(r.inputs.w, r.loss.v, facts, "w"),
+                       columns_per_binding(r.gradients.grad_w, r.loss.v, facts, "grad_w"));
+  if (teacher.given) {
+    s.teacher = teacher;
+    s.v_piece = std::min(s.v_piece, teacher.columns);
+  }
+  s.h_range = hidden(r);
+  s.tokens_in_grad_w = tokens_in_grad_w(r, engine, facts, s.v_piece) / (teacher.given ? 2 : 1) /
+                       engine.tile_n() * engine.tile_n();
+  const std::string dtype =
+      r.inputs.x.dtype() == r.inputs.w.dtype()
+          ? to_string(r.inputs.x.dtype())
+          : fmt::format("{}:{}", to_string(r.inputs.x.dtype()), to_string(r.inputs.w.dtype()));
+  const tuning::Key key{r.operator_name,
+                        info.name,
+                        info.type,
+                        to_string(r.loss.pass),
+                        "opencl." + engine.name(),
+                        dtype,
+                        {r.loss.b, hidden(r), r.loss.v}};
+  const auto rule = engine.rule();
+  const auto decision = tuning::decide<BlockSizes>(
+      r.execution.block_sizes, key,
+      [&](const BlockSizes& b) {
+        return BlockSizes{round_up(b.b_block_size, rule.n_multiple),
+                          round_up(b.h_block_size, rule.k_multiple),
+                          round_up(b.v_block_size, rule.m_multiple)};
+      },
+      [&]() -> std::optional<BlockSizes> {
+        Schedule whole;
+        whole.chunk_rows = r.loss.b;
+        whole.blocks = {r.loss.b, 0, r.loss.v};
+        const auto blocks = engine.heuristic(logits_product(r, whole));
+        return BlockSizes{blocks.n, blocks.k, blocks.m};
+      });
+  s.blocks = clamp_to_problem(decision.block_sizes, r, engine);
+  s.source = decision.source;
+  if (teacher.is_layer) {
+    s.teacher_h_block = r.execution.block_sizes ? r.execution.block_sizes->h_block_size
+                                                : engine.heuristic(teacher_product(s)).k;
+  }
+  return s;
+}
+
+}  // namespace
+
+std::int64_t columns_per_binding(const View& view, std::int64_t v, const opencl::DeviceFacts& facts,
+                                 const char* name) {
+  const std::int64_t all = std::max<std::int64_t>(v, 1);
+  if (!view || view.is_device() || dispatch::footprint_bytes(view) <= facts.max_allocation_bytes) {
+    return all;
+  }
+  const auto column_bytes = std::max<std::int64_t>(1, view.extents()[0]) *
+                            static_cast<std::int64_t>(size_of(view.dtype()));
+  const std::int64_t fit = facts.max_allocation_bytes / column_bytes;
+  if (fit < 1) {
+    throw Error(ErrorCode::out_of_memory,
+                fmt::format("one column of {} has {} bytes, more than the device's maximum "
+                            "allocation of {}; use another implementation",
+                            name, column_bytes, facts.max_allocation_bytes));
+  }
+  return std::min(all, fit >= 64 ? fit / 64 * 64 : fit);
+}
+
+std::array<std::int64_t, 16> Regions::all() const {
+  return {packed_rows,    packed_columns, stats,        coefficients, dz,     sums_x,
+          sums_w,         sums_bias,      bias_lanes,   groups,       filter, beyond,
+          packed_teacher, teacher_logits, teacher_sums, teacher_rows};
+}
+
+std::int64_t Regions::total() const {
+  std::int64_t sum = 0;
+  for (const auto words : all()) {
+    if (words > 0) sum += opencl::region_words(words);
+  }
+  return sum;
+}
+
+std::int64_t Regions::largest() const {
+  const auto words = all();
+  return *std::max_element(words.begin(), words.end());
+}
+
+Regions regions_of(const Request& r, const engines::Engine& engine, const Schedule& s) {
+  const auto& g = r.gradients;
+  const bool grads = has_gradients(r.loss.pass);
+  Regions w;
+  w.packed_rows = s.chunk_rows * engine.operand_words(logits_product(r, s));
+  if (r.loss.wants_values()) {
+    w.stats = s.slices * loss::statistics_fields(r.loss) * s.chunk_rows;
+  }
+  // One region serves every launch that multiplies.
+  const auto add_launch = [&](const engines::Cut& cut, std::int64_t parts, std::int64_t columns) {
+    const std::int64_t panels = ceil_div(columns, engine.tile_n());
+    w.groups = std::max(w.groups, engine.scratch_words(cut, parts, panels, s.shrink));
+  };
+  const std::int64_t parts_of_range = ceil_div(s.v_range, engine.rule().m_multiple);
+  const bool in_scratch = s.keeps_logits && !s.logits_in_grad_w;
+  add_launch(s.logits_cut, s.slices, s.chunk_rows);
+  if (grads && !s.keeps_logits) add_launch(s.logits_cut, parts_of_range, s.chunk_rows);
+  if (s.teacher.given) {
+    if (s.teacher.is_layer) {
+      w.packed_teacher = s.chunk_rows * engine.operand_words(teacher_product(s));
+      add_launch(s.teacher_cut, std::max(s.slices, parts_of_range), s.chunk_rows);
+    }
+    if (!s.logits_in_grad_w) w.teacher_logits = s.chunk_rows * (in_scratch ? r.loss.v : s.v_range);
+    w.dz = s.chunk_rows * (in_scratch ? r.loss.v : s.v_range);
+    w.teacher_sums = s.slices * s.teacher.sum_words * s.chunk_rows;
+    w.teacher_rows = all_rows(engine, s) * s.teacher.row_words;
+  }
+  if (!grads) return w;
+  w.coefficients = 5 * s.gradient_rows;
+  w.beyond = s.rows_beyond * r.loss.v;
+  w.dz = s.gradient_rows * (in_scratch ? r.loss.v : stored_columns(s, s.v_range));
+  if (g.grad_w) {
+    const std::int64_t columns =
+        engine.operand_words(grad_w_product(r, s)) * round_up(s.h_range, engine.tile_n());
+    // With stored logits x is packed for one product after the other.
+    if (s.keeps_logits) {
+      w.packed_rows = std::max(w.packed_rows, columns);
+    } else {
+      w.packed_columns = columns;
+    }
+    if (s.grad_w == Schedule::GradW::range) w.sums_w = s.v_range * hidden(r);
+    if (s.grad_w == Schedule::GradW::full) w.sums_w = r.loss.v * hidden(r);
+    add_launch(s.grad_w_cut, engine.parts(s.v_range, s.grad_w_cut, s.shrink), s.h_range);
+  }
+  if (g.grad_x) {
+    w.sums_x = (s.v_outer ? s.chunks : 1) * s.gradient_rows * s.h_padded;
+    add_launch(s.grad_x_cut, engine.parts(s.h_range, s.grad_x_cut, s.shrink), s.gradient_rows);
+  }
+  if (g.grad_bias) {
+    w.sums_bias = r.loss.v;
+    if (s.stored_pairs > 0) w.bias_lanes = s.v_range * engine.row_pass().lanes;
+  }
+  if (filters_gradients(r)) {
+    w.filter = s.gradient_rows / engine.tile_n() * ceil_div(s.v_range, filter_columns);
+  }
+  return w;
+}
+
+namespace {
+
+/// The least `limit` from 0 to most_words that `accepts` one of the candidates; it is monotonous.
+template <class Accepts>
+std::int64_t least(const Accepts& accepts) {
+  std::int64_t high = 64;
+  while (high < most_words && !accepts(high)) high *= 4;
+  std::int64_t low = high / 4;
+  while (high - low > 16) {  // 64 bytes are a region's granularity
+    const std::int64_t middle = (low + high) / 2;
+    (accepts(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+/// The shapes whose tiles the caller's blocks decompose into, each with what its schedules start
+/// from.
+std::vector<Choice> candidates_of(const Request& r, const engines::EngineShapes& shapes,
+                                  const opencl::DeviceFacts& facts, const DeviceInfo& info,
+                                  const Teacher& teacher) {
+  std::vector<Choice> list;
+  const auto& given = r.execution.block_sizes;
+  for (const auto& engine : shapes) {
+    if (given && engine != shapes.back() && given->b_block_size % engine->tile_n() != 0) continue;
+    list.push_back({engine, base_schedule(r, *engine, facts, info, teacher)});
+  }
+  return list;
+}
+
+std::optional<Choice> choose_any(const Request& r, const std::vector<Choice>& candidates,
+                                 const Limits& limits) {
+  // A narrower tile costs less than cores that do nothing.
+  for (const Cores cores : {Cores::busy, Cores::idle}) {
+    for (const auto& [engine, base] : candidates) {
+      if (auto schedule = choose(r, *engine, base, limits, cores)) return Choice{engine, *schedule};
+    }
+  }
+  return std::nullopt;
+}
+
+std::int64_t minimum_bytes(const Request& r, const std::vector<Choice>& candidates,
+                           std::int64_t allocation) {
+  return 4 * least([&](std::int64_t words) {
+           return choose_any(r, candidates, {words, allocation}).has_value();
+         });
+}
+
+/// Throws where it is the caller's knobs that no schedule has.
+void check_schedule_knobs(const Request& r, const std::vector<Choice>& candidates,
+                          const Limits& limits) {
+  std::vector<NamedValue> others(r.execution.knobs.begin(), r.execution.knobs.end());
+  std::erase_if(others, [](const NamedValue& knob) {
+    return knob.name == "chunk_rows" || knob.name == "v_range";
+  });
+  if (others.size() == r.execution.knobs.size()) return;
+  Request free = r;
+  free.execution.knobs = others;
+  // The default workspace is a wish.
+  auto choice = choose_any(free, candidates, limits);
+  if (!choice && !r.execution.workspace_bytes) {
+    choice = choose_any(free, candidates, {most_words, limits.allocation});
+  }
+  if (!choice) return;
+  const auto& [engine, s] = *choice;
+  for (const auto& [name, value] :
+       {std::pair{"chunk_rows", s.chunk_rows}, {"v_range", s.v_range}}) {
+    const auto given = dispatch::value_of(r.execution.knobs, name);
+    if (!given || *given == value) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("knobs: {} = {} is not to be had on opencl.{} with these shapes, block "
+                            "sizes, workspace and knobs: it is a multiple of {}, {} where the call "
+                            "chooses; leave it out, or change those",
+                            name, *given, engine->name(),
+                            std::string_view(name) == "v_range" ? engine->rule().m_multiple
+                                                                : engine->tile_n(),
+                            value));
+  }
+}
+
+/// The least maximum allocation with which there is a schedule.
+std::int64_t least_allocation(const Request& r, const engines::EngineShapes& shapes,
+                              opencl::DeviceFacts facts, const DeviceInfo& info,
+                              const Teacher& teacher) {
+  return 4 * least([&](std::int64_t words) {
+           // Also how many pieces w comes in, each with slices of its own, depends on it.
+           facts.max_allocation_bytes = 4 * words;
+           try {
+             return choose_any(r, candidates_of(r, shapes, facts, info, teacher),
+                               {most_words, words})
+                 .has_value();
+           } catch (const Error&) {
+             return false;  // not even a column of w
+           }
+         });
+}
+
+}  // namespace
+
+std::int64_t minimum_workspace_bytes(const Request& request, const engines::EngineShapes& shapes,
+                                     const opencl::DeviceFacts& facts, const DeviceInfo& info,
+                                     const Teacher& teacher) {
+  return minimum_bytes(request, candidates_of(request, shapes, facts, info, teacher),
+                       facts.max_allocation_bytes / 4);
+}
+
+Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
+                     const opencl::DeviceFacts& facts, const DeviceInfo& info,
+                     const Teacher& teacher) {
+  const auto& first = *shapes.front();
+  if (r.execution.block_sizes) check_blocks(*r.execution.block_sizes, first);
+  const auto candidates = candidates_of(r, shapes, facts, info, teacher);
+  std::int64_t bytes = 0;
+  if (r.execution.workspace_bytes) {
+    bytes = static_cast<std::int64_t>(*r.execution.workspace_bytes);
+  } else {
+    bytes =
+        arguments::default_workspace_bytes(r.loss.v, facts.is_gpu ? facts.global_memory_bytes : 0);
+  }
+  const std::int64_t allocation = facts.max_allocation_bytes / 4;
+  if (r.execution.workspace_bytes) {
+    if (auto choice = choose_any(r, candidates, {bytes / 4, allocation})) return *choice;
+  } else {
+    // The default is a wish, not a bound: the fastest shape that can run at all gets what it needs.
+    for (const Cores cores : {Cores::busy, Cores::idle}) {
+      for (const auto& [engine, base] : candidates) {
+        if (!choose(r, *engine, base, {most_words, allocation}, cores)) continue;
+        for (std::int64_t words = bytes / 4;; words += words / 4) {
+          const auto schedule = choose(r, *engine, base, {words, allocation}, cores);
+          if (schedule) return {engine, *schedule};
+        }
+      }
+    }
+  }
+  check_schedule_knobs(r, candidates, {bytes / 4, allocation});
+  if (!choose_any(r, candidates, {most_words, allocation})) {
+    throw Error(ErrorCode::out_of_memory,
+                fmt::format("no schedule of opencl.{} for B {}, H {}, V {} keeps each piece of "
+                            "scratch within the device's maximum allocation of {} bytes; the least "
+                            "that any needs is {}{}, or use another implementation",
+                            first.name(), r.loss.b, hidden(r), r.loss.v, facts.max_allocation_bytes,
+                            least_allocation(r, shapes, facts, info, teacher),
+                            r.execution.block_sizes ? "; give smaller block_sizes or none" : ""));
+  }
+  throw Error(ErrorCode::workspace_too_small,
+              fmt::format("workspace_bytes (or the lent workspace) is {}, too small for B {}, H "
+                          "{}, V {} on opencl.{}; it "
+                          "needs at least {}",
+                          bytes, r.loss.b, hidden(r), r.loss.v, first.name(),
+                          minimum_bytes(r, candidates, allocation)));
+}
+
+}  // namespace tessera::linear

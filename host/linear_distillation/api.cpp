@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/operators/api.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "host/linear/request.hpp"
+#include "host/linear_distillation/request.hpp"
+
+namespace tessera::linear_distillation {
+
+#include "host/loss/api.inc"
+
+const char* to_string(Divergence divergence) {
+  switch (divergence) {
+    case Divergence::forward_kl:
+      return "forward_kl";
+    case Divergence::reverse_kl:
+      return "reverse_kl";
+    case Divergence::jsd:
+      return "jsd";
+  }
+  return "?";
+}
+
+Divergence effective_divergence(const Options& options) {
+  if (options.divergence != Divergence::jsd) return options.divergence;
+  if (options.beta == 0.0f) return Divergence::forward_kl;
+  return options.beta == 1.0f ? Divergence::reverse_kl : Divergence::jsd;
+}
+
+void check_options(const arguments::Checks& checks, const Options& o) {
+  if (o.divergence != Divergence::forward_kl && o.divergence != Divergence::reverse_kl &&
+      o.divergence != Divergence::jsd) {
+    checks.fail(fmt::format("divergence is {}; give forward_kl, reverse_kl or jsd",
+                            static_cast<int>(o.divergence)));
+  }
+  loss::check_share(checks, "alpha", o.alpha);
+  loss::check_share(checks, "beta", o.beta);
+  if (!(o.temperature > 0.0f && std::isfinite(o.temperature))) {
+    checks.fail(
+        fmt::format("temperature is {}; it divides logits, give a number above 0", o.temperature));
+  }
+  loss::check_finite(checks, "teacher_logit_scale", o.teacher_logit_scale);
+  loss::check_cap(checks, "teacher_logit_soft_cap", o.teacher_logit_soft_cap);
+}
+
+namespace {
+
+void check_teacher(const arguments::Checks& checks, const Inputs& in) {
+  if (in.teacher_logits) {
+    checks.refuse("teacher_x", in.teacher_x, "teacher_logits are given; give one or the other");
+    checks.refuse("teacher_w", in.teacher_w, "teacher_logits are given; give one or the other");
+    checks.refuse("teacher_bias", in.teacher_bias,
+                  "teacher_logits are given, which have theirs in them; leave it out");
+    return;
+  }
+  if (!in.teacher_x && !in.teacher_w) {
+    checks.fail("no teacher is given; give teacher_x with teacher_w, or teacher_logits");
+  }
+  checks.require("teacher_x", in.teacher_x, "teacher_w has no meaning without it");
+  checks.require("teacher_w", in.teacher_w, "teacher_x has no meaning without it");
+}
+
+/// A shard's forward hands on sums, and its backward needs those of the whole.
+void check_shard(const arguments::Checks& checks, const Request& request) {
+  const auto& saved = request.inputs.divergence_statistics;
+  if (request.loss.pass != Pass::backward) {
+    checks.refuse("divergence_statistics", saved,
+                  "they are read by backward alone; the output is Outputs::divergence_statistics");
+  }
+  if (request.loss.pass != Pass::forward_partial && !request.loss.is_shard) return;
+  if (effective_divergence(request.options) == Divergence::jsd) {
+    checks.fail(
+        "jsd on a shard of the vocabulary would take two rounds of exchange: the logarithm of the "
+        "mixture needs both log-sum-exps of the whole before its sums can begin; give the whole "
+        "vocabulary",
+        ErrorCode::unsupported);
+  }
+  if (request.loss.pass == Pass::backward && !saved) {
+    checks.fail(
+        "divergence_statistics is not given; a shard cannot know the other shards' words: give "
+        "those that combine returns");
+  }
+}
+
+}  // namespace
+}  // namespace tessera::linear_distillation
+
+void tessera::loss::HostTraits<tessera::linear_distillation::Operator>::check(
+    const arguments::Checks& checks, const Request& request) {
+  using namespace linear_distillation;
+  linear_distillation::check_options(checks, request.options);
+  check_teacher(checks, request.inputs);
+  check_shard(checks, request);
+  linear::check_dz_dtype(checks, request.execution.dz_dtype);
+}

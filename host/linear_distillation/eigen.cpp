@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <bit>
+
+#include "host/arguments/offsets.hpp"
+#include "host/linear/walk.hpp"
+#include "host/linear_distillation/streaming.hpp"
+
+namespace tessera::linear_distillation {
+namespace {
+
+using loss::streaming_type;
+using loss::StreamingRows;
+using Plan = streaming::LinearPlan;
+
+streaming::LinearShape shape_of(const Request& request, int threads) {
+  auto shape = linear::walk_shape<Operator>(request, threads);
+  // Without what was saved of the divergence its sums are taken again.
+  const bool known = static_cast<bool>(request.inputs.divergence_statistics);
+  shape.values = !known;
+  shape.teacher.given = true;
+  shape.teacher.h = teacher_hidden(request);
+  shape.teacher.mixes = !known && effective_divergence(request.options) == Divergence::jsd;
+  return shape;
+}
+
+std::int64_t table_bytes(const Request& request) {
+  streaming::Arena sums(nullptr);
+  sums.take<streaming::DistillSums>(request.loss.b);
+  const auto& in = request.inputs;
+  return StreamingRows::bytes(request.loss) + 4 * StreamingRows::offsets_bytes(request.loss) +
+         sums.used() + loss::dense_f32_bytes(in.bias, request.loss.v) +
+         loss::dense_f32_bytes(in.teacher_bias, request.loss.v) + loss::workspace_slack;
+}
+
+/// The rows that were saved, in place of a look at all logits.
+void read_saved(const loss::StreamingCall<Operator>& call, streaming::DistillSums* sums) {
+  const View& view = call.request.inputs.divergence_statistics;
+  const std::int64_t* offsets = call.rows.offsets(view, call.arena);
+  const auto* words = static_cast<const float*>(view.host_data());
+  for (std::int64_t i = 0; i < call.rows.counted(); ++i) {
+    Statistics row{};
+    for (std::size_t field = 0; field < row.size(); ++field) {
+      row[field] = words[offsets[i] + static_cast<std::int64_t>(field) * view.strides().back()];
+    }
+    sums[i] = saved(row);
+  }
+}
+
+streaming::Teacher teacher_of(const loss::StreamingCall<Operator>& call) {
+  const Inputs& in = call.request.inputs;
+  const Options& o = call.request.options;
+  streaming::Teacher t;
+  if (in.teacher_logits) {
+    t.logits = in.teacher_logits.host_data();
+    t.logits_type = streaming_type(in.teacher_logits.dtype());
+    t.logits_offsets = call.rows.offsets(in.teacher_logits, call.arena);
+    t.logits_stride = in.teacher_logits.strides().back();
+  } else {
+    linear::set_layer(t, in.teacher_x, in.teacher_w, in.teacher_bias, call);
+  }
+  t.scale = o.teacher_logit_scale;
+  t.cap = o.teacher_logit_soft_cap;
+  t.terms = terms_of(o);
+  t.sums = call.arena.take<streaming::DistillSums>(call.request.loss.b);
+  if (in.divergence_statistics) read_saved(call, t.sums);
+  return t;
+}
+
+/// Rows of f32 words: those that count, and the others as if they had seen no column.
+template <std::size_t words, class Row>
+void write_rows(const loss::StreamingCall<Operator>& call, const MutableView& view,
+                const std::array<float, words>& none, const Row& row) {
+  if (!view) return;
+  const arguments::RowOffsets offsets(view, view.rank() - 1);
+  auto* data = static_cast<float*>(view.host_data());
+  const auto put = [&](std::int64_t at, const std::array<float, words>& fields) {
+    for (std::size_t i = 0; i < words; ++i) {
+      data[offsets(at) + static_cast<std::int64_t>(i) * view.strides().back()] = fields[i];
+    }
+  };
+  for (std::int64_t i = 0; i < call.request.loss.b; ++i) put(i, none);
+  for (std::int64_t i = 0; i < call.rows.counted(); ++i) put(call.rows.rows()[i], row(i));
+}
+
+/// What the teacher adds to each row's loss, and the outputs that are its own.
+void write_values(const loss::StreamingCall<Operator>& call, const streaming::Teacher& teacher) {
+  const auto& terms = teacher.terms;
+  const double t = static_cast<double>(terms.temperature);
+  const double share = terms.alpha * t * t;
+  const auto divergence = [&](std::int64_t i) {
+    return streaming::divergence_of(terms, teacher.sums[i]);
+  };
+  for (std::int64_t i = 0; i < call.rows.counted(); ++i) {
+    // A share of 0 is absent, however far the teacher is.
+    call.rows.terms()[i] = share == 0.0 ? 0.0 : share * divergence(i);
+  }
+  write_rows<6>(call, call.request.own_partial, {no_maximum, no_maximum}, [&](std::int64_t i) {
+    return std::bit_cast<std::array<float, 6>>(partial_of(teacher.sums[i]));
+  });
+  const Outputs& out = call.request.outputs;
+  write_rows<5>(call, out.divergence_statistics, no_statistics,
+                [&](std::int64_t i) { return statistics_of(terms, teacher.sums[i]); });
+  call.rows.write_rows(out.divergence, divergence);
+  call.rows.write_rows(out.target_entropy, [&](std::int64_t i) {
+    return streaming::target_entropy_of(teacher.sums[i]);
+  });
+}
+
+void run(const loss::StreamingCall<Operator>& call, const Plan& plan) {
+  const auto& r = call.request;
+  const Inputs& in = r.inputs;
+  streaming::LinearProblem p;
+  call.rows.describe(p);
+  linear::set_layer(p, in.x, in.w, in.bias, call);
+  if (has_gradients(r.loss.pass)) linear::set_gradients(p, call);
+  const streaming::Teacher teacher = teacher_of(call);
+  p.teacher = &teacher;
+  p.keeps_sums = !r.loss.wants_values();
+  streaming::run_linear(p, plan, call.environment, call.scratch());
+  if (r.loss.wants_values()) write_values(call, teacher);
+}
+
+/// Each sweep over the vocabulary forms the logits anew.
+CostEstimate cost_of(const Request& request, const Plan& plan) {
+  return cost(request, plan.sweep_count);
+}
+
+constexpr linear::Walk<Operator> walk = {
+    .shape = shape_of, .table_bytes = table_bytes, .run = run, .cost = cost_of};
+
+}  // namespace
+
+dispatch::Implementation<Request> eigen_implementation() {
+  return linear::walk_row<Operator, walk>();
+}
+
+}  // namespace tessera::linear_distillation

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "host/loss/request.hpp"
+
+/// What the `combine` of an operator with more terms in its loss is made of.
+namespace tessera::loss {
+
+/// The checks of `combine`: the whole, as an ordinary forward would see it. Returns the request in
+/// its normal form, with the results it wants described; `nll_weight` is the request's.
+LossRequest check_combine(const PartialResult& merged, const CombineInputs& inputs,
+                          const LossOptions& options, float nll_weight);
+
+/// Fills the outputs of `result`, which are allocated, from the whole's rows. `own(row, counts)` is
+/// called for each row: it writes what outputs the operator has besides, and returns what the loss
+/// of a row that counts has besides; empty: there is neither.
+void combine_rows(const LossRequest& request, const PartialResult& merged,
+                  const std::function<double(std::int64_t row, bool counts)>& own,
+                  LossResult& result);
+
+}  // namespace tessera::loss

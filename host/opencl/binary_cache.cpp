@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/opencl/binary_cache.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "host/opencl/hashing.hpp"
+
+namespace tessera::opencl {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The first bytes of a file; another format gets another number.
+constexpr std::string_view magic = "tessera program 1\n";
+constexpr const char* program_suffix = ".program";
+constexpr const char* unfinished_suffix = ".unfinished";
+
+/// Sizes of key and binary, and the hash of both.
+using Header = std::array<std::uint64_t, 3>;
+
+Header header_of(std::string_view key, std::string_view binary) {
+  Hash hash;
+  hash.add(key);
+  hash.add(binary);
+  return {key.size(), binary.size(), hash.value()};
+}
+
+/// A name that no other thread or process uses now.
+std::string unfinished(const std::string& path) {
+  static std::atomic<unsigned> count{0};
+  return path + "." + std::to_string(::getpid()) + "." + std::to_string(count++) +
+         unfinished_suffix;
+}
+
+/// True when all of it is on the disk.
+bool write_file(const std::string& path, std::string_view text) {
+  std::FILE* file = std::fopen(path.c_str(), "wbe");
+  if (file == nullptr) return false;
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  // Some file systems report a full disk only here.
+  return std::fclose(file) == 0 && written;
+}
+
+void remove_unfinished(const fs::path& folder) {
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() != unfinished_suffix) continue;
+    const auto written = entry.last_write_time(ignored);
+    if (!ignored && written < old) fs::remove(entry.path(), ignored);
+  }
+}
+
+}  // namespace
+
+BinaryCache::BinaryCache(const std::string& folder) {
+  if (!fs::is_directory(folder)) {
+    fs::create_directories(folder);
+    // What lies here is run later: others may not add to it.
+    fs::permissions(folder, fs::perms::owner_all);
+  }
+  remove_unfinished(folder);
+  const std::string probe = unfinished(folder + "/probe");
+  errno = 0;
+  const bool can_write = write_file(probe, magic);
+  const int reason = errno;
+  ::unlink(probe.c_str());
+  if (!can_write) throw std::system_error(reason, std::generic_category(), folder);
+  folder_ = folder;
+}
+
+std::string BinaryCache::path_of(std::string_view key) const {
+  Hash hash;
+  hash.add(key);
+  std::array<char, 17> name{};
+  std::snprintf(name.data(), name.size(), "%016llx", static_cast<unsigned long long>(hash.value()));
+  return folder_ + "/" + name.data() + program_suffix;
+}
+
+std::string BinaryCache::pack(std::string_view key, std::string_view binary) {
+  const Header header = header_of(key, binary);
+  std::string file(magic);
+  file.append(reinterpret_cast<const char*>(header.data()), sizeof(header));
+  file.append(key).append(binary);
+  return file;
+}
+
+std::optional<std::string_view> BinaryCache::unpack(std::string_view file, std::string_view key) {
+  constexpr std::size_t start = magic.size() + sizeof(Header);
+  if (file.size() < start + key.size() || !file.starts_with(magic)) return std::nullopt;
+  if (file.substr(start, key.size()) != key) return std::nullopt;
+  const std::string_view binary = file.substr(start + key.size());
+  // The sizes are those of this key and of the rest, or the file is cut or of a longer key.
+  const Header expected = header_of(key, binary);
+  if (std::memcmp(file.data() + magic.size(), expected.data(), sizeof(expected)) != 0) {
+    return std::nullopt;
+  }
+  return binary;
+}
+
+std::optional<std::string> BinaryCache::find(std::string_view key) const {
+  if (!is_on()) return std::nullopt;
+  std::ifstream stream(path_of(key), std::ios::binary);
+  if (!stream) return std::nullopt;
+  const std::string file((std::istreambuf_iterator<char>(stream)), {});
+  const auto binary = unpack(file, key);
+  if (!binary) return std::nullopt;
+  return std::string(*binary);
+}
+
+void BinaryCache::keep(std::string_view key, std::string_view binary) const noexcept {
+  if (!is_on()) return;
+  try {
+    const std::string path = path_of(key);
+    const std::string temporary = unfinished(path);
+    if (!write_file(temporary, pack(key, binary)) ||
+        std::rename(temporary.c_str(), path.c_str()) != 0) {
+      ::unlink(temporary.c_str());
+    }
+  } catch (...) {
+    // Out of memory: the program is there, and compiled again by the next process.
+  }
+}
+
+}  // namespace tessera::opencl
