@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants one bug at a time (tests/mutations/*.json) and runs the tests that should find it.
 
-usage: scripts/mutate.py [--share K/N] [--lot N:SEED] [--fuzz CASES] BUILD_FOLDER
-                         [part of a mutation's name...]
+usage: scripts/mutate.py [--lot N:SEED] [--fuzz CASES] BUILD_FOLDER [part of a mutation's name...]
+       scripts/mutate.py --files FILE... -- BUILD_FOLDER
 
---share 2/4: every fourth of the list, from its second on.
+--files: those in these files, which need not have any.
 --lot 20:1: twenty of the list, by a seed.
 --fuzz 1500: not the mutation's own test looks for it, but tests/fuzz, in so many problems; of bugs
   in an operator only, for the tile machine's own mistakes are no wrong results of a loss.
@@ -16,12 +16,14 @@ file is compiled alone and linked in front of the archive of the modules. Fields
 
   name, file, old, new   what is planted
   compiled_in            of a header: the source whose templates it changes
-  test, filter           the executable, and which of its tests (GoogleTest's syntax)
+  test, filter           the executable, and which of its tests (GoogleTest's syntax; without: all)
   cases                  optional: TESSERA_TEST_CASES, parts of names of cases of the tables
   implementation         optional: TESSERA_TEST_IMPLEMENTATIONS
   engines                optional: TESSERA_TEST_ENGINES
   bf16_pairs             optional: TESSERA_TEST_BF16_PAIRS=1
   oclgrind               optional: run in Oclgrind at tiny shapes; a report there kills the mutant
+  product                optional: true where only the whole product of calls finds it, which
+                         scripts/test.sh does not run (tests/support/pairs.hpp)
   allocation             optional: bytes that the device must allocate at once for the bug to show;
                          elsewhere it is not planted, and counted apart
 
@@ -138,6 +140,10 @@ def environment(build, mutation, folder):
     if os.path.exists(layer) and not mutation.get("oclgrind"):  # which is no driver of the loader's
         env["OPENCL_LAYERS"] = layer
         env["TESSERA_LAYER_LIMITS"] = "native_float_vector=8"
+    # The calls that scripts/test.sh makes: what finds the bug must be among them. (Of bf16 by pairs
+    # it makes all.)
+    if not mutation.get("bf16_pairs"):
+        env["TESSERA_TEST_PRODUCT"] = "1" if mutation.get("product") else "0"
     if "cases" in mutation:
         env["TESSERA_TEST_CASES"] = mutation["cases"]
     if "implementation" in mutation:
@@ -172,7 +178,7 @@ def run_test(executable, mutation, env, folder):
     """None when the tests pass, else what found the bug."""
     if mutation.get("fuzz"):
         return run_fuzz(executable, mutation["fuzz"], env)
-    command = [executable, "--gtest_filter=" + mutation["filter"], "--gtest_fail_fast"]
+    command = [executable, "--gtest_filter=" + mutation.get("filter", "*"), "--gtest_fail_fast"]
     log = os.path.join(folder, "oclgrind.log")
     if mutation.get("oclgrind"):
         # As in scripts/oclgrind.sh, which says why.
@@ -191,7 +197,7 @@ def run_test(executable, mutation, env, folder):
         if report:
             return "Oclgrind: " + re.sub(r" at .*| address 0x.*", "", report.splitlines()[0])
     if result.returncode == 0:
-        if not re.search(r"^\[  PASSED  \] [1-9]", text, re.MULTILINE) or "SKIPPED" in text:
+        if not re.search(r"^\[  PASSED  \] [1-9]", text, re.MULTILINE):
             raise Invalid("its tests did not run:\n" + text[-1500:])
         return None
     failed = re.findall(r"^\[  FAILED  \] (\S+?),? ", text, re.MULTILINE)
@@ -242,18 +248,10 @@ def in_parallel(function, items):
             yield futures[future], error if error else future.result()
 
 
-def share_of(text):
-    """(first, step) of "K/N"."""
-    part, parts = (int(number) for number in text.split("/"))
-    if not 1 <= part <= parts:
-        raise argparse.ArgumentTypeError(f"{text} is no part of a whole, as 2/4 is")
-    return part - 1, parts
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--share", type=share_of, default=(0, 1), metavar="K/N")
+    parser.add_argument("--files", nargs="+", metavar="FILE")
     parser.add_argument("--lot", metavar="N:SEED")
     parser.add_argument("--fuzz", type=int, metavar="CASES")
     parser.add_argument("build")
@@ -266,8 +264,8 @@ def main():
     if not mutations:
         print("no mutation has such a name", file=sys.stderr)
         return 2
-    first, step = arguments.share
-    mutations = mutations[first::step]
+    if arguments.files:
+        mutations = [m for m in mutations if m["file"] in arguments.files]
     if arguments.fuzz:
         mutations = [{**m, "test": "fuzz", "fuzz": arguments.fuzz, "filter": ""} for m in mutations
                      if not m["test"].startswith("tile_") and not m.get("oclgrind")]
@@ -283,6 +281,7 @@ def main():
     distinct = {}
     for mutation in mutations:
         key = tuple(str(mutation.get(k)) for k in ("test", "filter", "cases", "implementation",
+                                                    "engines", "bf16_pairs", "product",
                                                     "oclgrind"))
         distinct.setdefault(key, mutation)
     broken = 0

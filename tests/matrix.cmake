@@ -4,32 +4,28 @@ foreach(name subsets_test determinism_test filter_test shards_test sizes_test wo
              long_test)
   tessera_test(${name} ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cpp ONE_PROCESS TIMEOUT 900)
 endforeach()
-# The largest: one process for each operator, by its file in support/operators. What GPUs run is
-# apart, and `long`: its kernels take the driver's compiler as long as all the others together, and
-# the tables above take it through the same code every time.
+# The largest: one process for each operator, by its file in support/operators. The whole product is
+# `long`, see support/pairs.hpp: its kernels take the driver's compiler ten times as long.
 file(GLOB operators RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}/support/operators" CONFIGURE_DEPENDS
      support/operators/*.cpp)
 list(FILTER operators EXCLUDE REGEX "_cases\\.cpp$")
-# So are the options of targets that are not labels, which every form of them multiplies.
+list(TRANSFORM operators REPLACE "\\.cpp$" "")
 set(parts "")
-set(long_parts "")
-set(options_on_device "*_opencl_cpu_*_target_options:*_on_the_device_*_target_options")
 foreach(operator IN LISTS operators)
-  string(REPLACE ".cpp" "" operator "${operator}")
-  set(filter "*/${operator}*:MatrixOfEnvironment.*")
-  list(APPEND parts "of_${operator}=${filter}:-*_opencl_simt_*:${options_on_device}")
-  if(TESSERA_OPENCL)
-    list(APPEND parts "on_simt_of_${operator}=*/${operator}_opencl_simt_*")
-    string(REPLACE "*_o" "*/${operator}_o" filter "${options_on_device}")
-    list(APPEND parts "target_options_of_${operator}=${filter}")
-    list(APPEND long_parts matrix_test_on_simt_of_${operator}
-         matrix_test_target_options_of_${operator})
-  endif()
+  list(APPEND parts "of_${operator}=*/${operator}*:MatrixOfEnvironment.*")
 endforeach()
 tessera_test(matrix_test ${CMAKE_CURRENT_SOURCE_DIR}/matrix_test.cpp ONE_PROCESS TIMEOUT 900
              PARTS ${parts})
 if(TESSERA_OPENCL)
-  set_tests_properties(${long_parts} PROPERTIES LABELS long COST 150)
+  foreach(operator IN LISTS operators)
+    foreach(engine IN ITEMS cpu simt)
+      set(name matrix_test_product_of_${operator}_on_${engine})
+      add_test(NAME ${name}
+               COMMAND matrix_test --gtest_brief=1 --gtest_filter=*/${operator}_opencl_${engine}_*)
+      set_tests_properties(${name} PROPERTIES LABELS long COST 150 TIMEOUT 1800
+                           ENVIRONMENT TESSERA_TEST_PRODUCT=1)
+    endforeach()
+  endforeach()
 endif()
 
 # The longest first, so that no core is left alone with them at the end; relative seconds.

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every problem of the table by every operator, on every implementation and family, by every pass,
-// against the oracle.
+// against the oracle; on devices, as many of them as pairs.hpp says.
 #include "tests/support/matrix.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
+
+#include "tests/support/pairs.hpp"
 
 namespace tessera::test {
 namespace {
@@ -38,14 +40,12 @@ std::string entry_name(const testing::TestParamInfo<Entry>& info) {
 constexpr Pass passes[] = {Pass::forward, Pass::backward, Pass::value_and_grad,
                            Pass::forward_partial};
 
-/// Whether the pass on the implementation is promised for the case, or may serve it.
+/// Whether the entry's test runs the case.
 bool is_for(const Entry& entry, const Case& c) {
-  // The merged outputs of one shard need targets in host memory, and are always dense.
-  if (entry.pass == Pass::forward_partial && c.place != Place::host) return false;
-  if (entry.pass == Pass::forward_partial && !entry.op->has_shards(c)) return false;
-  if (!entry.op->has_pass(entry.pass)) return false;
-  return entry.implementation == "tpu_tile" || entry.implementation == default_order ||
-         serves(entry.implementation, c);
+  // The default order takes the kernels of opencl.cpu: no other calls, so that none is compiled.
+  const auto& kernels = entry.on_device ? "opencl.cpu" : entry.implementation;
+  return can_take(*entry.op, entry.implementation, entry.pass, c) &&
+         is_in_pairs(*entry.op, kernels, entry.pass, c);
 }
 
 void add_entries(std::vector<Entry>& entries, const TestOperator* op,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "tests/support/pairs.hpp"
 #include "tests/support/runner.hpp"
 
 // Kernels are compiled per types, layout and options, at half a second each on PoCL, so the rows
@@ -247,6 +248,7 @@ std::vector<Case> group_of(const TestOperator& op, const std::string& group) {
   for (const CaseGroup& known : op.groups()) {
     if (known.name == group) return known.cases;
   }
+  if (group == mixed_group) return mixed_in_pairs(op);
   throw std::logic_error(std::string(op.name()) + " has no group of cases called " + group);
 }
 
@@ -260,6 +262,7 @@ std::vector<std::string> group_names(const TestOperator& op) {
     for (const Case& c : op.interpreted()) names.push_back(c.name);
   } else {
     for (const CaseGroup& group : op.groups()) names.emplace_back(group.name);
+    names.emplace_back(mixed_group);
   }
   return names;
 }

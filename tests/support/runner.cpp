@@ -143,38 +143,6 @@ void close_shared_context() { context_of_all.reset(); }
 
 namespace {
 
-/// One of `parts` equal parts of all cases, told apart by their names.
-struct Share {
-  unsigned part = 0, parts = 1;
-
-  bool has(const std::string& case_name) const {
-    unsigned hash = 2166136261u;  // FNV-1a: the same parts with every standard library
-    for (const char c : case_name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
-    return (hash >> 8) % parts == part;
-  }
-};
-
-/// TESSERA_TEST_SHARE=2/3: the second third.
-Share share_of_environment() {
-  const char* text = std::getenv("TESSERA_TEST_SHARE");
-  if (text == nullptr || *text == '\0') return {};
-  Share share;
-  char slash = 0;
-  std::istringstream stream(text);
-  if (!(stream >> share.part >> slash >> share.parts) || slash != '/' || share.part < 1 ||
-      share.part > share.parts) {
-    ADD_FAILURE() << "TESSERA_TEST_SHARE=" << text << " is no part of a whole, as 2/3 is";
-    return {};
-  }
-  --share.part;
-  return share;
-}
-
-const Share& share() {
-  static const Share of_environment = share_of_environment();
-  return of_environment;
-}
-
 const std::vector<std::string>& wanted_parts() {
   static const auto of_environment = listed_in("TESSERA_TEST_CASES");
   return of_environment;
@@ -184,13 +152,12 @@ const std::vector<std::string>& wanted_parts() {
 
 bool is_wanted(const std::string& case_name) {
   const auto& parts = wanted_parts();
-  return share().has(case_name) &&
-         (parts.empty() || std::any_of(parts.begin(), parts.end(), [&](const auto& part) {
-            return case_name.find(part) != std::string::npos;
-          }));
+  return parts.empty() || std::any_of(parts.begin(), parts.end(), [&](const auto& part) {
+           return case_name.find(part) != std::string::npos;
+         });
 }
 
-bool wants_all() { return wanted_parts().empty() && share().parts == 1; }
+bool wants_all() { return wanted_parts().empty(); }
 
 bool tiny() {
   const char* text = std::getenv("TESSERA_TEST_TINY");

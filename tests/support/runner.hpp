@@ -20,10 +20,9 @@ void close_shared_context();
 /// where the context has one, else eigen.
 inline constexpr const char* default_order = "default";
 
-/// True when TESSERA_TEST_CASES is not set, or one of its comma-separated parts is in the name; and
-/// the case is in the share that TESSERA_TEST_SHARE=k/n names, where that is set.
+/// True when TESSERA_TEST_CASES is not set, or one of its comma-separated parts is in the name.
 bool is_wanted(const std::string& case_name);
-/// True when neither is set.
+/// True when it is not set.
 bool wants_all();
 
 /// True with TESSERA_TEST_TINY=1: an interpreter runs the kernels; a few tiny cases only.
