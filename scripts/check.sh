@@ -1,33 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The long checks. usage: scripts/check.sh [section...]   (default: all, in the order below)
-# A section that is named runs whole. Without names each takes what CI has time for: of what repeats
-# scripts/test.sh elsewhere (other vector widths, another vendor's compiler, sanitizers) a share of
-# the table's cases, and a share of the planted bugs; which one, the commit decides.
-# Each section runs in a shell of its own; the summary at the end says which passed. None begins
-# after TESSERA_CHECK_UNTIL (seconds since 1970), where that is set: on a slow machine a run that
-# says what it left out is worth more than one that is cut off.
+# What CI does not run each time, for who changes what a section looks at, and before a release.
+# usage: scripts/check.sh [section...]          (default: all, in the order below)
+#        scripts/check.sh --changed COMMIT      what the files that differ from COMMIT call for
+# Each section runs in a shell of its own, and leaves a log, build/check/<section>.log; the summary
+# at the end says which passed. `style` and `smoke` are what .ci/run has of these.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-sections=(style long lanes host_only asan tsan intel oclgrind mutations fuzz readers soak)
-whole=$(($# > 0))
-turn="$((16#$(git rev-parse HEAD 2>/dev/null | cut -c1-6)))" || turn=0
-
-# share_of N: the part of N that is this commit's turn, as K/N.
-share_of() {
-  if [ "$whole" -eq 1 ]; then echo 1/1; else echo "$((turn % $1 + 1))/$1"; fi
-}
-
-# run_tests_of_share PRESET REGEX [ctest arguments...]: a share leaves out the tests whose names
-# begin so, which run long and find least where they run.
-run_tests_of_share() {
-  local preset="$1" left_out="$2"
-  shift 2
-  [ "$whole" -eq 1 ] || set -- "$@" --exclude-regex "^($left_out)"
-  run_tests "$preset" "$@"
-}
-# On another device: programs, and what a device's numbers do not change.
-of_programs='bench|programs_|micro_batches|distill|train_text|latency|opencl_(fault|limits)_test'
+sections=(style smoke long lanes host_only asan tsan intel oclgrind mutations fuzz readers soak)
+# Of `intel` and `mutations`, where --changed asks for a part: tests, and files with planted bugs.
+intel_tests='.*'
+changed_files=()
 
 # How the tree reads. Every part runs, so that one run names all there is to do. That each kernel
 # compiles alone is no part of it: kernels_alone_test (scripts/test.sh) says that.
@@ -79,9 +62,37 @@ style_headers_alone() {
   "$python" scripts/headers_alone.py build/release
 }
 
+# The portable kernels where a planted race or an uninitialised value shows (tests/mutations), and
+# what reads arguments and files under sanitizers: a minute or two each.
+section_smoke() {
+  configure_and_build release matrix_test
+  scripts/oclgrind.sh build/release "$(printf '%s:' \
+    '*/linear_cross_entropy_opencl_simt_forward_two_slices' \
+    '*/linear_cross_entropy_opencl_simt_forward_options_f32_plain_tiny' \
+    '*/linear_cross_entropy_opencl_simt_value_and_grad_two_slices_bf16' \
+    '*/softmax_cross_entropy_opencl_simt_forward_options_f32_plain_tiny' \
+    '*/softmax_cross_entropy_opencl_simt_backward_options_f32_plain_tiny' \
+    '*/linear_distillation_opencl_simt_value_and_grad_distilled_plain_0_tiny')"
+  local tests=(npy_test misuse_test view_test matrix_test) test
+  configure_and_build smoke "${tests[@]}"
+  use_sanitizers
+  for test in "${tests[@]}"; do
+    # Leaks are what the section asan looks for: LeakSanitizer itself crashes now and then.
+    ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0" TESSERA_TEST_TINY=1 \
+      quietly "build/smoke/tests/$test"
+    echo "$test passed"
+  done
+}
+
+use_sanitizers() {
+  export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_init_order=1"
+  export LSAN_OPTIONS="suppressions=$root/tests/sanitizers/lsan.supp:print_suppressions=0"
+  export UBSAN_OPTIONS="print_stacktrace=1"
+}
+
 section_long() {
   configure_and_build release
-  TESSERA_TEST_SHARE="$(share_of 3)" run_tests release --label-regex long
+  run_tests release --label-regex long
 }
 
 # opencl.cpu takes its vector width from the device. Every test that reaches it runs at the other
@@ -96,16 +107,12 @@ section_lanes() {
   for lanes in 4 8 16; do
     [ "$lanes" = "$own" ] || others+=("$lanes")
   done
-  [ "$whole" -eq 1 ] || others=("${others[turn % 2]}")
   export OPENCL_LAYERS="$root/build/release/lib/libtessera_test_layer.so"
   export TESSERA_TEST_IMPLEMENTATIONS=opencl.cpu
-  # The turn's lowest digit has chosen the width.
-  TESSERA_TEST_SHARE="$(turn=$((turn / 2)) share_of 2)"
-  export TESSERA_TEST_SHARE
   for lanes in "${others[@]}"; do
     say "$lanes lanes"
     export TESSERA_LAYER_LIMITS=native_float_vector=$lanes
-    run_tests_of_share release "$of_programs" --label-exclude "long|host"
+    run_tests release --label-exclude "long|host"
     run_tests release --tests-regex bf16_pairs_more
   done
 }
@@ -137,13 +144,8 @@ only_leak_check_crashed() {
 
 section_asan() {
   configure_and_build asan
-  export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_init_order=1"
-  export LSAN_OPTIONS="suppressions=$root/tests/sanitizers/lsan.supp:print_suppressions=0"
-  export UBSAN_OPTIONS="print_stacktrace=1"
-  TESSERA_TEST_SHARE="$(share_of 3)"
-  export TESSERA_TEST_SHARE
-  if run_tests_of_share asan 'determinism_test|LinearDistillation.EverySchedule' \
-    --label-exclude "long|unsanitized"; then
+  use_sanitizers
+  if run_tests asan --label-exclude "long|unsanitized"; then
     return 0
   fi
   # LeakSanitizer looks into every thread, and crashes at some of a driver's ("Tracer caught signal
@@ -160,11 +162,8 @@ section_asan() {
 section_tsan() {
   configure_and_build tsan
   export TSAN_OPTIONS="suppressions=$root/tests/sanitizers/tsan.supp:second_deadlock_stack=1"
-  # Left out: beside the matrix, what only plans more or other shapes of the same calls; of a share
-  # also what makes such calls for minutes.
+  # Left out: beside the matrix, what only plans more or other shapes of the same calls.
   local except='matrix_test_of_|opencl_limits_test|OpenclPlan'
-  [ "$whole" -eq 1 ] ||
-    except+='|(determinism|sizes|workspace|filter|subsets)_test|LinearDistillation.EverySchedule'
   run_tests tsan --label-exclude "long|unsanitized" --exclude-regex "^($except)"
   # Kernels are compiled before: a driver's compiler has threads that it joins out of sight here.
   configure_and_build release matrix_test
@@ -196,11 +195,8 @@ section_intel() {
   export OCL_ICD_VENDORS="$root/build/tools/intel/vendors"
   export LD_LIBRARY_PATH="$root/build/tools/intel/venv/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   build/release/bin/tessera-info
-  TESSERA_TEST_SHARE="$(share_of 2)"
-  export TESSERA_TEST_SHARE
   # Tests of the host alone would say nothing new.
-  run_tests_of_share release "$of_programs" --label-exclude "long|host"
-  run_tests release --tests-regex "^matrix_test_on_simt_"
+  run_tests release --label-exclude "long|host" --tests-regex "$intel_tests"
 }
 
 # The portable kernels in an interpreter: data races, uninitialised values, accesses out of bounds.
@@ -215,18 +211,14 @@ section_oclgrind() {
 # Planted bugs: each must be found by a test.
 section_mutations() {
   configure_and_build release
-  "$python" scripts/mutate.py --share "$(share_of 4)" build/release
+  "$python" scripts/mutate.py ${changed_files[0]:+--files "${changed_files[@]}" --} build/release
 }
 
-# Problems that nobody chose, others every day; by name ten thousand, and on Intel's runtime too.
+# Problems that nobody chose, others every day, on Intel's runtime too.
 section_fuzz() {
   configure_and_build release fuzz
   local seed
   seed="$(date +%Y%m%d)"
-  if [ "$whole" -eq 0 ]; then
-    build/release/tests/fuzz --seed "$seed" --cases 1500 --minutes 6
-    return
-  fi
   build/release/tests/fuzz --seed "$seed" --cases 10000
   install_intel_runtime || return 0
   OCL_ICD_VENDORS="$root/build/tools/intel/vendors" \
@@ -234,11 +226,10 @@ section_fuzz() {
     build/release/tests/fuzz --seed "$seed" --cases 3000 --implementations opencl.cpu,opencl.simt
 }
 
-# What reads files, under libFuzzer and sanitizers: 30 seconds each, by name five minutes.
+# What reads files, under libFuzzer and sanitizers: five minutes each.
 # tests/fuzz_readers/NAME.cpp, with the sources it needs, starts from the files of NAME/.
 section_readers() {
-  local seconds=30 folder=build/readers reader sources
-  [ "$whole" -eq 0 ] || seconds=300
+  local seconds=300 folder=build/readers reader sources
   mkdir -p "$folder"
   for reader in npy program; do
     case "$reader" in
@@ -255,19 +246,52 @@ section_readers() {
   done
 }
 
-# Many threads and contexts: the same bits, and memory that stays as it is; by name ten minutes, and
-# programs killed as they write, more often than in the section long.
+# Many threads and contexts: the same bits, and memory that stays as it is; and programs killed as
+# they write, more often than in the section long.
 section_soak() {
   configure_and_build release
-  local minutes=1 curve="$root/build/release/soak.csv"
-  [ "$whole" -eq 0 ] || minutes=10
-  build/release/tests/soak --minutes "$minutes" --seed "$(date +%Y%m%d)" --curve "$curve"
+  local curve="$root/build/release/soak.csv"
+  build/release/tests/soak --minutes 10 --seed "$(date +%Y%m%d)" --curve "$curve"
   echo "the memory over time: $curve (scripts/plot_soak.py)"
-  [ "$whole" -eq 0 ] || "$python" tests/kills_test.py build/release/bin --times 200
+  "$python" tests/kills_test.py build/release/bin --times 200
+}
+
+# What a change calls for, by the table in CONTRIBUTING.md.
+take_changed() {
+  local base="$1" file wanted=" style smoke "
+  git rev-parse --quiet --verify "$base^{commit}" >/dev/null || fail "'$base' is no commit"
+  mapfile -t changed_files < <(
+    git diff --name-only "$base"
+    git ls-files --others --exclude-standard
+  )
+  for file in "${changed_files[@]}"; do
+    case "$file" in
+      cl_kernels/* | tests/engines/*)
+        wanted+="oclgrind lanes mutations intel "
+        intel_tests='^matrix_test_of_'
+        ;;
+      programs/npy* | host/opencl/binary_cache*) wanted+="asan readers mutations " ;;
+      host/dispatch/* | host/opencl/* | host/context/* | host/tile/*) wanted+="tsan mutations " ;;
+      host/arguments/* | programs/*) wanted+="asan mutations " ;;
+      host/* | include/* | reference/* | tuning/*) wanted+="host_only mutations " ;;
+      tests/fuzz/*) wanted+="fuzz " ;;
+      tests/soak/*) wanted+="soak " ;;
+      tests/mutations/*) wanted+="mutations " ;;
+      tests/*.cmake | tests/support/*) wanted+="long " ;;
+    esac
+  done
+  local all=("${sections[@]}") section
+  sections=()
+  for section in "${all[@]}"; do
+    [[ "$wanted" != *" $section "* ]] || sections+=("$section")
+  done
+  say "${#changed_files[@]} files differ from $base: ${sections[*]}"
 }
 
 scripts/setup.sh check
-if [ "$#" -gt 0 ]; then
+if [ "${1:-}" = --changed ]; then
+  take_changed "${2:?usage: scripts/check.sh --changed COMMIT}"
+elif [ "$#" -gt 0 ]; then
   for section in "$@"; do
     declare -F "section_$section" >/dev/null ||
       fail "unknown section '$section'; known: ${sections[*]}"
@@ -277,19 +301,16 @@ fi
 
 summary=()
 failed=0
+mkdir -p build/check
 for section in "${sections[@]}"; do
   say "$section"
-  if [ "$(date +%s)" -gt "${TESSERA_CHECK_UNTIL:-9999999999}" ]; then
-    summary+=("$(printf '%-12s no time' "$section")")
-    continue
-  fi
   start=$SECONDS
   status=0
   # A child shell: `set -e` would be off inside a function that is part of a condition.
   (
     set -e
     "section_$section"
-  ) &
+  ) > >(tee "build/check/$section.log") 2>&1 &
   wait $! || status=$?
   case "$status" in
     0) result=passed ;;
