@@ -5,7 +5,7 @@ foreach(name subsets_test determinism_test filter_test shards_test sizes_test wo
   tessera_test(${name} ${CMAKE_CURRENT_SOURCE_DIR}/${name}.cpp ONE_PROCESS TIMEOUT 900)
 endforeach()
 # The largest: one process for each operator, by its file in support/operators. The whole product is
-# `long`, see support/pairs.hpp: its kernels take the driver's compiler ten times as long.
+# `long`, see support/pairs.hpp: compiling its kernels takes most of the time.
 file(GLOB operators RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}/support/operators" CONFIGURE_DEPENDS
      support/operators/*.cpp)
 list(FILTER operators EXCLUDE REGEX "_cases\\.cpp$")

@@ -24,7 +24,7 @@ std::vector<Case> views();
 std::vector<Case> soft_targets();
 /// Their options, each on every form: many kernels, which a driver takes long to compile.
 std::vector<Case> target_options();
-/// Many options at once: pairs.hpp takes those that it needs.
+/// Problems with many options at once, of which pairs.hpp chooses some.
 std::vector<Case> mixed(const TestOperator& op);
 /// Of options and data what every kernel of a loss runs through, not shrunk yet.
 std::vector<Case> interpreted_of_every_loss(const TestOperator& op);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Problems with many options at once, of which pairs.cpp takes those that it needs.
+// Problems with many options at once: one of them shows more pairs of options than a case that
+// changes one thing. pairs.cpp chooses which of them run.
 #include <random>
 
 #include "tests/support/cases.hpp"

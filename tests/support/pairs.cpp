@@ -26,7 +26,7 @@ struct Call {
   bool may_be_refused = false;        ///< for its blocks
   std::vector<std::string> features;  ///< each value in its place, the pass first
   std::size_t paired = 0;             ///< of them, the first, each of which meets each
-  std::set<std::string> variants;  ///< of kernels, about: calls that have them in common are cheap
+  std::set<std::string> variants;     ///< of kernels that it compiles
 };
 
 template <class T>
@@ -52,7 +52,7 @@ std::vector<std::string> features_of(Pass pass, const Case& c, std::size_t& pair
   if (const auto& b = c.block_sizes) {
     blocks = fmt::format("{}.{}.{}", b->b_block_size, b->h_block_size, b->v_block_size);
   }
-  // Options, types and layouts, each pair of which stands in some call.
+  // Each of these meets each other one in some call: kernels are compiled for most of them.
   const double smoothing = o.label_smoothing;
   add_if(true,
          {number(pass), number(c.x_type), number(c.w_type), number(c.w_layout), number(c.targets),
@@ -62,7 +62,7 @@ std::vector<std::string> features_of(Pass pass, const Case& c, std::size_t& pair
   add_if(pass == Pass::backward, {number(c.from_lse)});
   add_if(has_gradients(pass), {number(c.accumulate != 0u), number(c.gradient_filter_eps != 0)});
   paired = all.size();
-  // What kernels do the same with whatever those are; each with each pass.
+  // Each of these meets each pass: what a kernel does with them depends on no option or type.
   add_if(true, {number(c.side_type), number(c.label_type), number(c.x_layout), number(c.data),
                 number(c.labels), number(c.pairs), number(c.weight), number(c.place),
                 number(c.values_only), number(o.ignore_index), number(o.logsumexp_weight),
@@ -78,7 +78,7 @@ std::vector<std::string> features_of(Pass pass, const Case& c, std::size_t& pair
   return all;
 }
 
-/// What kernels are compiled for, about: rows come in tiles of four heights.
+/// An estimate of which variants of kernels a call compiles. Tiles have one of four heights.
 std::set<std::string> variants_of(Pass pass, const Case& c) {
   const LossOptions& o = c.options;
   const int rows = c.b > 32 ? 64 : c.b > 16 ? 32 : c.b > 8 ? 16 : 8;
@@ -102,7 +102,8 @@ std::vector<Call> calls_of(const TestOperator& op, const std::string& implementa
   std::vector<CaseGroup> groups = op.groups();
   groups.push_back({mixed_group, mixed(op)});
   std::vector<Call> calls;
-  std::size_t first = 0;  // another pass for each case, where all do equally well
+  std::size_t first = 0;  // calls of equal worth are taken in order: each case begins with another
+                          // pass than the one before it
   for (const CaseGroup& group : groups) {
     for (const Case& c : group.cases) {
       ++first;
@@ -122,8 +123,8 @@ std::vector<Call> calls_of(const TestOperator& op, const std::string& implementa
   return calls;
 }
 
-/// What some call has to have, by numbers: for each call what it has of that. The groups of the
-/// table say what there is; the mixed cases serve them.
+/// Numbers the features and pairs that the table has, and lists for each call those that it has.
+/// A mixed case adds none of its own.
 std::vector<std::vector<std::size_t>> items_of(const std::vector<Call>& calls, bool in_pairs) {
   std::map<std::string, std::size_t> known;
   std::vector<std::vector<std::size_t>> items;
@@ -151,8 +152,8 @@ std::vector<std::vector<std::size_t>> items_of(const std::vector<Call>& calls, b
 
 using Chosen = std::set<std::pair<std::string, Pass>>;
 
-/// Takes the call that has most of what none before has, by what it costs beyond those before,
-/// until nothing is missing.
+/// Chooses calls until every feature and pair is in one: each time the call with the most that are
+/// still missing, in relation to the variants that it compiles anew.
 Chosen covering(const std::vector<Call>& calls, bool in_pairs) {
   const auto items = items_of(calls, in_pairs);
   std::vector<std::vector<std::size_t>> calls_with;
