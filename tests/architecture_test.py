@@ -186,7 +186,9 @@ def check_named_tests(root):
     names = 0
     for file in (root / "docs").glob("tile_*.md"):
         of_table = None
-        for line in file.read_text(encoding="utf-8").splitlines():
+        # An item of a list is one line.
+        text = re.sub(r"\n +(?=\S)", " ", file.read_text(encoding="utf-8"))
+        for line in text.splitlines():
             table = line.startswith("|")
             if not table:
                 of_table = None
