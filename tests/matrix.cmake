@@ -26,6 +26,10 @@ if(TESSERA_OPENCL)
                            ENVIRONMENT TESSERA_TEST_PRODUCT=1)
     endforeach()
   endforeach()
+  add_test(NAME opencl_knobs_test_product
+           COMMAND opencl_knobs_test --gtest_brief=1 --gtest_filter=*EveryLegalValueIsRight*)
+  set_tests_properties(opencl_knobs_test_product PROPERTIES LABELS long TIMEOUT 900
+                       ENVIRONMENT TESSERA_TEST_PRODUCT=1)
 endif()
 
 # The longest first, so that no core is left alone with them at the end; relative seconds.

@@ -225,13 +225,13 @@ const Chosen& chosen_of(const TestOperator& op, const std::string& implementatio
   return entry->second;
 }
 
+}  // namespace
+
 bool wants_product() {
   const char* text = std::getenv("TESSERA_TEST_PRODUCT");
   if (text != nullptr && *text != '\0') return std::string(text) != "0";
   return !wants_all();
 }
-
-}  // namespace
 
 std::vector<Case> mixed_in_pairs(const TestOperator& op) {
   return kept(mixed(op), [&](const Case& c) {

@@ -11,13 +11,15 @@
 /// `long`.
 namespace tessera::test {
 
-/// True where TESSERA_TEST_PRODUCT=1, the environment names cases or an interpreter runs the
-/// kernels; and of the other calls
+/// Whether the environment asks for more than scripts/test.sh runs: TESSERA_TEST_PRODUCT=1, or names
+/// of cases (with TESSERA_TEST_PRODUCT=0, of its calls).
+bool wants_product();
+
+/// True where wants_product(), or an interpreter runs the kernels; and of the other calls
 /// - on `opencl.cpu`, of those that together have every pair of features that the product has (a
 ///   pass with an option, an option with a type, a type with a layout) in few variants of kernels;
 /// - on `opencl.simt`, of those that have every feature, and every pass with every group;
 /// - on other implementations, of all.
-/// TESSERA_TEST_PRODUCT=0: even where the environment names cases, only those.
 bool is_in_pairs(const TestOperator& op, const std::string& implementation, Pass pass,
                  const Case& c);
 
