@@ -332,6 +332,7 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
     if (!o.has_teacher()) {
       check_teacher_options(app, "give --teacher-x and --teacher-w, or --teacher-logits");
     }
+    check_beta(o.beta, o.divergence);
   }
   if (!o.grad) {
     std::vector<std::string> gradients;
