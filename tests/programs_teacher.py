@@ -156,7 +156,11 @@ def run_refusals(problem):
     labels = problem.targets()
     for wrong, says in ((tx + labels, "teacher_w is not given"),
                         (tx + tw + z + labels, "teacher_x is given"),
-                        (tx + tw, "labels is not given"),
+                        (tx + tw, "alpha is 0.5, and only at 1 may a call do without"),
+                        (tx + tw + labels + problem.array("class-weight", np.ones(9)),
+                         "--class-weight is not taken with a teacher; leave it out"),
+                        (z + labels + ["--teacher-w-layout", "vh"],
+                         "--teacher-w-layout is of --teacher-w, which is not given; leave it out"),
                         (labels + ["--temperature", 2], "--temperature says how a teacher is"),
                         (tx + tw + labels + ["--temperature", 0], "temperature is 0"),
                         (tx + tw + labels + ["--beta", 0.3],
