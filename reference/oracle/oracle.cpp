@@ -219,6 +219,18 @@ void size_rows(Values& values, const Problem& p) {
   }
 }
 
+/// What is left of a row whose target is none.
+void spoil(Values& values, std::size_t row) {
+  for (auto* field : {&values.max, &values.sum, &values.lse, &values.label_logprob, &values.entropy,
+                      &values.z_loss, &values.divergence, &values.target_entropy}) {
+    if (!field->empty()) (*field)[row] = nan_value;
+  }
+  values.argmax[row] = -1;
+  for (std::size_t i = 5 * row; i < 5 * row + 5 && !values.divergence_statistics.empty(); ++i) {
+    values.divergence_statistics[i] = nan_value;
+  }
+}
+
 /// The fields of tessera::Partial, over this call's columns.
 void partial_row(Values& values, const Problem& p, std::int64_t row, const double* logits,
                  const Statistics& s) {
@@ -293,13 +305,13 @@ Values forward(const Problem& p) {
 
     row_losses[i] = row_loss(p, row, logits, s, p.distillation.given ? values.divergence[i] : 0.0);
     if (is_bad(p, row)) {
-      values.label_logprob[i] = nan_value;
-    } else {
-      // NaN where the row has no distribution, whatever its target.
-      values.label_logprob[i] = 0.0 * s.lse();
-      for (const auto& [column, probability] : target_of(p, row)) {
-        values.label_logprob[i] -= term(probability, s.distance(logits[column]));
-      }
+      spoil(values, i);
+      continue;
+    }
+    // NaN where the row has no distribution, whatever its target.
+    values.label_logprob[i] = 0.0 * s.lse();
+    for (const auto& [column, probability] : target_of(p, row)) {
+      values.label_logprob[i] -= term(probability, s.distance(logits[column]));
     }
     // H = -sum p log p with log p = (logit - max) - log(sum).
     values.entropy[i] = std::log(s.sum) - values.exp_logit[i] / s.sum;
