@@ -368,9 +368,9 @@ Gradients backward(const Problem& p) {
       const double probability = s.probability(logits[index(j)]);
       double g = a * probability - eps * class_weight_of(p, column) / v_total - hits[index(j)];
       g = term(nll_weight, g) + two_lambda_lse * probability;
-      // alpha T^2 times the slope by logit / T.
-      if (d.given) g += term(d.alpha * d.temperature, divergence.slope[index(j)]);
       g = from_loss * g + dlse * probability;
+      // alpha T^2 times the slope by logit / T. A factor of 0 drops an infinite divergence.
+      if (d.given) g += term(from_loss * d.alpha * d.temperature, divergence.slope[index(j)]);
       z[j] = g * final_logit_slope(p.options, z[j]);
     }
   }
