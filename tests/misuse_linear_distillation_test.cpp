@@ -18,9 +18,8 @@ struct Wrong {
   ErrorCode code = ErrorCode::invalid_argument;
 };
 
-TEST(LinearDistillationMisuse, IsRefusedByName) {
-  const std::vector<float> other(6 * 40 * 9);
-  const Wrong all[] = {
+std::vector<Wrong> wrong_options() {
+  return {
       {"temperature", [](auto&, auto& o) { o.temperature = 0.0f; },
        "temperature is 0; it divides logits: give a finite number above 0"},
       {"negative temperature", [](auto&, auto& o) { o.temperature = -1.0f; }, "temperature is -1;"},
@@ -38,6 +37,13 @@ TEST(LinearDistillationMisuse, IsRefusedByName) {
        "teacher_logit_scale is inf; give a finite number"},
       {"cap", [](auto&, auto& o) { o.teacher_logit_soft_cap = -2.0f; },
        "teacher_logit_soft_cap is -2; the least is 0, which turns it off"},
+      {"a shard", [](auto&, auto& o) { o.loss.vocab_size_total = 20; }, "vocab_size_total is 20"},
+  };
+}
+
+/// Of a student of x [6, 5] and w [5, 9]; `other` is memory for arrays.
+std::vector<Wrong> wrong_arrays(const std::vector<float>& other) {
+  return {
       {"no teacher", [](auto& in, auto&) { in.teacher_x = in.teacher_w = {}; },
        "no teacher is given; give teacher_x with teacher_w, or teacher_logits"},
       {"half a teacher", [](auto& in, auto&) { in.teacher_w = {}; },
@@ -76,8 +82,13 @@ TEST(LinearDistillationMisuse, IsRefusedByName) {
        "them, or alpha 1"},
       {"no target, no share", [](auto& in, auto& o) { in.labels = {}, o.alpha = 0.0f; },
        "alpha is 0, and only at 1 may a call do without"},
-      {"a shard", [](auto&, auto& o) { o.loss.vocab_size_total = 20; }, "vocab_size_total is 20"},
   };
+}
+
+TEST(LinearDistillationMisuse, IsRefusedByName) {
+  const std::vector<float> other(6 * 40 * 9);
+  auto all = wrong_arrays(other);
+  for (auto& each : wrong_options()) all.push_back(std::move(each));
   Problem p;
   p.b = 6;
   p.h = 5;

@@ -219,18 +219,6 @@ void size_rows(Values& values, const Problem& p) {
   }
 }
 
-/// What is left of a row whose target is none.
-void spoil(Values& values, std::size_t row) {
-  for (auto* field : {&values.max, &values.sum, &values.lse, &values.label_logprob, &values.entropy,
-                      &values.z_loss, &values.divergence, &values.target_entropy}) {
-    if (!field->empty()) (*field)[row] = nan_value;
-  }
-  values.argmax[row] = -1;
-  for (std::size_t i = 5 * row; i < 5 * row + 5 && !values.divergence_statistics.empty(); ++i) {
-    values.divergence_statistics[i] = nan_value;
-  }
-}
-
 /// The fields of tessera::Partial, over this call's columns.
 void partial_row(Values& values, const Problem& p, std::int64_t row, const double* logits,
                  const Statistics& s) {
