@@ -4,9 +4,7 @@
 #include <fmt/format.h>
 
 #include <cctype>
-#include <cstddef>
 #include <cstdio>
-#include <cstring>
 
 #include "programs/cli.hpp"
 #include "programs/output_set.hpp"
@@ -34,34 +32,6 @@ std::int64_t rows_of(const ScoreOptions& o, const ScoreArrays& arrays,
                      const ScoreResults& results) {
   const bool combines = o.mode() == ScoreMode::combine;
   return (combines ? results.partial.extents : arrays.leading()).product();
-}
-
-/// Tokens whose label, or one of whose pairs, is not `ignore_index`.
-std::int64_t counted_tokens(const ScoreArrays& arrays, std::int64_t rows,
-                            std::int64_t ignore_index) {
-  const bool pairs = static_cast<bool>(arrays["target_indices"]);
-  if (!pairs && !arrays["labels"]) return rows;
-  const View& words = arrays[pairs ? "target_indices" : "labels"].view();
-  // A file's labels are dense, so that their order does not matter; pairs have theirs beside the
-  // row, or one behind the rows (Fortran's order).
-  const std::int64_t k = pairs ? words.extents().back() : 1;
-  const std::int64_t next = pairs ? words.strides().back() : 1;
-  const std::int64_t next_row = next == 1 ? k : 1;
-  const auto count = [&](auto word) {
-    const auto* data = static_cast<const std::byte*>(words.host_data());
-    std::int64_t counted = 0;
-    for (std::int64_t row = 0; row < rows; ++row) {
-      bool any = false;
-      for (std::int64_t pair = 0; pair < k; ++pair) {
-        const std::int64_t at = row * next_row + pair * next;
-        std::memcpy(&word, data + at * static_cast<std::int64_t>(sizeof(word)), sizeof(word));
-        any = any || word != ignore_index;
-      }
-      counted += any ? 1 : 0;
-    }
-    return counted;
-  };
-  return words.dtype() == DType::i64 ? count(std::int64_t{}) : count(std::int32_t{});
 }
 
 /// "mean of 5 tokens; 1 of 6 is ignored"
@@ -149,6 +119,11 @@ void score(const ScoreOptions& given) {
   }
   add_distinct(outcome.dispatch.warnings, warnings);
 
+  const bool is_soft = arrays["targets"] || arrays["target_indices"];
+  // Where there is a loss; with a teacher the call has said its own, that of p.
+  if (is_soft && results.find("loss") && !results.find("target_entropy")) {
+    results.add("target_entropy", target_entropy(arrays, options.ignore_index));
+  }
   add_to(files, results, o.bf16_bits);
   const bool has_teacher = o.has_teacher() || !results.partial.divergence_rows.empty();
   Json report = make_report(o, arrays, options, outcome, rows_of(o, arrays, results), has_teacher);

@@ -78,6 +78,13 @@ ScoreOutcome call_operator(const ScoreOptions& options, const ScoreArrays& array
 ScoreOutcome call_combine(ScoreOptions& options, const ScoreArrays& arrays,
                           LossOptions& loss_options, ScoreResults& results);
 
+/// Tokens whose label, or one of whose pairs, is not `ignore_index`; of `rows`, where nothing says
+/// which are.
+std::int64_t counted_tokens(const ScoreArrays& arrays, std::int64_t rows,
+                            std::int64_t ignore_index);
+/// -sum q log q of each row of soft targets, as they are given: neither smoothed nor renormalised.
+HostTensor target_entropy(const ScoreArrays& arrays, std::int64_t ignore_index);
+
 /// Runs what the options ask for, writes the files of --out, all or none, and prints a line on
 /// what ran and one for each warning. Throws Error.
 void score(const ScoreOptions& options);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <string_view>
+#include <type_traits>
 
 #include "programs/cli.hpp"
 #include "programs/score.hpp"
@@ -108,7 +109,9 @@ ScoreOutcome call_of(const ScoreOptions& o, const ScoreArrays& arrays, Context& 
   const auto gradients = make_gradients<Operator>(o, arrays, results);
   const auto execution = execution_options<Operator>(o);
   auto options = options_with<Operator>(o.loss_options());
-  if constexpr (requires { options.temperature; }) options = distillation_options(o);
+  if constexpr (std::is_same_v<Operator, linear_distillation::Operator>) {
+    options = distillation_options(o);
+  }
   return run_twice([&]() -> Dispatch {
     if (o.mode() == ScoreMode::shard) {
       auto partial = forward_partial(context, inputs, options, execution);
@@ -216,6 +219,7 @@ ScoreOutcome call_combine(ScoreOptions& o, const ScoreArrays& arrays, LossOption
     const std::vector<PartialResult> plain(shards.begin(), shards.end());
     outcome = combine_shards(plain, inputs, options, results);
   }
+  outcome.dispatch.shards.clear();  // files do not say what ran; the shards' reports do
   if (outcome.dispatch.implementation.empty()) outcome.dispatch.implementation = "combine";
   if (outcome.dispatch.device.empty()) outcome.dispatch.device = "host";
   return outcome;

@@ -269,6 +269,9 @@ std::string join_names(const std::vector<std::string>& names) {
 /// That the arrays are those of one operator, and all of those that it has to have.
 void check_arrays(const ScoreOptions& o) {
   const auto& all = operator_infos();
+  if (o.has_teacher() && o.given("class_weight")) {
+    fail_call("--class-weight is not taken with a teacher; leave it out");
+  }
   const OperatorInfo& op = o.op();
   if (const auto* missing = missing_of(op, o)) {
     std::string alternatives;
@@ -331,6 +334,10 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
     check_arrays(o);
     if (!o.has_teacher()) {
       check_teacher_options(app, "give --teacher-x and --teacher-w, or --teacher-logits");
+    }
+    check_beta(o.beta, o.divergence);
+    if (o.teacher_w_is_vh && !o.given("teacher_w")) {
+      fail_call("--teacher-w-layout is of --teacher-w, which is not given; leave it out");
     }
   }
   if (!o.grad) {

@@ -115,13 +115,15 @@ std::optional<Record> read_record(const std::string& folder) {
   }
 }
 
-void require_same(const Record& record, const char* option, const char* key, double value,
+template <class T>
+void require_same(const Record& record, const char* option, const char* key, T value,
                   const char* where) {
-  if (record.options.contains(key) && record.options.at(key).get<double>() != value) {
-    fail_call(fmt::format("{} is {} here, but {} was written with {} {}; use the same in every run",
-                          option, value, record.folder, where,
-                          record.options.at(key).get<double>()));
-  }
+  if (!record.options.contains(key)) return;
+  // As a T, which a number prints as it was given.
+  const T written = record.options.at(key).get<T>();
+  if (written == value) return;
+  fail_call(fmt::format("{} is {} here, but {} was written with {} {}; use the same in every run",
+                        option, value, record.folder, where, written));
 }
 
 void check_tiling(std::vector<Record> records, std::int64_t total) {
@@ -214,6 +216,7 @@ ScoreOptions reconcile_teachers(const ScoreOptions& options) {
   for (const auto& folder : options.combine) {
     if (const auto record = read_record(folder)) reconcile_teacher(*record, result);
   }
+  check_beta(options.beta, result.divergence);
   return result;
 }
 
@@ -226,8 +229,7 @@ LossOptions reconcile_shards(const ScoreOptions& options, std::int64_t class_wei
     if (record && record->range) records.push_back(*record);
   }
   for (const auto& record : records) {
-    require_same(record, "--ignore-index", "ignore_index", static_cast<double>(loss.ignore_index),
-                 "--ignore-index");
+    require_same(record, "--ignore-index", "ignore_index", loss.ignore_index, "--ignore-index");
     if (options.logit_scale) {
       require_same(record, "--logit-scale", "logit_scale", loss.logit_scale, "--logit-scale");
     }
@@ -251,7 +253,7 @@ LossOptions reconcile_shards(const ScoreOptions& options, std::int64_t class_wei
     const auto& first = records.front();
     for (const char* key : {"logit_scale", "logit_soft_cap"}) {
       if (first.options.contains(key)) {
-        require_same(record, first.folder.c_str(), key, first.options.at(key).get<double>(), key);
+        require_same(record, first.folder.c_str(), key, first.options.at(key).get<float>(), key);
       }
     }
   }

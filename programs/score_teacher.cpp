@@ -47,6 +47,14 @@ void check_teacher_options(const CLI::App& app, const char* what_to_do) {
   }
 }
 
+void check_beta(const std::optional<float>& beta, const std::string& divergence) {
+  if (!beta || divergence == "jsd") return;
+  fail_call(
+      fmt::format("--beta is {} but --divergence is {}; beta is of jsd: give --divergence jsd or "
+                  "leave it out",
+                  *beta, divergence.empty() ? "forward_kl" : divergence));
+}
+
 linear_distillation::Options distillation_options(const ScoreOptions& o) {
   using linear_distillation::Divergence;
   linear_distillation::Options options;
@@ -63,6 +71,7 @@ linear_distillation::Options distillation_options(const ScoreOptions& o) {
 Json to_json(const linear_distillation::Options& options) {
   Json json = {{"divergence", to_string(options.divergence)}};
   for (const auto& number : teacher_numbers()) json[number.key] = options.*number.value;
+  if (options.divergence != linear_distillation::Divergence::jsd) json.erase("beta");
   return json;
 }
 

@@ -26,6 +26,9 @@ void add_teacher_options(CLI::App& app, ScoreOptions& options);
 /// For a call without a teacher: throws `Error invalid_argument` where an option of one was given.
 void check_teacher_options(const CLI::App& app, const char* what_to_do);
 
+/// Throws `Error invalid_argument` where --beta was given with a divergence that has none.
+void check_beta(const std::optional<float>& beta, const std::string& divergence);
+
 /// The options of the call, those of its loss included.
 linear_distillation::Options distillation_options(const ScoreOptions& options);
 Json to_json(const linear_distillation::Options& options);

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // linear_distillation: `eigen` against `reference`, which is the oracle in double, over options,
-// types, layouts, teachers, passes and schedules; both against PyTorch.
+// types, layouts, teachers, passes and schedules. Both against PyTorch: goldens_test.
 #include "tessera/linear_distillation.hpp"
 
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <tuple>
 
 #include "tests/support/distillation.hpp"
-#include "tests/support/golden.hpp"
 
 namespace tessera::distillation {
 namespace {
@@ -279,86 +277,6 @@ TEST(LinearDistillation, CostCreditsBothLayers) {
                                       arrays.inputs(Pass::value_and_grad), {}, {}, p.options);
   EXPECT_EQ(cost.flops, 6 * p.b * p.h * p.v + 2 * p.b * p.g * p.v);
   EXPECT_GE(cost.executed_flops, cost.flops);
-}
-
-/// The goldens with a teacher (tests/goldens/make_goldens.py), whose numbers f32 represents.
-std::vector<std::string> taught_goldens() {
-  auto folders = test::golden_folders(TESSERA_GOLDENS);
-  std::erase_if(folders,
-                [](const auto& folder) { return folder.find("/distill_") == std::string::npos; });
-  return folders;
-}
-
-class Taught {
- public:
-  explicit Taught(const test::Golden& golden) : p_(golden.problem) {
-    const auto& d = p_.distillation;
-    inputs.x = view(p_.x, {p_.b, p_.h});
-    inputs.w = view(p_.w, {p_.h, p_.v});
-    inputs.bias = view(p_.bias, {p_.v});
-    inputs.teacher_x = view(p_.teacher_x, {p_.b, p_.teacher_h});
-    inputs.teacher_w = view(p_.teacher_w, {p_.teacher_h, p_.v});
-    inputs.teacher_bias = view(p_.teacher_bias, {p_.v});
-    inputs.teacher_logits = view(p_.teacher_logits, {p_.b, p_.v});
-    inputs.weight = view(p_.weight, {p_.b});
-    inputs.dlse = view(p_.dlse, {p_.b});
-    const bool none = p_.options.reduction == Reduction::none;
-    inputs.dloss = view(p_.dloss, none ? Dims{p_.b} : Dims());
-    inputs.labels = p_.labels;
-    options.divergence = static_cast<Divergence>(d.divergence);
-    options.beta = static_cast<float>(d.beta);
-    options.temperature = static_cast<float>(d.temperature);
-    options.alpha = static_cast<float>(d.alpha);
-    options.teacher_logit_scale = static_cast<float>(d.logit_scale);
-    options.teacher_logit_soft_cap = static_cast<float>(d.logit_soft_cap);
-    options.loss = p_.options;
-    options.loss.wants = every_output<ld::Operator>();
-  }
-  ld::Inputs inputs{};
-  ld::Options options{};
-
- private:
-  View view(const std::vector<double>& values, const Dims& extents) {
-    if (values.empty()) return {};
-    memory_.emplace_back(values.begin(), values.end());
-    return View::host(memory_.back().data(), extents);
-  }
-  const oracle::Problem& p_;
-  std::deque<std::vector<float>> memory_;
-};
-
-TEST(LinearDistillation, AgreesWithPyTorch) {
-  ASSERT_GE(taught_goldens().size(), 6u);
-  for (const auto& folder : taught_goldens()) {
-    const auto golden = test::read_golden(folder);
-    Taught call(golden);
-    for (const char* implementation : {"reference", "eigen"}) {
-      SCOPED_TRACE(golden.name + " " + implementation);
-      Context context({.threads = 2, .host_only = true});
-      ld::ExecutionOptions execution;
-      execution.implementation = implementation;
-      const auto result = value_and_grad(context, call.inputs, call.options, execution);
-      std::size_t compared = 0;
-      const auto compare = [&](const char* name, const HostTensor& tensor) {
-        const auto found = golden.expected.find(name);
-        if (found == golden.expected.end() || tensor.dtype() == DType::i32) return;
-        ++compared;
-        const auto actual = numbers_of(tensor);
-        ASSERT_EQ(actual.size(), found->second.size()) << name;
-        const double scale = std::max(least_value, norm_of(found->second));
-        for (std::size_t i = 0; i < actual.size(); ++i) {
-          EXPECT_NEAR(actual[i], found->second[i], f32_tolerance * scale) << name << " " << i;
-        }
-      };
-      for (const auto& output : OperatorTraits<ld::Operator>::outputs) {
-        compare(output.name, result.*output.owned);
-      }
-      for (const auto& gradient : OperatorTraits<ld::Operator>::gradients) {
-        compare(gradient.name, result.*gradient.owned);
-      }
-      EXPECT_GE(compared, 9u);
-    }
-  }
 }
 
 }  // namespace

@@ -18,40 +18,77 @@ struct Wrong {
   ErrorCode code = ErrorCode::invalid_argument;
 };
 
-TEST(LinearDistillationMisuse, IsRefusedByName) {
-  const std::vector<float> other(6 * 40 * 9);
-  const Wrong all[] = {
-      {"temperature", [](auto&, auto& o) { o.temperature = 0.0f; }, "temperature is 0"},
-      {"negative temperature", [](auto&, auto& o) { o.temperature = -1.0f; }, "temperature is -1"},
-      {"NaN temperature", [](auto&, auto& o) { o.temperature = std::nanf(""); }, "temperature is"},
+std::vector<Wrong> wrong_options() {
+  return {
+      {"temperature", [](auto&, auto& o) { o.temperature = 0.0f; },
+       "temperature is 0; it divides logits: give a finite number above 0"},
+      {"negative temperature", [](auto&, auto& o) { o.temperature = -1.0f; }, "temperature is -1;"},
+      {"NaN temperature", [](auto&, auto& o) { o.temperature = std::nanf(""); },
+       "temperature is nan;"},
+      {"infinite temperature", [](auto&, auto& o) { o.temperature = infinity; },
+       "temperature is inf; it divides logits: give a finite number"},
+      {"temperature without a reciprocal", [](auto&, auto& o) { o.temperature = 1e-45f; },
+       "temperature is 1e-45; it divides logits: give a finite number above 0, at least 3e-39"},
       {"alpha", [](auto&, auto& o) { o.alpha = 1.5f; }, "alpha is 1.5; its range is 0 to 1"},
       {"beta", [](auto&, auto& o) { o.beta = -0.1f; }, "beta is -0.1; its range is 0 to 1"},
       {"divergence", [](auto&, auto& o) { o.divergence = static_cast<Divergence>(7); },
-       "divergence is 7"},
-      {"scale", [](auto&, auto& o) { o.teacher_logit_scale = infinity; }, "teacher_logit_scale is"},
+       "divergence is 7; give forward_kl, reverse_kl or jsd"},
+      {"scale", [](auto&, auto& o) { o.teacher_logit_scale = infinity; },
+       "teacher_logit_scale is inf; give a finite number"},
       {"cap", [](auto&, auto& o) { o.teacher_logit_soft_cap = -2.0f; },
-       "teacher_logit_soft_cap is -2"},
+       "teacher_logit_soft_cap is -2; the least is 0, which turns it off"},
+      {"a shard", [](auto&, auto& o) { o.loss.vocab_size_total = 20; }, "vocab_size_total is 20"},
+  };
+}
+
+/// Of a student of x [6, 5] and w [5, 9]; `other` is memory for arrays.
+std::vector<Wrong> wrong_arrays(const std::vector<float>& other) {
+  return {
       {"no teacher", [](auto& in, auto&) { in.teacher_x = in.teacher_w = {}; },
        "no teacher is given; give teacher_x with teacher_w, or teacher_logits"},
-      {"half a teacher", [](auto& in, auto&) { in.teacher_w = {}; }, "teacher_w is not given"},
+      {"half a teacher", [](auto& in, auto&) { in.teacher_w = {}; },
+       "teacher_w is not given; teacher_x has no meaning without it"},
       {"two teachers",
        [&](auto& in, auto&) {
          in.teacher_logits = View::host(other.data(), {6, 9});
        },
-       "teacher_x is given"},
+       "teacher_x is given; teacher_logits are given; give one or the other"},
       {"another vocabulary",
        [&](auto& in, auto&) {
          in.teacher_w = View::host(other.data(), {4, 10});
        },
-       "teacher_w"},
+       "teacher_w has shape [4, 10], expected [4, 9]"},
       {"other rows",
        [&](auto& in, auto&) {
          in.teacher_x = View::host(other.data(), {5, 4});
        },
-       "teacher_x"},
-      {"no target", [](auto& in, auto&) { in.labels = {}; }, "labels is not given"},
-      {"a shard", [](auto&, auto& o) { o.loss.vocab_size_total = 20; }, "vocab_size_total is 20"},
+       "teacher_x has shape [5, 4], expected [6, 4]: the leading axes of x [6, 5]; give both the "
+       "same rows"},
+      {"other rows of logits",
+       [&](auto& in, auto&) {
+         in.teacher_x = in.teacher_w = {};
+         in.teacher_logits = View::host(other.data(), {5, 9});
+       },
+       "teacher_logits has shape [5, 9], expected [6, 9]: the leading axes of x [6, 5]; give both "
+       "the same rows"},
+      {"logits of another vocabulary",
+       [&](auto& in, auto&) {
+         in.teacher_x = in.teacher_w = {};
+         in.teacher_logits = View::host(other.data(), {6, 8});
+       },
+       "teacher_logits has shape [6, 8], expected [6, 9]: [..., V], where V is the last axis of w"},
+      {"no target", [](auto& in, auto&) { in.labels = {}; },
+       "target_probs, or targets); alpha is 0.5, and only at 1 may a call do without: give one of "
+       "them, or alpha 1"},
+      {"no target, no share", [](auto& in, auto& o) { in.labels = {}, o.alpha = 0.0f; },
+       "alpha is 0, and only at 1 may a call do without"},
   };
+}
+
+TEST(LinearDistillationMisuse, IsRefusedByName) {
+  const std::vector<float> other(6 * 40 * 9);
+  auto all = wrong_arrays(other);
+  for (auto& each : wrong_options()) all.push_back(std::move(each));
   Problem p;
   p.b = 6;
   p.h = 5;
@@ -163,6 +200,10 @@ TEST(LinearDistillationMisuse, ShardsThatDoNotBelongTogether) {
                  [&] { combine(one, whole, reverse); });
   expect_refused(ErrorCode::invalid_argument, "labels is not given",
                  [&] { combine(one, {}, p.options); });
+  const std::vector<float> class_weight(static_cast<std::size_t>(p.v), 1.0f);
+  expect_refused(ErrorCode::invalid_argument, "class_weight is given; ", [&] {
+    combine(one, {.labels = inputs.labels, .class_weight = class_weight}, p.options);
+  });
   auto wrong = p.options;
   wrong.temperature = 0.0f;
   expect_refused(ErrorCode::invalid_argument, "temperature is 0",

@@ -106,7 +106,8 @@ std::vector<Case<Op>> value_cases() {
   return {
       {"IndexTooLarge",
        [](C& c) { Pairs<Op>(c).word(2, 1) = 5; },
-       {"target_indices: row 2 has 5", "0 to 4", "ignore_index is -100"},
+       {"target_indices: row 2 has 5", "0 to 4", "ignore_index is -100",
+        "correct the pair, or mark padding with ignore_index"},
        code},
       {"IndexNegative",
        [](C& c) { Pairs<Op>(c).word(3, 0) = -1; },
@@ -129,7 +130,7 @@ std::vector<Case<Op>> value_cases() {
        {"target_indices: row 1 has 1 more than once", "add up"}},
       {"NegativeProbability",
        [](C& c) { Pairs<Op>(c).probability(1, 1) = -0.25f; },
-       {"target_probs: row 1 has -0.25 for word 2", "least probability is 0"},
+       {"target_probs: row 1 has -0.25 for word 2", "least probability is 0", "correct the pair"},
        code},
       {"NaNProbability",
        [](C& c) { Pairs<Op>(c).probability(0, 2) = nan_value; },
@@ -140,7 +141,7 @@ std::vector<Case<Op>> value_cases() {
          give_dense(c);
          c.data("targets")[V + 3] = -1.0f;
        },
-       {"targets: row 1 has -1 for word 3"},
+       {"targets: row 1 has -1 for word 3", "least probability is 0; correct the probability"},
        code},
       {"NaNOfAWord",
        [](C& c) {

@@ -206,6 +206,17 @@ TEST(OracleDistillation, a_share_of_zero_is_absent) {
   EXPECT_EQ(backward(p).grad_w, backward(plain).grad_w);
 }
 
+/// Nor a gradient, where the weight of the row is 0.
+TEST(OracleDistillation, a_row_of_weight_zero_has_no_gradient_of_an_infinite_divergence) {
+  Problem p = make_problem(Divergence::reverse_kl, 5);
+  p.teacher_bias.assign(5, 0.0);
+  p.teacher_bias[2] = -infinity;
+  p.weight[2] = 0.0;
+  EXPECT_EQ(forward(p).divergence[2], infinity);
+  const auto grad_x = backward(p).grad_x;
+  for (std::size_t i = 6; i < 9; ++i) EXPECT_EQ(grad_x[i], 0.0);
+}
+
 TEST(OracleDistillation, an_ignored_row_is_zero_and_never_read) {
   Problem p = make_problem(Divergence::jsd, 7);
   p.teacher_x[2] = p.teacher_x[3] = std::nan("");

@@ -64,9 +64,10 @@ def run_case(name, implementation, problem, place, cut, fields, check_outputs):
 
     combined = place.path("combined")
     whole = of_the_whole(problem.arguments)
-    code, _, err = run("tessera-score", "--combine", ",".join(reversed(folders)), *whole,
-                       "--out", combined)
+    code, said, err = run("tessera-score", "--combine", ",".join(reversed(folders)), *whole,
+                          "--out", combined)
     check(code == 0, f"{name}: combine: exit {code}: {err}")
+    check("combine on host; " in said and "nothing ran" not in said, f"{name}: combine: {said}")
     if code != 0:
         return
     with_gradients = problem.expected()

@@ -21,6 +21,7 @@ class Problem:
         dense = (one_hot * probs[..., None]).sum(axis=2)
         log_p = self.z - np.log(np.exp(self.z.astype(np.float64)).sum(axis=-1, keepdims=True))
         self.losses = -(dense * log_p).sum(axis=-1)
+        self.entropies = -(dense * np.log(np.where(dense > 0, dense, 1))).sum(axis=-1)
         self.arrays = {"target-indices": words, "target-probs": probs,
                        "targets": dense.astype(np.float32)}
 
@@ -46,6 +47,7 @@ def run_whole(problem, implementation):
             check(code == 0 and text in said, f"{name}: {code} {said} {err}")
             loss = np.load(os.path.join(out, "loss.npy"))
             compare(name, loss, problem.losses.sum() / counted)
+            compare(name, np.load(os.path.join(out, "target_entropy.npy")), problem.entropies)
             shape = np.load(os.path.join(out, "grad_logits.npy")).shape
             check(shape == problem.z.shape, f"{name}: grad_logits {shape}")
             run("tessera-score", *call, "--reduction", "none", "--out", out)
@@ -70,6 +72,7 @@ def run_shards(problem, implementation):
         if code == 0:
             loss = np.load(os.path.join(out, "loss.npy"))
             compare(name, loss, problem.losses.sum() / counted)
+            compare(name, np.load(os.path.join(out, "target_entropy.npy")), problem.entropies)
 
 
 def run_refusals(problem):

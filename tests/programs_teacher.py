@@ -56,7 +56,8 @@ class Problem:
         return of[kind].sum(axis=-1), -(p * log_p).sum(axis=-1)
 
     def options(self, kind, beta):
-        return ["--divergence", kind, "--beta", beta, "--temperature", self.temperature,
+        of_jsd = ["--beta", beta] if kind == "jsd" else []
+        return ["--divergence", kind, *of_jsd, "--temperature", self.temperature,
                 "--teacher-logit-soft-cap", self.cap]
 
 
@@ -141,7 +142,8 @@ def run_shards(problem, implementation):
                 load(out("whole"), "grad_w"))
         compare(f"{name}, grad_x", load(out("gfirst"), "grad_x") + load(out("gsecond"), "grad_x"),
                 load(out("whole"), "grad_x"))
-        for wrong, says in ((["--temperature", 3], "--temperature is 3 here"),
+        for wrong, says in ((["--temperature", 0.3], "--temperature is 0.3 here"),
+                            (["--beta", 0.3], f"--beta is 0.3 but --divergence is {kind}; beta is"),
                             (["--divergence", "jsd"], "--divergence is jsd here")):
             code, _, err = run(*combined, *wrong)
             check(code == 2 and says in err, f"{name}, {wrong}: {code} {err}")
@@ -154,9 +156,18 @@ def run_refusals(problem):
     labels = problem.targets()
     for wrong, says in ((tx + labels, "teacher_w is not given"),
                         (tx + tw + z + labels, "teacher_x is given"),
-                        (tx + tw, "labels is not given"),
+                        (tx + tw, "alpha is 0.5, and only at 1 may a call do without"),
+                        (tx + tw + labels + problem.array("class-weight", np.ones(9)),
+                         "--class-weight is not taken with a teacher; leave it out"),
+                        (z + labels + ["--teacher-w-layout", "vh"],
+                         "--teacher-w-layout is of --teacher-w, which is not given; leave it out"),
                         (labels + ["--temperature", 2], "--temperature says how a teacher is"),
                         (tx + tw + labels + ["--temperature", 0], "temperature is 0"),
+                        (tx + tw + labels + ["--beta", 0.3],
+                         "--beta is 0.3 but --divergence is forward_kl; beta is of jsd: give "
+                         "--divergence jsd or leave it out"),
+                        (tx + tw + labels + ["--beta", 0.3, "--divergence", "reverse_kl"],
+                         "--divergence is reverse_kl; beta is of jsd"),
                         (tx + turned + labels, "pass --teacher-w-layout vh"),
                         (tx + tw + labels + ["--divergence", "jsd", "--vocab-size-total", 12],
                          "two rounds of exchange")):

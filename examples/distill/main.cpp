@@ -22,13 +22,14 @@ struct Options {
   std::vector<std::string> text;
   std::string out;
   std::string divergence = "forward_kl";
-  double teacher_seconds = 120.0, seconds = 60.0;
+  double teacher_seconds = 120.0, seconds = 120.0;
   std::int64_t teacher_steps = 0, steps = 0;
   std::int64_t batch = 512;
   std::int64_t min_count = 2;
   std::int64_t max_vocab = 0;
   std::int64_t eval_tokens = 8192;
   double learning_rate = 3e-3;
+  float beta = 0.5f;
   float temperature = 1.0f;
   float alpha = 0.5f;
   ModelOptions teacher;
@@ -58,6 +59,16 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--learning-rate", o.learning_rate)->check(CLI::PositiveNumber);
   app.add_option("--divergence", o.divergence, "of the student from its teacher")
       ->check(CLI::IsMember({"forward_kl", "reverse_kl", "jsd"}));
+  app.add_option("--beta", o.beta, "of jsd: the teacher's share of the mixture")
+      ->check(CLI::Range(0.0, 1.0));
+  app.callback([&] {
+    if (app.count("--beta") > 0 && o.divergence != "jsd") {
+      throw CLI::ValidationError(
+          "--beta", fmt::format("{} but --divergence is {}; beta is of jsd: give --divergence jsd "
+                                "or leave it out",
+                                o.beta, o.divergence));
+    }
+  });
   app.add_option("--temperature", o.temperature)->check(CLI::PositiveNumber);
   app.add_option("--alpha", o.alpha, "share of the divergence")->check(CLI::Range(0.0, 1.0));
   app.add_option("--out", o.out, "folder for curve.csv; made if missing");
@@ -100,7 +111,8 @@ class Trainer {
     Model untaught(half);
     train("untaught student", {o_.seconds, o_.steps}, untaught, by_text);
 
-    ld::Options options{.temperature = o_.temperature, .alpha = o_.alpha, .loss = loss_};
+    ld::Options options{
+        .beta = o_.beta, .temperature = o_.temperature, .alpha = o_.alpha, .loss = loss_};
     for (const auto each : {ld::Divergence::reverse_kl, ld::Divergence::jsd}) {
       if (o_.divergence == ld::to_string(each)) options.divergence = each;
     }

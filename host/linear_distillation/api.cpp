@@ -42,9 +42,12 @@ void check_options(const arguments::Checks& checks, const Options& o) {
   }
   loss::check_share(checks, "alpha", o.alpha);
   loss::check_share(checks, "beta", o.beta);
-  if (!(o.temperature > 0.0f && std::isfinite(o.temperature))) {
-    checks.fail(
-        fmt::format("temperature is {}; it divides logits, give a number above 0", o.temperature));
+  // Kernels multiply by the reciprocal, which is finite in f32 above 2^-128. A NaN fails.
+  if (!(o.temperature > 0.0f && std::isfinite(o.temperature) &&
+        std::isfinite(1.0f / o.temperature))) {
+    checks.fail(fmt::format(
+        "temperature is {}; it divides logits: give a finite number above 0, at least 3e-39",
+        o.temperature));
   }
   loss::check_finite(checks, "teacher_logit_scale", o.teacher_logit_scale);
   loss::check_cap(checks, "teacher_logit_soft_cap", o.teacher_logit_soft_cap);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 #include <bit>
+#include <limits>
 
 #include "host/arguments/offsets.hpp"
 #include "host/linear/walk.hpp"
@@ -67,7 +68,8 @@ streaming::Teacher teacher_of(const loss::StreamingCall<Operator>& call) {
   return t;
 }
 
-/// Rows of f32 words: those that count, and the others as if they had seen no column.
+/// Rows of f32 words: those that count, NaN where the target is none, and the others as if they had
+/// seen no column.
 template <std::size_t words, class Row>
 void write_rows(const loss::StreamingCall<Operator>& call, const MutableView& view,
                 const std::array<float, words>& none, const Row& row) {
@@ -80,7 +82,11 @@ void write_rows(const loss::StreamingCall<Operator>& call, const MutableView& vi
     }
   };
   for (std::int64_t i = 0; i < call.request.loss.b; ++i) put(i, none);
-  for (std::int64_t i = 0; i < call.rows.counted(); ++i) put(call.rows.rows()[i], row(i));
+  std::array<float, words> bad;
+  bad.fill(std::numeric_limits<float>::quiet_NaN());
+  for (std::int64_t i = 0; i < call.rows.counted(); ++i) {
+    put(call.rows.rows()[i], i < call.rows.labelled() ? row(i) : bad);
+  }
 }
 
 /// What the teacher adds to each row's loss, and the outputs that are its own.

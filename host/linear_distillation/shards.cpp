@@ -85,9 +85,10 @@ Result combine(std::span<const PartialResult> shards, const CombineInputs& input
   const arguments::Checks checks(nullptr, "combine", arguments::Form::owned);
   check_options(checks, options);
   check_divergence(checks, merged, options);
+  checks.refuse("class_weight", inputs.class_weight,
+                "a loss with a teacher has no class weights; leave it out");
   Request request;
   request.loss = loss::check_combine(merged, inputs, options.loss, 1.0f - options.alpha);
-  request.loss.has_terms = true;
   Result result;
   loss::allocate_outputs(request.loss, result);
   loss::describe_own_outputs(request, options.loss.wants);

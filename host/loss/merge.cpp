@@ -268,7 +268,7 @@ PartialResult merge(std::span<const PartialResult> shards) try {
 namespace loss {
 
 LossRequest check_combine(const PartialResult& merged, const CombineInputs& inputs,
-                          const LossOptions& options, float nll_weight) {
+                          const LossOptions& options, std::optional<float> nll_weight) {
   arguments::Checks checks(nullptr, "combine", arguments::Form::owned);
   const std::int64_t given = options.vocab_size_total;
   const std::int64_t known = merged.vocab_size_total;
@@ -360,7 +360,7 @@ void combine_rows(const LossRequest& request, const PartialResult& merged,
 LossResult combine(std::span<const PartialResult> shards, const CombineInputs& inputs,
                    const LossOptions& options) try {
   const auto merged = merge(shards);
-  auto request = loss::check_combine(merged, inputs, options, 1.0f);
+  auto request = loss::check_combine(merged, inputs, options, std::nullopt);
   LossResult result;
   loss::allocate_outputs(request, result);
   loss::combine_rows(request, merged, {}, result);

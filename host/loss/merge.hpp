@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "host/loss/request.hpp"
 
@@ -10,9 +11,9 @@
 namespace tessera::loss {
 
 /// The checks of `combine`: the whole, as an ordinary forward would see it. Returns the request in
-/// its normal form, with the results it wants described; `nll_weight` is the request's.
+/// its normal form, with the results it wants described; `nll_weight` is that of `check_loss`.
 LossRequest check_combine(const PartialResult& merged, const CombineInputs& inputs,
-                          const LossOptions& options, float nll_weight);
+                          const LossOptions& options, std::optional<float> nll_weight);
 
 /// Fills the outputs of `result`, which are allocated, from the whole's rows. `own(row, counts)` is
 /// called for each row: it writes what outputs the operator has besides, and returns what the loss

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -189,13 +190,13 @@ void describe_partials(OperatorRequest<Op>& request) {
   }
 }
 
-/// What an operator multiplies nll by.
+/// What an operator with more terms multiplies nll by.
 template <class Op>
-float nll_weight_of(const typename Op::Options& options) {
+std::optional<float> nll_weight_of(const typename Op::Options& options) {
   if constexpr (requires { HostTraits<Op>::nll_weight(options); }) {
     return HostTraits<Op>::nll_weight(options);
   } else {
-    return 1.0f;
+    return std::nullopt;
   }
 }
 
@@ -218,10 +219,9 @@ OperatorRequest<Op> make_request(const ContextState& state, Pass pass,
   arguments::Checks checks(&state, r.operation(), form);
   const auto symbols = operators::check_inputs(checks, r, own_inputs<Op>);
   auto& in = r.inputs;
-  const float nll_weight = nll_weight_of<Op>(options);
   r.loss = check_loss(checks, pass, loss_inputs_of<Op>(inputs), outputs, loss_options(options),
-                      nll_weight, symbols.leading(), symbols.extent('V'), symbols.leading_source());
-  r.loss.has_terms = requires { HostTraits<Op>::nll_weight(options); };
+                      nll_weight_of<Op>(options), symbols.leading(), symbols.extent('V'),
+                      symbols.leading_source());
   check_own_outputs(checks, r, symbols.leading_source());
   // As they are read.
   in.dloss = r.loss.dloss;

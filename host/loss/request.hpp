@@ -43,7 +43,7 @@ struct LossRequest {
   MutableView partial{};
   LossOptions options{};
   bool is_shard = false;    ///< vocab_size_total was given
-  float nll_weight = 1.0f;  ///< what an operator with more terms multiplies nll by
+  float nll_weight = 1.0f;  ///< 1 - alpha: what an operator with more terms multiplies nll by
   bool has_terms = false;   ///< rows have such terms (StreamingRows::terms)
 
   bool wants_values() const noexcept { return pass != Pass::backward; }

@@ -55,6 +55,13 @@ struct StreamingRows::Writers {
         entropy(out.entropy),
         z_loss(out.z_loss),
         statistics(out.statistics, out.statistics.rank() - 1) {}
+  /// Of a row that is ignored, or whose target is none: `value` in all but loss and argmax.
+  void put_all(std::int64_t row, double value) const {
+    for (const auto* writer : {&lse, &label_logprob, &entropy, &z_loss}) writer->put(row, value);
+    argmax.put_int(row, -1);
+    statistics.put_pair(row, value == 0.0 ? -infinity : static_cast<float>(value),
+                        static_cast<float>(value));
+  }
   Writer loss, lse, argmax, label_logprob, entropy, z_loss, statistics;
 };
 
@@ -106,8 +113,9 @@ double StreamingRows::label_logprob(std::int64_t index) const {
 }
 
 void StreamingRows::write_row(std::int64_t index, const Writers& out) const {
-  const auto& s = tables_.sums[index];
   const std::int64_t row = tables_.rows[index];
+  if (index >= labelled_) return out.put_all(row, nan_value);
+  const auto& s = tables_.sums[index];
   const double max = static_cast<double>(s.max);
   const double log_sum = std::log(s.sum);
   const double lse = streaming::log_sum_exp(max, s.sum);
@@ -165,7 +173,9 @@ void StreamingRows::write_rows(const MutableView& view,
   if (!view) return;
   const Writer out(view);
   for (std::int64_t row = 0; counted_ < request_.b && row < request_.b; ++row) out.put(row, 0.0);
-  for (std::int64_t i = 0; i < counted_; ++i) out.put(tables_.rows[i], value(i));
+  for (std::int64_t i = 0; i < counted_; ++i) {
+    out.put(tables_.rows[i], i < labelled_ ? value(i) : nan_value);
+  }
 }
 
 void StreamingRows::write_values() const {
@@ -175,12 +185,8 @@ void StreamingRows::write_values() const {
   if (counted_ < request_.b) {
     // Every row first, as if it were ignored; those that are not follow.
     for (std::int64_t row = 0; row < request_.b; ++row) {
-      for (const auto* writer : {&out.lse, &out.label_logprob, &out.entropy, &out.z_loss}) {
-        writer->put(row, 0.0);
-      }
+      out.put_all(row, 0.0);
       if (per_row) out.loss.put(row, 0.0);
-      out.argmax.put_int(row, -1);
-      out.statistics.put_pair(row, -infinity, 0.0f);
     }
   }
   double total = 0.0;

@@ -50,7 +50,7 @@ class StreamingRows {
   /// before its weight. nullptr: it has nothing else.
   double* terms() const noexcept { return tables_.terms; }
   /// Writes one number a row, `value(i)` of the i-th that counts, where the view is given: 0 in
-  /// rows that are ignored.
+  /// rows that are ignored, NaN in those whose target is none.
   void write_rows(const MutableView& view,
                   const std::function<double(std::int64_t i)>& value) const;
   const streaming::Cotangent* cotangents() const noexcept { return tables_.cotangents; }

@@ -109,9 +109,17 @@ void check_shape(const arguments::Checks& checks, const Argument& argument, V& v
 void check_target_form(const arguments::Checks& checks, const LossInputs& in, LossRequest& r) {
   const bool pairs = in.target_indices || in.target_probs;
   if (!in.labels && !pairs && !in.targets && r.nll_weight != 0.0f) {
+    // Of 1 - (1 - alpha) the digits that f32 has.
+    const std::string needed =
+        r.has_terms ? fmt::format(
+                          "alpha is {:.6g}, and only at 1 may a call do without: give one "
+                          "of them, or alpha 1",
+                          1.0f - r.nll_weight)
+                    : "every call needs one of them";
     checks.fail(
         "labels is not given, nor are soft targets in their place (target_indices with "
-        "target_probs, or targets); every call needs one of them");
+        "target_probs, or targets); " +
+        needed);
   }
   if (in.labels && (pairs || in.targets)) {
     checks.fail(std::string("labels and ") + (in.targets ? "targets" : "target_indices") +
@@ -180,8 +188,9 @@ void check_options(const arguments::Checks& checks, const LossOptions& o) {
 }
 
 LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& inputs,
-                       const Outputs& outputs, const LossOptions& options, float nll_weight,
-                       const Dims& leading, std::int64_t v, const arguments::Source& source) {
+                       const Outputs& outputs, const LossOptions& options,
+                       std::optional<float> nll_weight, const Dims& leading, std::int64_t v,
+                       const arguments::Source& source) {
   check_options(checks, options);
   check_shard(checks, options, v);
   check_argmax(checks, pass, outputs.argmax, v);
@@ -195,7 +204,8 @@ LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& i
   r.is_shard = options.vocab_size_total > 0;
   r.v_total = r.is_shard ? options.vocab_size_total : v;
   r.options = options;
-  r.nll_weight = nll_weight;
+  r.nll_weight = nll_weight.value_or(1.0f);
+  r.has_terms = nll_weight.has_value();
   if (r.v == 0 && r.b > 0) {
     checks.fail("the vocabulary has 0 columns but there are " + std::to_string(r.b) +
                 " rows; a softmax needs at least one column");
@@ -260,13 +270,17 @@ void check_targets(const arguments::Checks& checks, const LossRequest& r,
   if (r.b == 0 || !is_known(r)) return;
   if (!wait_for.empty()) checks.state()->device->wait_for(wait_for);
   const Targets targets(r);
+  const char* remedy = r.labels    ? "; correct the label, or mark a row that does not count with "
+                                     "ignore_index"
+                       : r.targets ? "; correct the probability"
+                                   : "; correct the pair, or mark padding with ignore_index";
   // Probabilities rounded to bf16 add up to 1 within 2^-9.
   constexpr double tolerance = 0.01;
   bool unusual = false;
   std::vector<std::int64_t> words;
   for (std::int64_t row = 0; row < r.b; ++row) {
     const auto sums = targets.sums_of(row);
-    if (sums.bad) checks.fail(targets.why_bad(row), ErrorCode::label_out_of_range);
+    if (sums.bad) checks.fail(targets.why_bad(row) + remedy, ErrorCode::label_out_of_range);
     if (r.target_indices) check_repeated(checks, r, targets, row, words);
     unusual =
         unusual || sums.total > 1.0 + tolerance || (r.targets && sums.total < 1.0 - tolerance);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,10 +39,12 @@ void check_share(const arguments::Checks& checks, const char* name, float value)
 
 /// Checks the loss half of a call whose logits have shape [leading, v], and returns it with every
 /// view in its normal shape. `source` names where `leading` comes from: "the leading axes of x".
-/// With an `nll_weight` of 0 rows need no target.
+/// `nll_weight` is given where rows have other terms than nll and z-loss: 1 - alpha. With 0 they
+/// need no target.
 LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& inputs,
-                       const Outputs& outputs, const LossOptions& options, float nll_weight,
-                       const Dims& leading, std::int64_t v, const arguments::Source& source);
+                       const Outputs& outputs, const LossOptions& options,
+                       std::optional<float> nll_weight, const Dims& leading, std::int64_t v,
+                       const arguments::Source& source);
 
 /// Error naming the first row whose target in host memory is none: a label that is neither
 /// ignore_index nor in the vocabulary, a probability that is negative or NaN, a word twice. Waits

@@ -64,6 +64,13 @@ void Symbols::disagree(const arguments::Checks& checks, const char* name, const 
   checks.fail(text);
 }
 
+void Symbols::fail_leading(const arguments::Checks& checks, const char* name, const View& view,
+                           const Dims& wanted) const {
+  checks.fail(fmt::format("{} has shape {}, expected {}: {}; give both the same rows", name,
+                          arguments::to_string(view.extents()), arguments::to_string(wanted),
+                          leading_source().text()));
+}
+
 void Symbols::take(const arguments::Checks& checks, const char* name, const View& view,
                    const SymbolicShape& shape) {
   if (!view) return;
@@ -79,6 +86,10 @@ void Symbols::take(const arguments::Checks& checks, const char* name, const View
       checks.fail(fmt::format("{} has shape {}, expected {}: {} behind {}", name,
                               arguments::to_string(view.extents()), arguments::to_string(wanted),
                               last, leading_source().text()));
+    }
+    if (shape.has_leading() && view.rank() == wanted.rank() &&
+        view.extents().back() == wanted.back()) {
+      fail_leading(checks, name, view, wanted);
     }
     const Bound& bound = *find(last);
     checks.fail(fmt::format("{} has shape {}, expected {}: {}, where {} is the {} axis of {} {}",
@@ -96,8 +107,9 @@ void Symbols::take(const arguments::Checks& checks, const char* name, const View
       leading_name_ = name;
       leading_view_ = &view;
     } else if (!(leading == leading_)) {
-      checks.fail(fmt::format("{} has shape {}, whose leading axes differ from {}", name,
-                              arguments::to_string(view.extents()), leading_source().text()));
+      Dims wanted = leading_;
+      for (int axis = first; axis < view.rank(); ++axis) wanted.push_back(view.extents()[axis]);
+      fail_leading(checks, name, view, wanted);
     }
   }
   for (int axis = 0; axis < shape.rank(); ++axis) {

@@ -40,6 +40,8 @@ class Symbols {
                   const SymbolicShape& shape) const;
   [[noreturn]] void disagree(const arguments::Checks& checks, const char* name, const View& view,
                              const SymbolicShape& shape, int axis, const Bound& bound) const;
+  [[noreturn]] void fail_leading(const arguments::Checks& checks, const char* name,
+                                 const View& view, const Dims& wanted) const;
 
   std::array<Bound, 8> bound_{};
   std::size_t count_ = 0;

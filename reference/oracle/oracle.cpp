@@ -293,13 +293,13 @@ Values forward(const Problem& p) {
 
     row_losses[i] = row_loss(p, row, logits, s, p.distillation.given ? values.divergence[i] : 0.0);
     if (is_bad(p, row)) {
-      values.label_logprob[i] = nan_value;
-    } else {
-      // NaN where the row has no distribution, whatever its target.
-      values.label_logprob[i] = 0.0 * s.lse();
-      for (const auto& [column, probability] : target_of(p, row)) {
-        values.label_logprob[i] -= term(probability, s.distance(logits[column]));
-      }
+      spoil(values, i);
+      continue;
+    }
+    // NaN where the row has no distribution, whatever its target.
+    values.label_logprob[i] = 0.0 * s.lse();
+    for (const auto& [column, probability] : target_of(p, row)) {
+      values.label_logprob[i] -= term(probability, s.distance(logits[column]));
     }
     // H = -sum p log p with log p = (logit - max) - log(sum).
     values.entropy[i] = std::log(s.sum) - values.exp_logit[i] / s.sum;
@@ -356,9 +356,9 @@ Gradients backward(const Problem& p) {
       const double probability = s.probability(logits[index(j)]);
       double g = a * probability - eps * class_weight_of(p, column) / v_total - hits[index(j)];
       g = term(nll_weight, g) + two_lambda_lse * probability;
-      // alpha T^2 times the slope by logit / T.
-      if (d.given) g += term(d.alpha * d.temperature, divergence.slope[index(j)]);
       g = from_loss * g + dlse * probability;
+      // alpha T^2 times the slope by logit / T. A factor of 0 drops an infinite divergence.
+      if (d.given) g += term(from_loss * d.alpha * d.temperature, divergence.slope[index(j)]);
       z[j] = g * final_logit_slope(p.options, z[j]);
     }
   }

@@ -141,6 +141,8 @@ double share_of(const Problem& problem, std::int64_t row);
 bool is_ignored(const Problem& problem, std::int64_t row);
 /// Whether it names what is no word, or has a negative or NaN probability.
 bool is_bad(const Problem& problem, std::int64_t row);
+/// What is left of such a row: NaN in each of its values, argmax -1.
+void spoil(Values& values, std::size_t row);
 
 /// One row's divergence from final logits, those of the student and of the teacher.
 struct RowDivergence {

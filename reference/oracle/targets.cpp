@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What says where a row's probability is: its label, pairs, or a probability of every word.
+#include <limits>
+
 #include "reference/oracle/oracle.hpp"
 
 namespace tessera::oracle {
@@ -60,6 +62,18 @@ bool is_bad(const Problem& p, std::int64_t row) {
     bad = bad || column < 0 || column >= p.v_total() || !(probability >= 0.0);
   });
   return bad;
+}
+
+void spoil(Values& values, std::size_t row) {
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  for (auto* field : {&values.max, &values.sum, &values.lse, &values.label_logprob, &values.entropy,
+                      &values.z_loss, &values.divergence, &values.target_entropy}) {
+    if (!field->empty()) (*field)[row] = nan;
+  }
+  values.argmax[row] = -1;
+  for (std::size_t i = 5 * row; i < 5 * row + 5 && !values.divergence_statistics.empty(); ++i) {
+    values.divergence_statistics[i] = nan;
+  }
 }
 
 }  // namespace tessera::oracle
