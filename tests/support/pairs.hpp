@@ -11,8 +11,8 @@
 /// `long`.
 namespace tessera::test {
 
-/// Whether the environment asks for more than scripts/test.sh runs: TESSERA_TEST_PRODUCT=1, or names
-/// of cases (with TESSERA_TEST_PRODUCT=0, of its calls).
+/// Whether the environment asks for more than scripts/test.sh runs: TESSERA_TEST_PRODUCT=1, or
+/// names of cases (with TESSERA_TEST_PRODUCT=0, of its calls).
 bool wants_product();
 
 /// True where wants_product(), or an interpreter runs the kernels; and of the other calls
