@@ -48,7 +48,7 @@ Flight::Flight(std::shared_ptr<ContextState> state, Runtime& runtime, cl_command
 }
 
 Flight::~Flight() {
-  if (!waited_ && !Runtime::why_unusable()) wait_quietly();
+  if (!waited_) wait_quietly();
 }
 
 void Flight::make_room(std::size_t commands) {
@@ -162,8 +162,14 @@ void Flight::run_checks() {
   for (const auto& check_one : checks) check_one();
 }
 
+FlightState::~FlightState() {
+  // The driver's objects are the parent's, as those of its Runtime.
+  if (!finished_ && Runtime::why_unusable()) static_cast<void>(flight_.release());
+}
+
 void FlightState::wait_once() {
   if (!finished_) {
+    Runtime::require_usable("the call in flight");
     try {
       flight_->wait();
     } catch (const Error& error) {

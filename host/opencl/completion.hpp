@@ -98,6 +98,7 @@ class FlightState final : public Completion::State {
  public:
   explicit FlightState(std::unique_ptr<Flight> flight, bool finished)
       : flight_(std::move(flight)), finished_(finished) {}
+  ~FlightState() override;
   void wait_once() override;
   cl_event event() const noexcept override;
 

@@ -138,6 +138,12 @@ std::optional<std::string> Runtime::why_unusable() {
          "both; start a new process (Python: the method spawn), or fork before the first Context";
 }
 
+void Runtime::require_usable(const char* what) {
+  if (const auto reason = why_unusable()) {
+    throw Error(ErrorCode::unsupported, std::string(what) + " cannot be used: " + *reason);
+  }
+}
+
 Runtime::Runtime() : impl_(std::make_unique<Impl>()) { uses_driver(); }
 Runtime::~Runtime() {
   // The driver's objects are the parent's; what releases them may wait for its threads.
@@ -168,6 +174,7 @@ std::shared_ptr<Runtime> Runtime::open(const ContextOptions& options) {
 
 std::shared_ptr<Runtime> Runtime::wrap(cl_context context, cl_device_id device,
                                        cl_command_queue queue) {
+  require_usable("the OpenCL handle");
   if (queue != nullptr) {
     constexpr const char* doing = "reading the caller's queue";
     const auto own_context = queue_value<cl_context>(queue, CL_QUEUE_CONTEXT, doing);
@@ -212,7 +219,9 @@ const DeviceInfo& Runtime::info() const noexcept { return impl_->info; }
 cl_context Runtime::native_context() const noexcept { return impl_->context(); }
 cl_device_id Runtime::native_device() const noexcept { return impl_->device(); }
 cl_command_queue Runtime::native_queue() const noexcept { return impl_->queue(); }
-void Runtime::trim() { impl_->pool->trim(); }
+void Runtime::trim() {
+  if (!why_unusable()) impl_->pool->trim();
+}
 void Runtime::keep_programs(const std::string& folder) {
   const auto& info = impl_->info;
   std::string key;
@@ -230,6 +239,7 @@ void Runtime::check_memory(const View& view, const char* argument, bool is_writt
   const cl_mem memory = view.device_memory();
   if (memory == nullptr) return;
   const std::string name(argument);
+  require_usable(argument);
   cl_context owner = nullptr;
   std::size_t size = 0;
   cl_mem_object_type type = 0;
@@ -292,6 +302,7 @@ View Runtime::underlying(const View& view) const {
 
 void Runtime::check_queue(cl_command_queue queue) const {
   if (queue == nullptr || queue == impl_->queue()) return;
+  require_usable("queue");
   constexpr const char* doing = "checking queue";
   if (queue_value<cl_context>(queue, CL_QUEUE_CONTEXT, doing) != impl_->context()) {
     throw Error(ErrorCode::foreign_context,
@@ -306,6 +317,7 @@ void Runtime::check_queue(cl_command_queue queue) const {
 }
 
 void Runtime::check_events(std::span<const cl_event> events) const {
+  require_usable("wait_for");
   for (std::size_t i = 0; i < events.size(); ++i) {
     const std::string name = "wait_for[" + std::to_string(i) + "]";
     if (events[i] == nullptr) {
@@ -335,7 +347,7 @@ void Runtime::wait_for(std::span<const cl_event> events) {
 
 void* Runtime::map(cl_command_queue queue, cl_mem memory, std::int64_t byte_offset,
                    std::int64_t bytes, bool write) {
-  if (const auto reason = why_unusable()) throw Error(ErrorCode::unsupported, *reason);
+  require_usable("device memory");
   const cl_command_queue own = impl_->or_own(queue);
   return impl_->mappings->map(is_out_of_order(own) ? nullptr : own, memory, byte_offset, bytes,
                               write);
