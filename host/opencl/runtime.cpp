@@ -81,6 +81,9 @@ bool contains_device(cl_context context, cl_device_id device) {
   return std::find(devices.begin(), devices.end(), device) != devices.end();
 }
 
+/// Static objects are being destroyed.
+std::atomic<bool> is_ending{false};
+
 }  // namespace
 
 struct Runtime::Impl {
@@ -112,6 +115,10 @@ struct Runtime::Impl {
     pool = std::make_unique<WorkspacePool>(context);
     host_ranges = std::make_unique<HostRanges>(context, info.name);
     mappings = std::make_unique<Mappings>(context, device, info.name);
+    // Made after the driver's libraries were loaded, so that it ends before their static objects.
+    static const struct AtExit {
+      ~AtExit() { is_ending = true; }
+    } at_exit;
   }
 
   cl_command_queue or_own(cl_command_queue other) const {
@@ -136,6 +143,13 @@ std::optional<std::string> Runtime::why_unusable() {
   if (first == 0 || first == dispatch::this_process()) return std::nullopt;
   return "this process was forked from one that had used OpenCL, whose drivers do not work in "
          "both; start a new process (Python: the method spawn), or fork before the first Context";
+}
+
+std::optional<std::string> Runtime::why_no_kernels() {
+  if (auto reason = why_unusable()) return reason;
+  if (!is_ending) return std::nullopt;
+  return "static objects are being destroyed, and what the driver compiles with may be gone; call "
+         "before main returns";
 }
 
 void Runtime::require_usable(const char* what) {
