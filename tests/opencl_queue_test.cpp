@@ -230,57 +230,6 @@ TEST_F(QueueTest, AFailedBuildBringsItsLogAndIsRemembered) {
   EXPECT_EQ(runtime_->programs().builds(), 1);
 }
 
-/// What lies in one place under two names: a part of a buffer, and host memory that a buffer uses.
-TEST_F(QueueTest, AliasesOfMemoryOverlap) {
-  Context context(runtime_->native_context(), runtime_->native_device());
-  alignas(4096) static float host[1024];
-  cl_int status = CL_SUCCESS;
-  const auto make = [&](cl_mem_flags flags, void* pointer) {
-    const cl::Buffer buffer(
-        clCreateBuffer(runtime_->native_context(), flags, sizeof(host), pointer, &status), false);
-    EXPECT_EQ(status, CL_SUCCESS);
-    return buffer;
-  };
-  const cl::Buffer whole = make(CL_MEM_READ_WRITE, nullptr);
-  const cl_buffer_region region = {2048, 1024};
-  const cl::Buffer part(
-      clCreateSubBuffer(whole(), 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &status), false);
-  ASSERT_EQ(status, CL_SUCCESS);
-  const cl::Buffer shared = make(CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, host);
-  const cl::Buffer same = make(CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, host);
-  const std::vector<std::int32_t> labels(2);
-  const auto call = [&](const View& logits, const MutableView& gradient) {
-    softmax_cross_entropy::value_and_grad(context, {.logits = logits, .labels = View(labels)}, {},
-                                          {.grad_logits = gradient}, {}, {})
-        .wait();
-  };
-  const auto device = [](const cl::Buffer& buffer, std::int64_t offset) {
-    return MutableView::device(buffer(), offset, DType::f32, {2, 8});
-  };
-  const auto overlaps = [&](const View& logits, const MutableView& gradient) {
-    expect_error(ErrorCode::invalid_argument, "grad_logits overlaps the input logits",
-                 [&] { call(logits, gradient); });
-  };
-  overlaps(device(whole, 2048 + 32), device(part, 0));
-  overlaps(device(part, 32), device(whole, 2048));
-  call(device(whole, 0), device(part, 0));
-  call(device(whole, 2048 + 64), device(part, 0));
-  const auto view = [](std::int64_t at) { return MutableView::host(host + at, {2, 8}); };
-  overlaps(device(shared, 64), view(24));
-  overlaps(view(24), device(shared, 64));
-  overlaps(device(shared, 64), device(same, 96));
-  call(device(shared, 64), view(0));
-  // Buffers that were made for one use.
-  const cl::Buffer read_only = make(CL_MEM_READ_ONLY, nullptr);
-  const cl::Buffer write_only = make(CL_MEM_WRITE_ONLY, nullptr);
-  call(device(read_only, 0), device(write_only, 0));
-  expect_error(ErrorCode::invalid_argument,
-               "grad_logits is an output in a cl_mem of CL_MEM_READ_ONLY",
-               [&] { call(device(whole, 0), device(read_only, 0)); });
-  expect_error(ErrorCode::invalid_argument, "logits is an input in a cl_mem of CL_MEM_WRITE_ONLY",
-               [&] { call(device(write_only, 0), device(whole, 0)); });
-}
-
 TEST_F(QueueTest, ForeignHandlesAreNamed) {
   const auto other = Runtime::open({});
   cl_int status = CL_SUCCESS;

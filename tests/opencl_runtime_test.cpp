@@ -4,13 +4,9 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <functional>
-#include <optional>
 #include <thread>
 
 #include "host/opencl/errors.hpp"
-#include "tessera/softmax_cross_entropy.hpp"
-#include "tests/support/forked.hpp"
 #include "tests/support/opencl_fixture.hpp"
 
 namespace tessera::opencl {
@@ -339,62 +335,6 @@ TEST_F(RuntimeTest, ReadsScratchBackAndChecksOnCompletion) {
   Completion completion(call.finish());
   expect_says(error_of([&] { completion.wait(); }), ErrorCode::label_out_of_range, {"twenty"});
   EXPECT_FALSE(attempt.outputs_touched);
-}
-
-// What belongs to the parent's driver ends in a child without it, or is an Error: its threads,
-// which would finish the call and complete the event, are not there.
-TEST_F(RuntimeTest, AForkedChildHasNoUseForWhatIsOnTheDevice) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "ThreadSanitizer follows no forked child of a process with threads";
-#endif
-  cl_int status = CL_SUCCESS;
-  const cl::Event gate(clCreateUserEvent(runtime_->native_context(), &status), false);
-  const cl_mem x = make_buffer(iota(6));
-  const cl_mem y = make_buffer(iota(6));
-  const View logits = View::device(x, 0, DType::f32, {2, 3});
-  std::optional<Completion> in_flight(run_scale(state_, logits,
-                                                MutableView::device(y, 0, DType::f32, {2, 3}), 2.0f,
-                                                false, {.wait_for = {gate()}}));
-  std::vector<std::string> warnings;
-  Context context(runtime_->native_context(), runtime_->native_device(),
-                  {.warning_handler = [&](const std::string& text) { warnings.push_back(text); }});
-  const std::vector<std::int32_t> labels(2);
-  const auto host = iota(6);
-  const auto refused = [&](const std::function<void()>& call) {
-    EXPECT_EQ(test::status_of_child([&] {
-                const Error error = error_of(call);
-                const std::string what = error.what();
-                if (error.code() != ErrorCode::unsupported) return 1;
-                return what.find("forked") == std::string::npos ? 2 : 0;
-              }),
-              0);
-  };
-  using Execution = softmax_cross_entropy::ExecutionOptions;
-  const auto run = [&](const View& from, const Execution& execution) {
-    softmax_cross_entropy::forward(context, {.logits = from, .labels = View(labels)}, LossOptions{},
-                                   execution);
-  };
-  const View here = View::host(host.data(), {2, 3});
-  refused([&] { in_flight->wait(); });
-  refused([&] { run(logits, {}); });
-  refused([&] { run(logits, Execution{.implementation = "eigen"}); });
-  refused([&] { run(here, Execution{.wait_for = {gate()}}); });
-  refused([&] { run(here, Execution{.queue = runtime_->native_queue()}); });
-  refused([&] { Context::from_queue(runtime_->native_queue()); });
-  EXPECT_EQ(test::status_of_child([&] {
-              in_flight.reset();
-              context.trim();
-              run(here, {});  // on the host
-              // Of what was refused, and none of the call that was dropped.
-              for (const auto& text : warnings) {
-                if (text.find("trying") == std::string::npos) return 3;
-              }
-              return warnings.empty() ? 4 : 0;
-            }),
-            0);
-  clSetUserEventStatus(gate(), CL_COMPLETE);
-  in_flight->wait();
-  EXPECT_EQ(content(y, 6)[5], 12.0f);
 }
 
 }  // namespace

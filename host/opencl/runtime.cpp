@@ -66,8 +66,8 @@ void check_access(cl_mem memory, const std::string& name, bool is_written,
   throw Error(
       ErrorCode::invalid_argument,
       name +
-          (is_written ? " is an output in a cl_mem of CL_MEM_READ_ONLY, which no kernel may write"
-                      : " is an input in a cl_mem of CL_MEM_WRITE_ONLY, which no kernel may read") +
+          (is_written ? " is written, but its cl_mem is CL_MEM_READ_ONLY, which no kernel may write"
+                      : " is read, but its cl_mem is CL_MEM_WRITE_ONLY, which no kernel may read") +
           "; make the buffer CL_MEM_READ_WRITE");
 }
 
