@@ -133,6 +133,21 @@ TEST_F(QueueTest, AnEventThatHasFailedIsRefused) {
   });
 }
 
+/// While the call got ready, which takes seconds where it compiles.
+TEST_F(QueueTest, AnEventThatFailsBeforeTheFirstCommand) {
+  const cl_mem x = make_buffer(iota(4));
+  const cl_mem y = make_buffer(iota(4));
+  const auto gate = user_event();
+  dispatch::Attempt attempt;
+  Call call(state_, *runtime_, {.wait_for = {gate()}}, attempt);
+  const auto in = call.read(View::device(x, 0, DType::f32, {4}), "x");
+  const auto out = call.write(MutableView::device(y, 0, DType::f32, {4}), "y", false);
+  clSetUserEventStatus(gate(), -5);
+  expect_error(ErrorCode::invalid_argument,
+               "wait_for[0] is an event of a command that failed with CL_OUT_OF_RESOURCES (-5)",
+               [&] { launch_scale(call, in, out, 2.0f, false); });
+}
+
 TEST_F(QueueTest, CompletionsOutliveEverythingTheCallUsed) {
   const cl_mem y = make_buffer(iota(16));
   const auto gate = user_event();

@@ -56,6 +56,9 @@ void Flight::make_room(std::size_t commands) {
     events_.reserve(2 * events_.size() + commands);
   }
   if (out_of_order_) waits_.reserve(1);
+  // Again: what the call has compiled meanwhile may have taken seconds. PoCL 3.1 never returns from
+  // enqueueing what waits for a command that has failed.
+  if (!anything_issued()) check_not_failed(waits_, device(), ErrorCode::invalid_argument);
 }
 
 void Flight::issued(cl_event event) {
