@@ -20,7 +20,7 @@ char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + '
 
 std::string read_file(const std::string& name) {
   std::ifstream file(name, std::ios::binary);
-  if (!file) throw std::runtime_error("cannot read the text file " + name);
+  if (!file) throw std::invalid_argument("cannot read the text file " + name);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
@@ -78,10 +78,10 @@ Corpus::Corpus(const std::vector<std::string>& files, std::int64_t min_count,
   }
   const auto count = static_cast<std::int64_t>(tokens.size());
   if (count < 2 * held_out_every * block_words) {
-    throw std::runtime_error("the text has " + std::to_string(count) + " words; at least " +
-                             std::to_string(2 * held_out_every * block_words) +
-                             " are needed for a training part and a held-out part; give more "
-                             "files with --text");
+    throw std::invalid_argument("the text has " + std::to_string(count) + " words; at least " +
+                                std::to_string(2 * held_out_every * block_words) +
+                                " are needed for a training part and a held-out part; give more "
+                                "files with --text");
   }
   const auto is_held_out = [](std::int64_t index) {
     return index / block_words % held_out_every == held_out_every - 1;
