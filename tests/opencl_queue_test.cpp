@@ -120,6 +120,11 @@ TEST_F(QueueTest, AnEventThatHasFailedIsRefused) {
   const cl_event events[] = {good(), bad()};
   expect_error(ErrorCode::invalid_argument, "wait_for[1] is an event of a command that failed",
                [&] { runtime_->check_events(events); });
+  // Where it fails while a call on the host waits for it.
+  const cl_event late[] = {bad()};
+  expect_error(ErrorCode::execution_failed,
+               "wait_for[0] is an event of a command that failed with CL_OUT_OF_RESOURCES (-5)",
+               [&] { runtime_->wait_for(late); });
   // As a caller meets it: with views in host memory, for which a call waits itself.
   Context context(runtime_->native_context(), runtime_->native_device());
   const std::vector<float> logits(6);
