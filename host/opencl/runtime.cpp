@@ -81,6 +81,8 @@ bool contains_device(cl_context context, cl_device_id device) {
   return std::find(devices.begin(), devices.end(), device) != devices.end();
 }
 
+/// The process that first used a driver; 0: none has.
+std::atomic<std::int64_t> driver_process{0};
 /// Static objects are being destroyed.
 std::atomic<bool> is_ending{false};
 
@@ -125,13 +127,6 @@ struct Runtime::Impl {
     return other != nullptr ? other : queue();
   }
 };
-
-namespace {
-
-/// The process that first used a driver; 0: none has.
-std::atomic<std::int64_t> driver_process{0};
-
-}  // namespace
 
 void Runtime::uses_driver() noexcept {
   std::int64_t none = 0;
