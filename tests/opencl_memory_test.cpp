@@ -126,12 +126,13 @@ TEST_F(MemoryTest, AForkedChildHasNoUseForWhatIsOnTheDevice) {
   const cl_mem x = make_buffer(iota(6));
   const cl_mem y = make_buffer(iota(6));
   const View logits = View::device(x, 0, DType::f32, {2, 3});
-  std::optional<Completion> in_flight(run_scale(state_, logits,
-                                                MutableView::device(y, 0, DType::f32, {2, 3}), 2.0f,
-                                                false, {.wait_for = {gate()}}));
+  auto state = run_scale(state_, logits, MutableView::device(y, 0, DType::f32, {2, 3}), 2.0f, false,
+                         {.wait_for = {gate()}});
   std::vector<std::string> warnings;
   Context context = this->context(
       {.warning_handler = [&](const std::string& text) { warnings.push_back(text); }});
+  state->context = context.state().shared_from_this();
+  std::optional<Completion> in_flight(std::move(state));
   const auto host = iota(6);
   const auto refused = [&](const std::function<void()>& call) {
     EXPECT_EQ(test::status_of_child([&] {
