@@ -32,6 +32,7 @@ def main():
                 (2, "--batch", ["--batch", "0", *here]),
                 (2, "nowhere.txt", ["--text", path("nowhere.txt")]),
                 (2, "has 3 words", ["--text", path("short.txt")]),
+                (2, "/dev/zero has more than", ["--text", "/dev/zero"]),
                 (2, "no such device", ["--device", "no such device", *here]),
                 (2, "nothing", ["--implementation", "nothing", *here]),
                 (2, "workspace_bytes", ["--implementation", "eigen", "--workspace-bytes", "1",

@@ -21,7 +21,17 @@ char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + '
 std::string read_file(const std::string& name) {
   std::ifstream file(name, std::ios::binary);
   if (!file) throw std::invalid_argument("cannot read the text file " + name);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  // Some 50 million words. A device may have no end.
+  constexpr std::size_t most_bytes = std::size_t{1} << 28;
+  std::string text;
+  std::vector<char> piece(1 << 20);
+  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0) {
+    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+    if (text.size() > most_bytes) {
+      throw std::invalid_argument("the text file " + name + " has more than 256 MiB; give less");
+    }
+  }
+  return text;
 }
 
 // One block of a thousand words in twenty is held out: from all of the text, and long enough that
