@@ -18,18 +18,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail_writing(const fs::path& path, const std::string& why) {
-  throw Error(ErrorCode::execution_failed,
-              fmt::format("{} cannot be written: {}; nothing was changed", path.string(), why));
+[[noreturn]] void fail_writing(const std::string& option, const fs::path& path,
+                               const std::string& why) {
+  throw Error(
+      ErrorCode::execution_failed,
+      fmt::format("{} {} cannot be written: {}; nothing was changed", option, path.string(), why));
 }
 
-void write_all(int fd, const void* data, std::size_t bytes, const fs::path& path) {
+void write_all(int fd, const void* data, std::size_t bytes, const std::string& option,
+               const fs::path& path) {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
     // One write moves at most 2 GiB on Linux.
     const ssize_t written = ::write(fd, at, std::min(bytes, std::size_t{1} << 30));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail_writing(path, std::strerror(errno));
+    if (written < 0) fail_writing(option, path, std::strerror(errno));
     at += written;
     bytes -= static_cast<std::size_t>(written);
   }
@@ -79,7 +82,7 @@ void OutputSet::make_folder() {
   std::error_code error;
   for (auto it = missing.rbegin(); it != missing.rend(); ++it) {
     if (fs::create_directory(*it, error)) made_folders_.push_back(*it);
-    if (error) fail_writing(*it, error.message());
+    if (error) fail_writing(option_, *it, error.message());
   }
 }
 
@@ -89,7 +92,7 @@ void OutputSet::add(const std::string& file_name, const std::string& head, const
   fs::path target = folder_ / file_name;
   std::error_code ignored;
   const auto there = fs::status(target, ignored);
-  if (fs::is_directory(there)) fail_writing(target, "a folder has this name");
+  if (fs::is_directory(there)) fail_writing(option_, target, "a folder has this name");
   if (fs::is_regular_file(there)) target = fs::canonical(target, ignored);
   const bool in_place = fs::exists(there) && !fs::is_regular_file(there);
   const fs::path temporary =
@@ -97,17 +100,17 @@ void OutputSet::add(const std::string& file_name, const std::string& head, const
   const int fd = in_place
                      ? ::open(target.c_str(), O_WRONLY | O_CLOEXEC)
                      : ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) fail_writing(target, std::strerror(errno));
+  if (fd < 0) fail_writing(option_, target, std::strerror(errno));
   pending_.push_back({file_name, in_place ? fs::path() : temporary, target});
   try {
-    write_all(fd, head.data(), head.size(), target);
-    write_all(fd, data, bytes, target);
+    write_all(fd, head.data(), head.size(), option_, target);
+    write_all(fd, data, bytes, option_, target);
   } catch (...) {
     ::close(fd);
     throw;
   }
   // Some file systems report a full disk only here.
-  if (::close(fd) != 0) fail_writing(target, std::strerror(errno));
+  if (::close(fd) != 0) fail_writing(option_, target, std::strerror(errno));
 }
 
 void OutputSet::add_array(const std::string& file_name, const void* data, DType type,
@@ -136,7 +139,7 @@ void OutputSet::commit() {
     if (file.temporary.empty()) continue;
     std::error_code error;
     fs::rename(file.temporary, file.target, error);
-    if (error) fail_writing(file.target, error.message());
+    if (error) fail_writing(option_, file.target, error.message());
   }
   pending_.clear();
   made_folders_.clear();

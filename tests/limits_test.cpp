@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "tests/support/matrix.hpp"
@@ -107,6 +108,35 @@ TEST_P(Limits, LabelsAtTheEdgesOf64Bits) {
     const auto text = refused(layer, layer.inputs(), ErrorCode::label_out_of_range);
     EXPECT_NE(text.find(std::to_string(label)), std::string::npos);
   }
+}
+
+/// Columns that an i32 does not number: they overlap, and nothing is computed.
+TEST_P(Limits, IndicesThatArgmaxDoesNotHold) {
+  Layer layer = small();
+  constexpr std::int64_t columns = (std::int64_t{1} << 31) + 1;
+  lce::Inputs in = layer.inputs();
+  in.w = View::host(layer.w.data(), DType::f32, {2, columns}, {1, 0});
+  lce::ExecutionOptions execution;
+  execution.implementation = {GetParam()};
+  const auto refused = [](const char* part, const std::function<void()>& call) {
+    try {
+      call();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  std::vector<std::int32_t> argmax(2, 7);
+  Outputs out;
+  out.argmax = argmax;
+  refused("argmax has type i32, which does not hold the index of every one of 2147483649 columns",
+          [&] { lce::forward(shared_context(), in, out, {}, execution); });
+  EXPECT_EQ(argmax, std::vector<std::int32_t>(2, 7));
+  LossOptions shard;
+  shard.vocab_size_total = 2 * columns;
+  refused("a shard of 2147483649 columns is given; the most is 2^31",
+          [&] { lce::forward_partial(shared_context(), in, shard, execution); });
 }
 
 TEST_P(Limits, ViewsThatOverlapByOneElement) {

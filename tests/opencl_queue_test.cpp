@@ -120,6 +120,11 @@ TEST_F(QueueTest, AnEventThatHasFailedIsRefused) {
   const cl_event events[] = {good(), bad()};
   expect_error(ErrorCode::invalid_argument, "wait_for[1] is an event of a command that failed",
                [&] { runtime_->check_events(events); });
+  // Where it fails while a call on the host waits for it.
+  const cl_event late[] = {bad()};
+  expect_error(ErrorCode::execution_failed,
+               "wait_for[0] is an event of a command that failed with CL_OUT_OF_RESOURCES (-5)",
+               [&] { runtime_->wait_for(late); });
   // As a caller meets it: with views in host memory, for which a call waits itself.
   Context context(runtime_->native_context(), runtime_->native_device());
   const std::vector<float> logits(6);
@@ -131,6 +136,21 @@ TEST_F(QueueTest, AnEventThatHasFailedIsRefused) {
         context, {.logits = View::host(logits.data(), {2, 3}), .labels = View(labels)},
         LossOptions{}, execution);
   });
+}
+
+/// While the call got ready, which takes seconds where it compiles.
+TEST_F(QueueTest, AnEventThatFailsBeforeTheFirstCommand) {
+  const cl_mem x = make_buffer(iota(4));
+  const cl_mem y = make_buffer(iota(4));
+  const auto gate = user_event();
+  dispatch::Attempt attempt;
+  Call call(state_, *runtime_, {.wait_for = {gate()}}, attempt);
+  const auto in = call.read(View::device(x, 0, DType::f32, {4}), "x");
+  const auto out = call.write(MutableView::device(y, 0, DType::f32, {4}), "y", false);
+  clSetUserEventStatus(gate(), -5);
+  expect_error(ErrorCode::invalid_argument,
+               "wait_for[0] is an event of a command that failed with CL_OUT_OF_RESOURCES (-5)",
+               [&] { launch_scale(call, in, out, 2.0f, false); });
 }
 
 TEST_F(QueueTest, CompletionsOutliveEverythingTheCallUsed) {
@@ -228,57 +248,6 @@ TEST_F(QueueTest, AFailedBuildBringsItsLogAndIsRemembered) {
     }
   }
   EXPECT_EQ(runtime_->programs().builds(), 1);
-}
-
-/// What lies in one place under two names: a part of a buffer, and host memory that a buffer uses.
-TEST_F(QueueTest, AliasesOfMemoryOverlap) {
-  Context context(runtime_->native_context(), runtime_->native_device());
-  alignas(4096) static float host[1024];
-  cl_int status = CL_SUCCESS;
-  const auto make = [&](cl_mem_flags flags, void* pointer) {
-    const cl::Buffer buffer(
-        clCreateBuffer(runtime_->native_context(), flags, sizeof(host), pointer, &status), false);
-    EXPECT_EQ(status, CL_SUCCESS);
-    return buffer;
-  };
-  const cl::Buffer whole = make(CL_MEM_READ_WRITE, nullptr);
-  const cl_buffer_region region = {2048, 1024};
-  const cl::Buffer part(
-      clCreateSubBuffer(whole(), 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &status), false);
-  ASSERT_EQ(status, CL_SUCCESS);
-  const cl::Buffer shared = make(CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, host);
-  const cl::Buffer same = make(CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, host);
-  const std::vector<std::int32_t> labels(2);
-  const auto call = [&](const View& logits, const MutableView& gradient) {
-    softmax_cross_entropy::value_and_grad(context, {.logits = logits, .labels = View(labels)}, {},
-                                          {.grad_logits = gradient}, {}, {})
-        .wait();
-  };
-  const auto device = [](const cl::Buffer& buffer, std::int64_t offset) {
-    return MutableView::device(buffer(), offset, DType::f32, {2, 8});
-  };
-  const auto overlaps = [&](const View& logits, const MutableView& gradient) {
-    expect_error(ErrorCode::invalid_argument, "grad_logits overlaps the input logits",
-                 [&] { call(logits, gradient); });
-  };
-  overlaps(device(whole, 2048 + 32), device(part, 0));
-  overlaps(device(part, 32), device(whole, 2048));
-  call(device(whole, 0), device(part, 0));
-  call(device(whole, 2048 + 64), device(part, 0));
-  const auto view = [](std::int64_t at) { return MutableView::host(host + at, {2, 8}); };
-  overlaps(device(shared, 64), view(24));
-  overlaps(view(24), device(shared, 64));
-  overlaps(device(shared, 64), device(same, 96));
-  call(device(shared, 64), view(0));
-  // Buffers that were made for one use.
-  const cl::Buffer read_only = make(CL_MEM_READ_ONLY, nullptr);
-  const cl::Buffer write_only = make(CL_MEM_WRITE_ONLY, nullptr);
-  call(device(read_only, 0), device(write_only, 0));
-  expect_error(ErrorCode::invalid_argument,
-               "grad_logits is an output in a cl_mem of CL_MEM_READ_ONLY",
-               [&] { call(device(whole, 0), device(read_only, 0)); });
-  expect_error(ErrorCode::invalid_argument, "logits is an input in a cl_mem of CL_MEM_WRITE_ONLY",
-               [&] { call(device(write_only, 0), device(whole, 0)); });
 }
 
 TEST_F(QueueTest, ForeignHandlesAreNamed) {

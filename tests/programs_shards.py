@@ -113,6 +113,30 @@ def run_case(name, implementation, problem, place, cut, fields, check_outputs):
         compare(f"{name}: {key}", whole_array, with_gradients[key], dtype)
 
 
+def run_large(Problem):
+    """Indices beyond what an i32 holds, of one shard of a vocabulary that no test could fill."""
+    begin, total = 2 ** 32, 2 ** 32 + 129
+    with Workplace() as place:
+        problem = Problem(place)
+        whole, shard, combined = (place.path(name) for name in ("whole", "shard", "combined"))
+        run("tessera-score", *problem.arguments, "--out", whole)
+        local = np.load(os.path.join(whole, "argmax.npy"))
+        expected = np.where(local < 0, -1, begin + local.astype(np.int64))
+        code, _, err = run("tessera-score", *problem.arguments, "--vocab-size-total", total,
+                           "--vocab-offset", begin, "--out", shard)
+        check(code == 0, f"large: exit {code}: {err}")
+        # Without it nobody knows that the other columns are missing.
+        os.remove(os.path.join(shard, "report.json"))
+        code, _, err = run("tessera-score", "--combine", shard, *of_the_whole(problem.arguments),
+                           "--vocab-size-total", total, "--out", combined)
+        check(code == 0, f"large: combine: exit {code}: {err}")
+        for folder, name in ((shard, "partial_argmax"), (combined, "argmax"),
+                             (combined, "partial_argmax")):
+            got = np.load(os.path.join(folder, f"{name}.npy"))
+            check(got.dtype == np.int64 and np.array_equal(got, expected),
+                  f"large: {name} is {got.dtype}, {got.ravel()[:3]}...")
+
+
 def run_refusals(Problem):
     """Combinations that would give wrong numbers are told apart by what the folders record."""
     with Workplace() as place:
@@ -175,4 +199,5 @@ def run_all(Problem, linear, softmax, fields, check_outputs):
                 problem = Problem(place, seed=100 + number, **case)
                 run_case(f"{implementation} shards {number}", implementation, problem, place, cut,
                          fields, check_outputs)
+    run_large(Problem)
     run_refusals(Problem)

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/forked.hpp"
+
 namespace tessera::dispatch {
 namespace {
 
@@ -140,6 +142,25 @@ TEST(ThreadPool, HelpersTakePart) {
     while (arrived < 2) std::this_thread::yield();
   });
   EXPECT_EQ(seen.size(), 2u);
+}
+
+/// A forked child has none of its parent's threads.
+TEST(ThreadPool, AForkedChildHasThreadsOfItsOwn) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "ThreadSanitizer follows no forked child of a process with threads";
+#endif
+  ThreadPool pool(2);
+  const auto meet = [&pool] {
+    std::atomic<int> arrived{0};
+    pool.parallel_for(2, [&](std::int64_t, int) {
+      ++arrived;
+      while (arrived < 2) std::this_thread::yield();
+    });
+    return 0;
+  };
+  meet();
+  EXPECT_EQ(test::status_of_child([&] { return meet() + test::status_of_child(meet); }), 0);
+  meet();
 }
 
 TEST(ThreadPool, ConstructionStartsNoThread) {

@@ -149,6 +149,30 @@ TEST(TileMisuse, SlicesBeyondAllNumbers) {
       Vmem<float>{{8, 128}, "tile"});
 }
 
+TEST(TileMisuse, ExtentsBeyondAllMemory) {
+  for (const bool dry_run : {false, true}) {
+    Machine machine({.dry_run = dry_run});
+    const auto refused = [](auto use) {
+      expect_error(ErrorKind::usage, {"'much'", "9223372036854775807", "2^50 bytes"}, use);
+    };
+    const auto nothing = [](auto) {};
+    refused([&] { run(machine, "k", nothing, Vmem<float>{{most, most}, "much"}); });
+    refused([&] { run(machine, "k", nothing, Smem<float>{{most}, "much"}); });
+    refused([&] { machine.empty_ref<float>("much", {most, 2}); });
+  }
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  // A sanitizer's operator new ends the process instead. No address has so many bits.
+  try {
+    Machine().empty_ref<float>("much", {std::int64_t{1} << 47, 2});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
+    EXPECT_NE(std::string(error.what()).find("'much' [140737488355328, 2]"), std::string::npos)
+        << error.what();
+  }
+#endif
+}
+
 /// What was scratch of a kernel that has ended, or of a run_scoped.
 struct Kept {
   Ref<float> tile{};

@@ -169,7 +169,23 @@ def refusals():
         nowhere = place.path("no/such/folder")
         pathlib.Path(place.path("no")).write_text("a file", encoding="utf-8")
         code, _, err = run("tessera-tile", *SMALL, *BLOCKS, "--trace", nowhere + "/trace.json")
-        check(code != 0 and err.count("\n") == 1, f"a trace into a file's folder: {code} {err!r}")
+        check(code == 2 and err.count("\n") == 1 and "--trace" in err,
+              f"a trace into a file's folder: {code} {err!r}")
+        # Nobody may make a file there, not even root.
+        code, _, err = run("tessera-tile", *SMALL, *BLOCKS, "--trace", "/proc/trace.json")
+        check(code == 1 and err.count("\n") == 1 and "--trace" in err and "/proc/trace.json" in err,
+              f"a trace into a folder that cannot be written: {code} {err!r}")
+
+
+def patience():
+    """What would take an hour says so on stderr while it works."""
+    arguments = ["--shape", "1048576x8192x1048576", "--block-sizes", "1024,128,128", "--dry-run"]
+    program = subprocess.Popen([support.bin_folder + "/tessera-tile", *arguments],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    said = program.stderr.readline()
+    program.kill()
+    program.communicate()
+    check("still modelling" in said and "--block-sizes" in said, f"patience: {said!r}")
 
 
 def draw(*arguments, expected=0):
@@ -267,7 +283,8 @@ def sweeps():
 
 def main():
     support.bin_folder = sys.argv[1]
-    for part in (help_and_version, counted_by_hand, reports, large, refusals, traces, sweeps):
+    for part in (help_and_version, counted_by_hand, reports, large, refusals, patience, traces,
+                 sweeps):
         part()
     print(f"{support.checks} checks, {len(support.failures)} failed")
     sys.exit(1 if support.failures else 0)

@@ -286,7 +286,7 @@ TEST(TileMessages, RulesNameTheKernel) {
   refused("R13", [&] {
     kernel(
         machine, "breaks", tensorcore_mesh(machine, 1), [](auto, auto) {},
-        Vmem<float>{{1 << 30, 1 << 30}, "x scratch"})(x);
+        Vmem<float>{{1 << 24, 1 << 24}, "x scratch"})(x);
   });
   // Also a grid that no cores can share.
   expect_error(

@@ -18,6 +18,9 @@ if(TESSERA_BUILD_EXAMPLES)
                    --steps 12 --batch 96 --hidden 48 --embedding 24 --max-vocab 1500
                    --eval-tokens 256 --text ${train_text_licences})
   set_tests_properties(train_text_curves PROPERTIES TIMEOUT 600)
+  add_test(NAME train_text_errors
+           COMMAND Python3::Interpreter "${CMAKE_CURRENT_LIST_DIR}/train_text_errors_test.py"
+                   $<TARGET_FILE_DIR:train_text> ${train_text_licences})
   # A model and its students; a loss that is not finite fails.
   foreach(divergence IN ITEMS forward_kl reverse_kl jsd)
     set(beta "")

@@ -47,7 +47,7 @@ TEST_F(CorpusTest, HoldsOutEveryTwentiethBlock) {
 
 TEST_F(CorpusTest, KeepsTheMostFrequentWords) {
   EXPECT_EQ(Corpus({file_}, 1, 3).vocab(), 3);
-  EXPECT_THROW(Corpus({file_ + ".missing"}, 1, 0), std::runtime_error);
+  EXPECT_THROW(Corpus({file_ + ".missing"}, 1, 0), std::invalid_argument);
 }
 
 TEST(Examples, AreTheWordsBefore) {

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 
+#include "command_line.hpp"
 #include "model.hpp"
 
 namespace train_text {
@@ -87,9 +88,10 @@ class Trainer {
     o_.teacher.vocab = corpus_.vocab();
     loss_.logsumexp_weight = 1e-4f;
     if (o.out.empty()) return;
-    std::filesystem::create_directories(o.out);
+    std::error_code ignored;  // the file shows it
+    std::filesystem::create_directories(o.out, ignored);
     csv_.open(o.out + "/curve.csv");
-    if (!csv_) throw std::runtime_error("cannot write " + o.out + "/curve.csv");
+    if (!csv_) throw std::invalid_argument("--out: cannot write " + o.out + "/curve.csv");
     csv_ << "model,step,seconds,tokens,held_out_perplexity\n";
   }
 
@@ -188,18 +190,5 @@ int main(int argc, char** argv) {
   CLI::App app("Trains a model, and two of half its width: one taught by it, one not.");
   train_text::Options options;
   train_text::declare(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
-    fmt::print(stderr, "distill: {}\n", error.what());
-    return 2;
-  }
-  try {
-    train_text::Trainer(options).go();
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "distill: {}\n", error.what());
-    return 2;
-  }
-  return 0;
+  return train_text::run(app, "distill", argc, argv, [&] { train_text::Trainer(options).go(); });
 }

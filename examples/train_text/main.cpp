@@ -11,6 +11,7 @@
 #include <fstream>
 #include <optional>
 
+#include "command_line.hpp"
 #include "model.hpp"
 #include "progress.hpp"
 
@@ -86,9 +87,10 @@ class Training {
       execution_.workspace_bytes = static_cast<std::size_t>(o.workspace_bytes);
     }
     if (!o.out.empty()) {
-      std::filesystem::create_directories(o.out);
+      std::error_code ignored;  // the file shows it
+      std::filesystem::create_directories(o.out, ignored);
       csv_.open(o.out + "/curve.csv");
-      if (!csv_) throw std::runtime_error("cannot write " + o.out + "/curve.csv");
+      if (!csv_) throw std::invalid_argument("--out: cannot write " + o.out + "/curve.csv");
       csv_ << fmt::format("# unigram_perplexity {:.6g}\n",
                           corpus_.unigram_perplexity(held_out_.labels));
       csv_ << "step,seconds,tokens,loss,perplexity,held_out_perplexity,tokens_per_second\n";
@@ -204,19 +206,8 @@ int main(int argc, char** argv) {
   CLI::App app("Trains a small language model on English text with tessera's output layer.");
   train_text::Options options;
   train_text::declare(app, options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
-    fmt::print(stderr, "train_text: {}\n", error.what());
-    return 2;
-  }
-  if (options.steps == 0 && options.seconds == 0.0) options.seconds = 120.0;
-  try {
+  return train_text::run(app, "train_text", argc, argv, [&] {
+    if (options.steps == 0 && options.seconds == 0.0) options.seconds = 120.0;
     train_text::Training(options).go();
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "train_text: {}\n", error.what());
-    return 2;
-  }
-  return 0;
+  });
 }

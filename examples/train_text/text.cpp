@@ -20,8 +20,18 @@ char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + '
 
 std::string read_file(const std::string& name) {
   std::ifstream file(name, std::ios::binary);
-  if (!file) throw std::runtime_error("cannot read the text file " + name);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file) throw std::invalid_argument("cannot read the text file " + name);
+  // Some 50 million words. A device may have no end.
+  constexpr std::size_t most_bytes = std::size_t{1} << 28;
+  std::string text;
+  std::vector<char> piece(1 << 20);
+  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())) || file.gcount() > 0) {
+    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+    if (text.size() > most_bytes) {
+      throw std::invalid_argument("the text file " + name + " has more than 256 MiB; give less");
+    }
+  }
+  return text;
 }
 
 // One block of a thousand words in twenty is held out: from all of the text, and long enough that
@@ -78,10 +88,10 @@ Corpus::Corpus(const std::vector<std::string>& files, std::int64_t min_count,
   }
   const auto count = static_cast<std::int64_t>(tokens.size());
   if (count < 2 * held_out_every * block_words) {
-    throw std::runtime_error("the text has " + std::to_string(count) + " words; at least " +
-                             std::to_string(2 * held_out_every * block_words) +
-                             " are needed for a training part and a held-out part; give more "
-                             "files with --text");
+    throw std::invalid_argument("the text has " + std::to_string(count) + " words; at least " +
+                                std::to_string(2 * held_out_every * block_words) +
+                                " are needed for a training part and a held-out part; give more "
+                                "files with --text");
   }
   const auto is_held_out = [](std::int64_t index) {
     return index / block_words % held_out_every == held_out_every - 1;

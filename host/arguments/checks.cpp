@@ -92,9 +92,12 @@ void Checks::input(const char* name, const View& view, ElementTypes types) {
   inputs_.add(name, view, underlying(view), reach);
 }
 
-void Checks::output(const char* name, const MutableView& view, ElementTypes types) {
+void Checks::output(const char* name, const MutableView& view, ElementTypes types, bool is_read) {
   if (!view) return;
   const std::int64_t reach = check_view(name, view, types, true);
+  if (is_read && view.is_device() && view.size() > 0) {
+    state_->device->check_memory(view, name, false);
+  }
   if (!elements_are_apart(view)) {
     fail(std::string(name) + " with extents " + to_string(view.extents()) + " and strides " +
          to_string(view.strides()) +
@@ -274,7 +277,7 @@ void Checks::handles(cl_command_queue queue, const std::vector<cl_event>& wait_f
   if (queue != nullptr) state_->device->check_queue(queue);
   if (!wait_for.empty()) state_->device->check_events(wait_for);
   if (!workspace) return;
-  output("workspace", workspace, ElementTypes::any);
+  output("workspace", workspace, ElementTypes::any, true);
   // Scratch is carved from it by bytes, so that it must not have holes.
   std::int64_t last = 0;
   for (int axis = 0; axis < workspace.rank(); ++axis) {

@@ -81,7 +81,8 @@ class Checks {
 
   /// Memory, alignment, type, extents and strides of one view; nothing for one not given.
   void input(const char* name, const View& view, ElementTypes types);
-  void output(const char* name, const MutableView& view, ElementTypes types);
+  /// `is_read`: kernels also read what they or the caller wrote there.
+  void output(const char* name, const MutableView& view, ElementTypes types, bool is_read = false);
   void require(const char* name, const View& view, const char* why) const;
   void refuse(const char* name, const View& view, const char* why) const;
 

@@ -28,7 +28,8 @@ void wait_for(Completion::State& state) {
 
 /// Ends a call that nobody waited for.
 void drop(std::unique_ptr<Completion::State>& state) noexcept {
-  if (!state || state->waited) return;
+  // In a forked child the call is still the parent's, which waits for it.
+  if (!state || state->waited || state->process != dispatch::this_process()) return;
   try {
     wait_for(*state);
   } catch (const std::exception& error) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 
+#include "host/dispatch/process.hpp"
 #include "tessera/execution.hpp"
 
 namespace tessera {
@@ -24,6 +26,7 @@ class Completion::State {
   std::shared_ptr<ContextState> context{};
 
   // Completion's own bookkeeping.
+  const std::int64_t process = dispatch::this_process();
   bool waited = false;
   std::exception_ptr failure{};
 };

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <exception>
 #include <list>
+#include <memory>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -95,40 +96,49 @@ struct ThreadPool::Impl {
   }
 };
 
-ThreadPool::ThreadPool(int threads) : impl_(std::make_unique<Impl>(threads)) {}
+ThreadPool::ThreadPool(int threads) : impl_(new Impl(threads)) {}
 
 ThreadPool::~ThreadPool() {
-  if (impl_->process != this_process()) {
-    // A forked child has none of the threads, and the mutex as somebody else may have held it.
-    static_cast<void>(impl_.release());
-    return;
-  }
+  // The parent's threads are not in a forked child.
+  if (impl_.load()->process != this_process()) return;
+  const std::unique_ptr<Impl> impl(impl_.load());
   {
-    const std::lock_guard lock(impl_->mutex);
-    impl_->stopping = true;
+    const std::lock_guard lock(impl->mutex);
+    impl->stopping = true;
   }
-  impl_->work.notify_all();
-  for (auto& thread : impl_->threads) thread.join();
+  impl->work.notify_all();
+  for (auto& thread : impl->threads) thread.join();
 }
 
-int ThreadPool::size() const noexcept { return impl_->size; }
+ThreadPool::Impl& ThreadPool::here() {
+  Impl* known = impl_.load();
+  while (known->process != this_process()) {
+    // The parent's stays as it is: its threads are not here, and its mutex may be held by one.
+    auto own = std::make_unique<Impl>(known->size);
+    if (impl_.compare_exchange_strong(known, own.get())) return *own.release();
+  }
+  return *known;
+}
+
+int ThreadPool::size() const noexcept { return impl_.load()->size; }
 
 void ThreadPool::parallel_for(std::int64_t tasks,
                               const std::function<void(std::int64_t, int)>& body) {
-  if (impl_->size == 1 || tasks <= 1 || impl_->process != this_process()) {
+  Impl& impl = here();
+  if (impl.size == 1 || tasks <= 1) {
     for (std::int64_t task = 0; task < tasks; ++task) body(task, 0);
     return;
   }
   Job job{.body = body, .tasks = tasks};
-  std::unique_lock lock(impl_->mutex);
-  if (!impl_->started) impl_->start();
-  impl_->jobs.push_back(&job);
+  std::unique_lock lock(impl.mutex);
+  if (!impl.started) impl.start();
+  impl.jobs.push_back(&job);
   // One helper per task beyond the caller's own; waking more would only make them look and sleep.
-  const std::int64_t helpers = std::min<std::int64_t>(tasks - 1, impl_->size - 1);
-  for (std::int64_t i = 0; i < helpers; ++i) impl_->work.notify_one();
+  const std::int64_t helpers = std::min<std::int64_t>(tasks - 1, impl.size - 1);
+  for (std::int64_t i = 0; i < helpers; ++i) impl.work.notify_one();
   // The caller is worker 0. No pool thread is: they are 1 .. size-1, each in one job at a time, and
   // a pool thread that calls in from a task of another job is worker 0 of its own job only.
-  impl_->take_tasks(lock, job, 0);
+  impl.take_tasks(lock, job, 0);
   job.left.wait(lock, [&] { return job.helpers == 0; });
   if (job.failure) std::rethrow_exception(job.failure);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <memory>
 
 namespace tessera::dispatch {
 
@@ -11,8 +11,7 @@ namespace tessera::dispatch {
 ///
 /// The caller of parallel_for works too, so a pool of one thread starts none. Calls from several
 /// threads at once are safe; each makes progress with its own thread alone if the rest are busy.
-/// Threads start with the first parallel_for. A forked child does the work of a pool that its
-/// parent made with its own thread alone.
+/// Threads start with the first parallel_for; a forked child has its own, not its parent's.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);  ///< 0: one per hardware thread
@@ -30,7 +29,10 @@ class ThreadPool {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  /// This process's.
+  Impl& here();
+
+  std::atomic<Impl*> impl_;
 };
 
 }  // namespace tessera::dispatch

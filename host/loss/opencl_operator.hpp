@@ -260,7 +260,7 @@ std::optional<std::string> why_unsupported(const Opencl<Op, Plan>& own, ContextS
                                            const OperatorRequest<Op>& request,
                                            const std::string& engine_name) {
   auto* runtime = opencl::runtime_of(state);
-  if (auto reason = opencl::Runtime::why_unusable()) return reason;
+  if (auto reason = opencl::Runtime::why_no_kernels()) return reason;
   if (runtime == nullptr) return "the context has no OpenCL device";
   if (auto reason = why_unsupported(request.loss, runtime->facts())) return reason;
   auto& known = runtime->keep<PreparedCalls<Op, Plan>>();
@@ -270,7 +270,7 @@ std::optional<std::string> why_unsupported(const Opencl<Op, Plan>& own, ContextS
 
 /// For questions that are asked without why_unsupported, and may compile or probe.
 inline opencl::Runtime& usable_runtime(ContextState& state) {
-  if (auto reason = opencl::Runtime::why_unusable()) throw Error(ErrorCode::unsupported, *reason);
+  if (auto reason = opencl::Runtime::why_no_kernels()) throw Error(ErrorCode::unsupported, *reason);
   return *opencl::runtime_of(state);
 }
 

@@ -48,7 +48,7 @@ Flight::Flight(std::shared_ptr<ContextState> state, Runtime& runtime, cl_command
 }
 
 Flight::~Flight() {
-  if (!waited_ && !Runtime::why_unusable()) wait_quietly();
+  if (!waited_) wait_quietly();
 }
 
 void Flight::make_room(std::size_t commands) {
@@ -56,6 +56,9 @@ void Flight::make_room(std::size_t commands) {
     events_.reserve(2 * events_.size() + commands);
   }
   if (out_of_order_) waits_.reserve(1);
+  // Again: what the call has compiled meanwhile may have taken seconds. PoCL 3.1 never returns from
+  // enqueueing what waits for a command that has failed.
+  if (!anything_issued()) check_not_failed(waits_, device(), ErrorCode::invalid_argument);
 }
 
 void Flight::issued(cl_event event) {
@@ -162,8 +165,14 @@ void Flight::run_checks() {
   for (const auto& check_one : checks) check_one();
 }
 
+FlightState::~FlightState() {
+  // The driver's objects are the parent's, as those of its Runtime.
+  if (!finished_ && Runtime::why_unusable()) static_cast<void>(flight_.release());
+}
+
 void FlightState::wait_once() {
   if (!finished_) {
+    Runtime::require_usable("the call in flight");
     try {
       flight_->wait();
     } catch (const Error& error) {

@@ -45,7 +45,8 @@ class Flight {
   cl_uint wait_count() const noexcept { return static_cast<cl_uint>(waits_.size()); }
   const cl_event* wait_list() const noexcept { return waits_.empty() ? nullptr : waits_.data(); }
   /// Makes room for the events of commands about to be enqueued: nothing may throw between a
-  /// command and `issued`, or nobody waits for it.
+  /// command and `issued`, or nobody waits for it. Throws Error invalid_argument where an event of
+  /// the caller's has failed before the first command.
   void make_room(std::size_t commands = 1);
   /// The event of a command just enqueued; takes the reference over.
   void issued(cl_event event);
@@ -98,6 +99,7 @@ class FlightState final : public Completion::State {
  public:
   explicit FlightState(std::unique_ptr<Flight> flight, bool finished)
       : flight_(std::move(flight)), finished_(finished) {}
+  ~FlightState() override;
   void wait_once() override;
   cl_event event() const noexcept override;
 

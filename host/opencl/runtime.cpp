@@ -66,8 +66,8 @@ void check_access(cl_mem memory, const std::string& name, bool is_written,
   throw Error(
       ErrorCode::invalid_argument,
       name +
-          (is_written ? " is an output in a cl_mem of CL_MEM_READ_ONLY, which no kernel may write"
-                      : " is an input in a cl_mem of CL_MEM_WRITE_ONLY, which no kernel may read") +
+          (is_written ? " is written, but its cl_mem is CL_MEM_READ_ONLY, which no kernel may write"
+                      : " is read, but its cl_mem is CL_MEM_WRITE_ONLY, which no kernel may read") +
           "; make the buffer CL_MEM_READ_WRITE");
 }
 
@@ -80,6 +80,11 @@ bool contains_device(cl_context context, cl_device_id device) {
         "clGetContextInfo", {}, "reading the devices of the caller's context");
   return std::find(devices.begin(), devices.end(), device) != devices.end();
 }
+
+/// The process that first used a driver; 0: none has.
+std::atomic<std::int64_t> driver_process{0};
+/// Static objects are being destroyed.
+std::atomic<bool> is_ending{false};
 
 }  // namespace
 
@@ -112,19 +117,16 @@ struct Runtime::Impl {
     pool = std::make_unique<WorkspacePool>(context);
     host_ranges = std::make_unique<HostRanges>(context, info.name);
     mappings = std::make_unique<Mappings>(context, device, info.name);
+    // Made after the driver's libraries were loaded, so that it ends before their static objects.
+    static const struct AtExit {
+      ~AtExit() { is_ending = true; }
+    } at_exit;
   }
 
   cl_command_queue or_own(cl_command_queue other) const {
     return other != nullptr ? other : queue();
   }
 };
-
-namespace {
-
-/// The process that first used a driver; 0: none has.
-std::atomic<std::int64_t> driver_process{0};
-
-}  // namespace
 
 void Runtime::uses_driver() noexcept {
   std::int64_t none = 0;
@@ -136,6 +138,19 @@ std::optional<std::string> Runtime::why_unusable() {
   if (first == 0 || first == dispatch::this_process()) return std::nullopt;
   return "this process was forked from one that had used OpenCL, whose drivers do not work in "
          "both; start a new process (Python: the method spawn), or fork before the first Context";
+}
+
+std::optional<std::string> Runtime::why_no_kernels() {
+  if (auto reason = why_unusable()) return reason;
+  if (!is_ending) return std::nullopt;
+  return "static objects are being destroyed, and what the driver compiles with may be gone; call "
+         "before main returns";
+}
+
+void Runtime::require_usable(const char* what) {
+  if (const auto reason = why_unusable()) {
+    throw Error(ErrorCode::unsupported, std::string(what) + " cannot be used: " + *reason);
+  }
 }
 
 Runtime::Runtime() : impl_(std::make_unique<Impl>()) { uses_driver(); }
@@ -168,6 +183,7 @@ std::shared_ptr<Runtime> Runtime::open(const ContextOptions& options) {
 
 std::shared_ptr<Runtime> Runtime::wrap(cl_context context, cl_device_id device,
                                        cl_command_queue queue) {
+  require_usable("the OpenCL handle");
   if (queue != nullptr) {
     constexpr const char* doing = "reading the caller's queue";
     const auto own_context = queue_value<cl_context>(queue, CL_QUEUE_CONTEXT, doing);
@@ -212,7 +228,9 @@ const DeviceInfo& Runtime::info() const noexcept { return impl_->info; }
 cl_context Runtime::native_context() const noexcept { return impl_->context(); }
 cl_device_id Runtime::native_device() const noexcept { return impl_->device(); }
 cl_command_queue Runtime::native_queue() const noexcept { return impl_->queue(); }
-void Runtime::trim() { impl_->pool->trim(); }
+void Runtime::trim() {
+  if (!why_unusable()) impl_->pool->trim();
+}
 void Runtime::keep_programs(const std::string& folder) {
   const auto& info = impl_->info;
   std::string key;
@@ -230,6 +248,7 @@ void Runtime::check_memory(const View& view, const char* argument, bool is_writt
   const cl_mem memory = view.device_memory();
   if (memory == nullptr) return;
   const std::string name(argument);
+  require_usable(argument);
   cl_context owner = nullptr;
   std::size_t size = 0;
   cl_mem_object_type type = 0;
@@ -292,6 +311,7 @@ View Runtime::underlying(const View& view) const {
 
 void Runtime::check_queue(cl_command_queue queue) const {
   if (queue == nullptr || queue == impl_->queue()) return;
+  require_usable("queue");
   constexpr const char* doing = "checking queue";
   if (queue_value<cl_context>(queue, CL_QUEUE_CONTEXT, doing) != impl_->context()) {
     throw Error(ErrorCode::foreign_context,
@@ -306,6 +326,7 @@ void Runtime::check_queue(cl_command_queue queue) const {
 }
 
 void Runtime::check_events(std::span<const cl_event> events) const {
+  require_usable("wait_for");
   for (std::size_t i = 0; i < events.size(); ++i) {
     const std::string name = "wait_for[" + std::to_string(i) + "]";
     if (events[i] == nullptr) {
@@ -335,7 +356,7 @@ void Runtime::wait_for(std::span<const cl_event> events) {
 
 void* Runtime::map(cl_command_queue queue, cl_mem memory, std::int64_t byte_offset,
                    std::int64_t bytes, bool write) {
-  if (const auto reason = why_unusable()) throw Error(ErrorCode::unsupported, *reason);
+  require_usable("device memory");
   const cl_command_queue own = impl_->or_own(queue);
   return impl_->mappings->map(is_out_of_order(own) ? nullptr : own, memory, byte_offset, bytes,
                               write);

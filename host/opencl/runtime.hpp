@@ -69,6 +69,11 @@ class Runtime final : public DeviceRuntime {
   /// Why nothing can be enqueued: this is a forked child of the process that first used OpenCL,
   /// whose drivers' threads and locks it does not share. Nothing: it can.
   static std::optional<std::string> why_unusable();
+  /// Throws Error unsupported, with that reason, where `what` needs the parent's driver.
+  static void require_usable(const char* what);
+  /// Why no kernel can be compiled or run: `why_unusable`, or static objects are being destroyed,
+  /// and the driver's among them. Nothing: one can.
+  static std::optional<std::string> why_no_kernels();
   /// Says that this process is about to use a driver.
   static void uses_driver() noexcept;
 

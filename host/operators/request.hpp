@@ -95,13 +95,17 @@ void check_gradients(arguments::Checks& checks, Request<Op>& request, Pass pass)
     }
     return;
   }
-  for (const auto& gradient : gradients) {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const auto& gradient = gradients[i];
     if (request.gradients.*gradient.view && !(request.inputs.*gradient.of)) {
       const std::string input = input_of(gradient).name;
       checks.fail(std::string(gradient.name) + " is asked for but no " + input +
                   " is given; give the " + input + " or drop the gradient");
     }
-    checks.output(gradient.name, request.gradients.*gradient.view, ElementTypes::floating);
+    // One that may lie in its input's place is written once; others are sums, formed in place.
+    const bool is_read =
+        OperatorTraits<Op>::accumulates(request.gradients, i) || !gradient.in_place;
+    checks.output(gradient.name, request.gradients.*gradient.view, ElementTypes::floating, is_read);
   }
   for (const auto& gradient : gradients) {
     const auto& input = input_of(gradient);

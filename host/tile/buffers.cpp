@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <new>
 
 #include "host/tile/buffer.hpp"
 #include "host/tile/core.hpp"
@@ -54,11 +55,19 @@ Shape row_major(const Shape& shape) {
 
 std::shared_ptr<Buffer> make_buffer(MachineState& machine, std::string name, MemorySpace space,
                                     ElementType type, const Shape& extents, int device) {
+  // A PiB, far above any machine. Tiles pad it by up to 2^12, which 64 bits hold.
+  constexpr std::int64_t most_bytes = std::int64_t{1} << 50;
+  std::int64_t left = most_bytes * 8 / bits_of(type);
   for (const auto extent : extents) {
     if (extent < 1) {
       throw TileError(ErrorKind::usage,
                       fmt::format("'{}' {}: every extent is at least 1", name, to_text(extents)));
     }
+    left /= extent;
+  }
+  if (left == 0) {
+    throw TileError(ErrorKind::usage, fmt::format("'{}' {} of {} has more than 2^50 bytes", name,
+                                                  to_text(extents), to_string(type)));
   }
   auto buffer = std::make_shared<Buffer>();
   buffer->machine = &machine;
@@ -77,7 +86,14 @@ void give_memory(Buffer& buffer, bool poisoned, bool steers) {
   if (buffer.machine->options.dry_run && buffer.space != MemorySpace::smem && !steers) return;
   std::size_t bytes = buffer.element_bytes();
   for (const auto extent : buffer.shape) bytes *= static_cast<std::size_t>(extent);
-  buffer.owned = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  try {
+    buffer.owned = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::out_of_memory,
+                fmt::format("'{}' {}: the host has no {} bytes for it; make it smaller, or use a "
+                            "dry run",
+                            buffer.name, to_text(buffer.shape), bytes));
+  }
   buffer.data = buffer.target = buffer.owned.get();
   if (poisoned) poison(whole(buffer));
 }

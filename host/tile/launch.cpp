@@ -282,7 +282,7 @@ struct Scope::Impl {
 Scope::Scope() : impl_(std::make_unique<Impl>()) { impl_->core = &current_core("run_scoped"); }
 
 Scope::~Scope() {
-  static const std::string with = "its run_scoped";
+  const std::string with = "its run_scoped";
   for (const auto& buffer : impl_->buffers) {
     impl_->core->release(*buffer);
     end(*buffer, with);

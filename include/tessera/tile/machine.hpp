@@ -146,7 +146,8 @@ class TESSERA_API Machine {
     return Array<T>(copy_of(std::move(name), element_of<T>::value, view, device));
   }
   /// An array of the machine's own, uninitialised (Pallas' empty_ref). Throws TileError (usage) for
-  /// an extent below 1 or a device that the machine has not.
+  /// an extent below 1, more than 2^50 bytes or a device that the machine has not, and Error
+  /// out_of_memory where the host has not that much.
   template <class T>
   Array<T> empty_ref(std::string name, const Shape& extents, int device = 0) {
     return Array<T>(allocate(std::move(name), element_of<T>::value, extents, device));
