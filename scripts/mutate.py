@@ -27,8 +27,8 @@ file is compiled alone and linked in front of the archive of the modules. Fields
   allocation             optional: bytes that the device must allocate at once for the bug to show;
                          elsewhere it is not planted, and counted apart
 
-What finds a bug must not depend on the processor: opencl.cpu runs with vectors of 8 lanes (the test
-layer reports them), whatever the device has.
+What finds a bug must not depend on the processor: opencl.cpu runs with vectors of 8 lanes on two
+cores (the test layer reports them), whatever the device has.
 
 Exit code 1 when a mutation survives, 2 when one cannot be planted or the unmutated run fails.
 """
@@ -139,11 +139,9 @@ def environment(build, mutation, folder):
     layer = os.path.join(build, "lib", "libtessera_test_layer.so")
     if os.path.exists(layer) and not mutation.get("oclgrind"):  # which is no driver of the loader's
         env["OPENCL_LAYERS"] = layer
-        env["TESSERA_LAYER_LIMITS"] = "native_float_vector=8"
-    # The calls that scripts/test.sh makes: what finds the bug must be among them. (Of bf16 by pairs
-    # it makes all.)
-    if not mutation.get("bf16_pairs"):
-        env["TESSERA_TEST_PRODUCT"] = "1" if mutation.get("product") else "0"
+        env["TESSERA_LAYER_LIMITS"] = "native_float_vector=8,compute_units=2"
+    # The calls that scripts/test.sh makes: what finds the bug must be among them.
+    env["TESSERA_TEST_PRODUCT"] = "1" if mutation.get("product") else "0"
     if "cases" in mutation:
         env["TESSERA_TEST_CASES"] = mutation["cases"]
     if "implementation" in mutation:

@@ -21,7 +21,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MEASURED = os.path.join(ROOT, "bench", "tile", "tpu7x_measured.csv")
-# What no published figure gives and the rows can tell apart; docs/tile_machine.md says what came
+# What no published figure gives and the rows can tell apart; docs/tile_reference.md says what came
 # out.
 DEFAULT_FIT = "mxu_efficiency,unit_overlap,dma_latency_seconds"
 MAX_PARAMETERS = 4

@@ -186,15 +186,20 @@ def check_named_tests(root):
     names = 0
     for file in (root / "docs").glob("tile_*.md"):
         of_table = None
-        for line in file.read_text(encoding="utf-8").splitlines():
+        # An item of a list is one line.
+        text = re.sub(r"\n +(?=\S)", " ", file.read_text(encoding="utf-8"))
+        for line in text.splitlines():
             table = line.startswith("|")
             if not table:
                 of_table = None
             last = line.rstrip("| ").rfind("|") if table else len(line)
             suite = of_table
+            # "planted `a`, `b`": programs of tests/tile_planted up to the end of the line.
+            is_planted = False
             for word in re.finditer(r"(planted )?`([\w.*]+)`", line):
                 name = word.group(2)
-                if word.group(1):
+                is_planted = is_planted or word.group(1) is not None
+                if is_planted:
                     known = f'{{"{name}"' in planted
                 elif (name.split(".")[0] in suites or
                       re.match(r"(Tile[A-Z]\w+|DmaSlice\w*)\.", name)):

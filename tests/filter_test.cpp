@@ -274,8 +274,8 @@ TEST_P(Filter, LeavesOutTilesThatAreSmallAndNoOthers) {
 TEST_P(Filter, NothingLeftIsZero) {
   for (const bool accumulate : {false, true}) {
     Case c = case_of({accumulate ? "nothing_added" : "nothing"});
-    if (!accumulate) {  // several steps of grad_x for every group
-      c.h = 1600;
+    if (!accumulate) {  // several tiles and steps of grad_x for every group
+      c.h = 4000;
       c.v = 200;
     }
     if (tiny()) c.b = 3, c.h = 5, c.v = 70;

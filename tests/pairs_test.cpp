@@ -13,26 +13,30 @@
 namespace tessera::test {
 namespace {
 
-/// Some of what pairs.cpp tells apart, in words of this test's own.
-std::vector<std::string> features(const std::string& group, Pass pass, const Case& c) {
+/// Some of what pairs.cpp tells apart, in words of this test's own, the pass first. Each of the
+/// first `paired` meets each: all of it, or, where the operator has kernels of its own, what they
+/// read.
+std::vector<std::string> features(const TestOperator& op, const std::string& group, Pass pass,
+                                  const Case& c, std::size_t& paired) {
   const auto text = [](const char* name, auto value) {
     return std::string(name) + "=" + std::to_string(static_cast<int>(value));
   };
-  std::vector<std::string> all = {std::string("pass=") + to_string(pass),
-                                  text("x", c.x_type),
-                                  text("w", c.w_type),
-                                  text("layout", c.w_layout),
-                                  text("targets", c.targets),
-                                  text("bias", c.bias),
-                                  text("class_weight", c.class_weight),
-                                  text("cap", c.options.logit_soft_cap != 0.0f),
-                                  text("reduction", c.options.reduction)};
+  std::vector<std::string> all = op.own_features(c);
+  all.insert(all.begin(), std::string("pass=") + to_string(pass));
+  paired = all.size() + 2;
+  for (auto& feature :
+       {text("cap", c.options.logit_soft_cap != 0.0f), text("reduction", c.options.reduction),
+        text("x", c.x_type), text("w", c.w_type), text("layout", c.w_layout),
+        text("targets", c.targets), text("bias", c.bias), text("class_weight", c.class_weight)}) {
+    all.push_back(feature);
+  }
+  if (op.own_features(c).empty()) paired = all.size();
   if (!c.block_sizes) all.push_back("group=" + group);
   return all;
 }
 
-/// Of the calls on the implementation, what one has, or two together; of the group only with which
-/// pass.
+/// Of the calls on the implementation, what one has, and what two that are paired have together; a
+/// group with the pass alone.
 std::set<std::string> features_of(const TestOperator& op, const std::string& implementation,
                                   bool in_pairs, bool chosen) {
   std::set<std::string> all;
@@ -43,12 +47,15 @@ std::set<std::string> features_of(const TestOperator& op, const std::string& imp
            {Pass::forward, Pass::backward, Pass::value_and_grad, Pass::forward_partial}) {
         if (!can_take(op, implementation, pass, c)) continue;
         if (chosen && !is_in_pairs(op, implementation, pass, c)) continue;
-        const auto of_call = features(group, pass, c);
+        std::size_t paired = 0;
+        const auto of_call = features(op, group, pass, c, paired);
         for (std::size_t i = 0; i < of_call.size(); ++i) {
           all.insert(of_call[i]);
           for (std::size_t j = i + 1; j < of_call.size(); ++j) {
             const bool is_group = of_call[j].starts_with("group=");
-            if (is_group ? i == 0 : in_pairs) all.insert(of_call[i] + ", " + of_call[j]);
+            if (is_group ? i == 0 : in_pairs && j < paired) {
+              all.insert(of_call[i] + ", " + of_call[j]);
+            }
           }
         }
       }

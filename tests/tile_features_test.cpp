@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What docs/tile_features.md lists and no other test of the tile machine shows.
+// What docs/tile_reference.md lists and no other test of the tile machine shows.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -42,7 +42,7 @@ TEST(TilePlanted, EndAsTheyShould) {
   }
 }
 
-// The table of docs/tile_features.md: `tile_planted_test --gtest_filter=*Table*` prints it.
+// `tile_planted_test --gtest_filter=*Table*` prints it; docs/tile_reference.md has it by error.
 TEST(TilePlanted, TableBesideJax) {
   std::ifstream stream(TESSERA_GOLDENS "/planted_bugs.json");
   const auto golden = nlohmann::json::parse(stream)["verdicts"];

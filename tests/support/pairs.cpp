@@ -25,7 +25,8 @@ struct Call {
   std::string group;
   bool may_be_refused = false;        ///< for its blocks
   std::vector<std::string> features;  ///< each value in its place, the pass first
-  std::size_t paired = 0;             ///< of them, the first, each of which meets each
+  std::size_t paired = 0;             ///< of them, the first, each of which meets each,
+  std::size_t alone = 0;              ///< and those up to here, which meet none in particular
   std::set<std::string> variants;     ///< of kernels that it compiles
 };
 
@@ -40,9 +41,10 @@ double number(const std::optional<T>& value) {
 }
 
 /// What the call has of every feature; "" where the pass does not look at it.
-std::vector<std::string> features_of(Pass pass, const Case& c, std::size_t& paired) {
+void add_features(Call& call, const TestOperator& op, const Case& c) {
+  const Pass pass = call.pass;
   const LossOptions& o = c.options;
-  std::vector<std::string> all;
+  auto& all = call.features = {to_string(pass)};
   const auto add_if = [&](bool is_read, std::initializer_list<double> values) {
     for (const double value : values) {
       all.push_back(is_read ? fmt::format("{}", value) : std::string());
@@ -52,16 +54,20 @@ std::vector<std::string> features_of(Pass pass, const Case& c, std::size_t& pair
   if (const auto& b = c.block_sizes) {
     blocks = fmt::format("{}.{}.{}", b->b_block_size, b->h_block_size, b->v_block_size);
   }
-  // Each of these meets each other one in some call: kernels are compiled for most of them.
+  // Each of these meets each other one in some call: kernels are compiled for most of them. Where
+  // an operator has kernels of its own, the others are another operator's, whose calls pair them.
+  const auto own = op.own_features(c);
+  all.insert(all.end(), own.begin(), own.end());
+  add_if(true, {number(o.logit_soft_cap != 0), number(o.reduction)});
+  if (!own.empty()) call.paired = all.size();
   const double smoothing = o.label_smoothing;
   add_if(true,
-         {number(pass), number(c.x_type), number(c.w_type), number(c.w_layout), number(c.targets),
-          number(c.bias), number(c.class_weight), number(o.logit_soft_cap != 0),
-          smoothing == 0 || smoothing == 1 ? smoothing : 0.5, number(o.reduction),
-          number(c.teaching % 9)});  // of those that linear_distillation has
+         {number(c.x_type), number(c.w_type), number(c.w_layout), number(c.targets), number(c.bias),
+          number(c.class_weight), smoothing == 0 || smoothing == 1 ? smoothing : 0.5});
   add_if(pass == Pass::backward, {number(c.from_lse)});
   add_if(has_gradients(pass), {number(c.accumulate != 0u), number(c.gradient_filter_eps != 0)});
-  paired = all.size();
+  call.alone = all.size();
+  if (own.empty()) call.paired = call.alone;
   // Each of these meets each pass: what a kernel does with them depends on no option or type.
   add_if(true, {number(c.side_type), number(c.label_type), number(c.x_layout), number(c.data),
                 number(c.labels), number(c.pairs), number(c.weight), number(c.place),
@@ -75,25 +81,43 @@ std::vector<std::string> features_of(Pass pass, const Case& c, std::size_t& pair
        number(c.gradients), number(c.in_place), number(c.dz_dtype), number(c.gradient_filter_eps)});
   all.push_back(blocks);
   all.push_back(fmt::format("{}x{}x{}", c.b, c.h, c.v));
-  return all;
 }
 
-/// An estimate of which variants of kernels a call compiles. Tiles have one of four heights.
-std::set<std::string> variants_of(Pass pass, const Case& c) {
+/// An estimate of which variants of kernels a call compiles: tiles have one of four heights, and
+/// kernels tell three layouts of a matrix apart.
+std::set<std::string> variants_of(const TestOperator& op, Pass pass, const Case& c) {
   const LossOptions& o = c.options;
   const int rows = c.b > 32 ? 64 : c.b > 16 ? 32 : c.b > 8 ? 16 : 8;
-  const std::string product =
-      fmt::format("{} {} {} {}", rows, number(c.w_type), number(c.w_layout), number(c.dz_dtype));
+  const auto layout = [](WLayout of) {
+    return of == WLayout::hv_padded   ? number(WLayout::hv)
+           : of == WLayout::vh_padded ? number(WLayout::vh)
+                                      : number(of);
+  };
+  const std::string w = fmt::format("{} {} {}", rows, number(c.w_type), layout(c.w_layout));
+  const std::string dz =
+      fmt::format("{} {}", number(c.dz_dtype), has_gradients(pass) && c.gradient_filter_eps != 0);
+  const double values = pass == Pass::backward ? 0 : pass == Pass::forward_partial ? 1 : 2;
   std::set<std::string> all = {
-      fmt::format("pack {} {}", rows, number(c.x_type)),
-      fmt::format("forward {} {} {} {} {} {} {} {} {} {}", product, number(pass),
+      fmt::format("pack {} {} {}", rows, number(c.x_type), c.x_layout == XLayout::column),
+      fmt::format("forward {} {} {} {} {} {} {} {} {} {}", w, values, has_gradients(pass),
                   o.logit_soft_cap != 0, c.bias, c.class_weight,
                   c.bias || c.class_weight ? number(c.side_type) : 0, number(c.targets),
-                  o.label_smoothing != 0, c.outputs == 0, c.teaching % 9)};
-  if (has_gradients(pass)) {
-    all.insert(fmt::format("gradients {} {} {} {} {} {} {}", product, number(c.grad_x_type),
-                           number(c.grad_w_type), number(c.grad_w_layout), number(c.grad_bias_type),
-                           c.gradient_filter_eps != 0, c.gradients));
+                  o.label_smoothing != 0, c.outputs == 0)};
+  for (const auto& own : op.own_features(c)) {
+    all.insert(fmt::format("{} {} {} {}", own, rows, number(c.side_type), layout(c.w_layout)));
+  }
+  if (!has_gradients(pass)) return all;
+  const unsigned wanted = c.gradients;
+  if ((wanted & grad_w_bit) != 0) {
+    all.insert(fmt::format("grad_w {} {} {} {}", rows, number(c.grad_w_type),
+                           layout(c.grad_w_layout.value_or(c.w_layout)), dz));
+  }
+  if ((wanted & grad_x_bit) != 0) {
+    all.insert(fmt::format("grad_x {} {}", w, dz));
+    all.insert(fmt::format("write_x {}", number(c.grad_x_type)));
+  }
+  if (c.bias && (wanted & grad_bias_bit) != 0) {
+    all.insert(fmt::format("grad_bias {} {}", rows, number(c.grad_bias_type)));
   }
   return all;
 }
@@ -115,8 +139,8 @@ std::vector<Call> calls_of(const TestOperator& op, const std::string& implementa
         call.pass = pass;
         call.group = group.name;
         call.may_be_refused = c.block_sizes.has_value();
-        call.features = features_of(pass, c, call.paired);
-        call.variants = variants_of(pass, c);
+        add_features(call, op, c);
+        call.variants = variants_of(op, pass, c);
       }
     }
   }
@@ -141,7 +165,7 @@ std::vector<std::vector<std::size_t>> items_of(const std::vector<Call>& calls, b
     for (std::size_t i = 0; i < f.size(); ++i) {
       add(fmt::format("{}:{}", i, f[i]));
       for (std::size_t j = i + 1; in_pairs && j < f.size(); ++j) {
-        if (i > 0 && j >= call.paired) break;
+        if (j >= call.paired && (i > 0 || j < call.alone)) continue;
         if (!f[i].empty() && !f[j].empty()) add(fmt::format("{}:{},{}:{}", i, f[i], j, f[j]));
       }
     }

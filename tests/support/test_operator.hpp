@@ -107,6 +107,8 @@ class TestOperator {
   virtual ArrayMemory gradient_memory(const Case& c, const RowLayout& rows,
                                       std::string_view gradient) const = 0;
   virtual std::vector<JudgedGradient> judged() const = 0;
+  /// What tells apart, of kernels that no other operator has, those that a case needs.
+  virtual std::vector<std::string> own_features(const Case&) const { return {}; }
   /// Whether a case has a way over shards of the vocabulary, in an operator that has one.
   virtual bool has_shards(const Case&) const { return true; }
   /// Cases of a test of shards with what is the operator's own.

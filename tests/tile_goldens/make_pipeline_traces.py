@@ -7,7 +7,7 @@
 Each vector is a pipeline that runs in JAX's TPU interpret mode; jax_trace.py says what its events
 mean. An operand's index has per dimension of the block a number, "g0" (a grid dimension's index) or
 a list with one entry per step of the whole grid. The JSON is committed, so that the tests need no
-JAX. Left out are two schedules in which JAX 0.10.2 errs (docs/tile_features.md): lookahead with
+JAX. Left out are two schedules in which JAX 0.10.2 errs (docs/tile_reference.md): lookahead with
 one buffer, which hangs, and grids with fewer steps than buffers less one, whose prologue wraps
 around."""
 import collections

@@ -23,7 +23,7 @@ import programs_calls  # noqa: E402, F401  pylint: disable=unused-import
 import programs_remote  # noqa: E402, F401  pylint: disable=unused-import
 
 # isort: split
-# Last: after kernels on several cores the others may fail (JAX's own fault, docs/tile_features.md).
+# Last: after kernels on several cores others may fail (JAX's own fault, docs/tile_reference.md).
 import programs_pipelines  # noqa: E402, F401  pylint: disable=unused-import
 
 

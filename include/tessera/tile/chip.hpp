@@ -31,7 +31,7 @@ struct SparseCores {
 };
 
 /// A TPU as data. "Per chip" figures are divided by `cores` for one TensorCore. The sources, figure
-/// by figure, are in host/tile/chips.cpp and docs/tile_machine.md.
+/// by figure, are in host/tile/chips.cpp and docs/tile_reference.md.
 struct Chip {
   std::string name{};                  ///< what find_chip and the programs take
   std::vector<std::string> aliases{};  ///< JAX's device kinds and other names in use

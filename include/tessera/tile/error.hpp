@@ -31,7 +31,7 @@ TESSERA_API const char* to_string(ErrorKind kind) noexcept;
 
 /// One reason to refuse, as data: a sweep lists them, `require` throws them.
 struct Violation {
-  std::string rule{};  ///< "R2", "R13", ...: docs/tile_machine.md has the table
+  std::string rule{};  ///< "R2", "R13", ...: docs/tile_reference.md has the table
   ErrorKind kind = ErrorKind::block_rule;
   std::string buffer{};   ///< the buffer's name; empty when the rule is not about one buffer
   std::string message{};  ///< rule, buffer, wanted and allowed values, what to do

@@ -12,7 +12,7 @@
 
 // What a kernel computes on refs in VMEM: any slices of them, with any strides. Each operation is
 // judged (memory space, races, extents) once per ref, and charges the core's units as
-// docs/tile_machine.md says; in a dry run that is all it does. Where refs overlap, the result is
+// docs/tile_reference.md says; in a dry run that is all it does. Where refs overlap, the result is
 // that of reading everything before the first element is written. An operation has ended when its
 // function returns. All of them throw TileError (usage) outside of a kernel, for extents that do
 // not fit, (space) for a ref that is not in VMEM, (race) where nothing orders them after what

@@ -11,7 +11,7 @@ namespace tessera::tile {
 
 /// What the time model knows beyond a chip's published figures. Fitted to the measured kernels of
 /// v7 are mxu_efficiency, unit_overlap and dma_latency_seconds; sources of the others and what the
-/// fit leaves: docs/tile_machine.md, "Time".
+/// fit leaves: docs/tile_reference.md, "Time".
 struct TimeParameters {
   /// Part of the published peak that products reach once their operands are in VMEM, with rounding
   /// f32 operands, turning them round and adding to the result.

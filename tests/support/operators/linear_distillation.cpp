@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <array>
 #include <cmath>
 #include <limits>
@@ -254,6 +256,13 @@ class LinearDistillation final : public TestOperatorOf<ld::Operator> {
     return letter == 'G' ? c.h + 5 : TestOperator::extent(c, letter);
   }
 
+  std::vector<std::string> own_features(const Case& c) const override {
+    const Teaching t = teaching_of(c);
+    const bool has_cap = t.options.teacher_logit_soft_cap != 0.0f;
+    const char* given = t.from_logits ? "logits" : t.bias ? "layer with bias" : "layer";
+    return {fmt::format("divergence {}", static_cast<int>(to_oracle(t.options).effective())),
+            fmt::format("teacher's {}{}", given, has_cap ? " and cap" : "")};
+  }
   bool has_shards(const Case& c) const override {
     return to_oracle(teaching_of(c).options).effective() != oracle::Divergence::jsd;
   }
