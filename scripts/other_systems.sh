@@ -4,7 +4,7 @@
 # likely name on Fedora, Arch and Ubuntu. Ubuntu has Debian's names.
 
 # Debian's name, what shows that it is there, and the names on Fedora and Arch ("-": none known).
-# None of these names was tried on the system that it is for.
+# The names were tried on Ubuntu 24.04; on Fedora and Arch none was.
 other_names() {
   cat <<'TABLE'
 g++                    command:c++              gcc-c++                gcc
@@ -53,10 +53,11 @@ is_there() {
 # name_missing SYSTEM PACKAGES...: returns where all of Debian's packages of the list have their
 # like; else ends with what is missing, and how it is likely to be installed.
 name_missing() {
-  local system="$1" install names=() unknown=() debian probe fedora arch name
+  local system="$1" install tried="likely names, not tried"
+  local names=() unknown=() debian probe fedora arch name
   shift
   case "$system" in
-    ubuntu) install="apt-get install" ;;
+    ubuntu) install="apt-get install" tried="names of Ubuntu 24.04" ;;
     fedora) install="dnf install" ;;
     arch) install="pacman -S" ;;
     *) install="the like of Debian's" ;;
@@ -79,7 +80,7 @@ name_missing() {
   {
     echo "error: this is $system, where this script installs nothing, and something is missing"
     if [ "${#names[@]}" -gt 0 ]; then
-      echo "  $install ${names[*]}   (likely names, not tried)"
+      echo "  $install ${names[*]}   ($tried)"
     fi
     if [ "${#unknown[@]}" -gt 0 ]; then
       echo "  and what Debian calls ${unknown[*]}, of which $system may have no package"
