@@ -277,7 +277,7 @@ take_changed() {
       tests/fuzz/*) wanted+="fuzz " ;;
       tests/soak/*) wanted+="soak " ;;
       tests/mutations/*) wanted+="mutations " ;;
-      tests/*.cmake | tests/support/*) wanted+="long " ;;
+      tests/*.cmake | tests/support/* | CMake* | cmake/*) wanted+="long " ;;
     esac
   done
   local all=("${sections[@]}") section

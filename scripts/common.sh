@@ -45,11 +45,30 @@ missing_packages() {
   done
 }
 
+# debian, ubuntu, fedora, arch, or what else the system calls itself. (Tests have other files.)
+system_name() {
+  local ID="unknown" ID_LIKE=""
+  # shellcheck source=/dev/null
+  . "${TESSERA_OS_RELEASE:-/etc/os-release}" 2>/dev/null || true
+  case " $ID $ID_LIKE " in
+    *" ubuntu "*) echo ubuntu ;;
+    *" debian "*) echo debian ;;
+    *" fedora "*) echo fedora ;;
+    *" arch "*) echo arch ;;
+    *) echo "$ID" ;;
+  esac
+}
+
 # Installs the Debian packages of the list that are not there yet; touches nothing when all are.
+# Another system's it only names.
 install_packages() {
-  local missing attempt
-  command -v dpkg-query >/dev/null ||
-    fail "this is no Debian system; install the equivalents of: $*"
+  local missing attempt system
+  system="$(system_name)"
+  if [ "$system" != debian ]; then
+    source scripts/other_systems.sh
+    name_missing "$system" "$@"
+    return
+  fi
   missing="$(missing_packages "$@")"
   [ -n "$missing" ] || return 0
   say "installing: $missing"
@@ -69,12 +88,13 @@ install_packages() {
 # Debian's own, which Debian's Python packages belong to: another python3 may come first in PATH.
 python=/usr/bin/python3
 
-# The packages, by what needs them.
-packages_build=(g++ cmake ninja-build git pkg-config libeigen3-dev libfmt-dev
-  ocl-icd-opencl-dev opencl-clhpp-headers pocl-opencl-icd libcli11-dev nlohmann-json3-dev
-  libbenchmark-dev libgtest-dev python3)
+# The packages, by what needs them: the library alone (a plain build); the presets; ...
+packages_library=(g++ cmake make libeigen3-dev libfmt-dev ocl-icd-opencl-dev opencl-c-headers
+  opencl-clhpp-headers)
+packages_build=("${packages_library[@]}" ninja-build git pkg-config pocl-opencl-icd libcli11-dev
+  nlohmann-json3-dev libbenchmark-dev libgtest-dev python3)
 packages_demo=(bible-kjv fortunes python3-matplotlib)
-packages_test=(python3-numpy clang make ccache)
+packages_test=(python3-numpy clang ccache)
 packages_check=(python3-venv oclgrind clang-format)
 
 # Objects that two presets, two clones or two sessions have in common are compiled once, where

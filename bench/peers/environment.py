@@ -44,7 +44,8 @@ def build_tessera(build):
     """The path of tessera-peer, or None where it cannot be built."""
     build = pathlib.Path(build)
     if not (build / "CMakeCache.txt").exists():
-        say(f"{build} is no configured build: cmake -S . -B {build} -DCMAKE_BUILD_TYPE=Release")
+        say(f"{build} is no configured build: cmake --preset release, or for another folder "
+            f"cmake -S . -B {build} -DTESSERA_BUILD_BENCH=ON")
         return None
     done = subprocess.run(["cmake", "--build", str(build), "--target", "tessera-peer"],
                           stdout=sys.stderr)

@@ -158,7 +158,7 @@ struct EngineEntry {
   std::function<std::optional<std::string>(const opencl::DeviceFacts&, const Operands&)>
       why_unsupported;
   /// `runtime`: where an instruction is probed; nullptr: none is used that needs it. What the
-  /// engine does without on this device, and why, is added to `notes`.
+  /// engine does without on this device, and why, or is not known to do well, is added to `notes`.
   std::function<EngineShapes(const opencl::DeviceFacts&, const Operands&, opencl::Runtime* runtime,
                              std::vector<std::string>& notes)>
       shapes;

@@ -88,12 +88,15 @@ class SimtEngine final : public Engine {
 EngineEntry simt_engine() {
   EngineEntry entry;
   entry.name = "simt";
-  entry.description = "OpenCL C 1.2 on any device: work-group tiles in local memory";
+  entry.description =
+      "OpenCL C 1.2 on any device: work-group tiles in local memory; compiled for GPUs, never run "
+      "on one";
   entry.why_unsupported = [](const opencl::DeviceFacts& facts, const Operands&) {
     return best.why_unsupported(facts);
   };
   entry.shapes = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime*,
-                    std::vector<std::string>&) {
+                    std::vector<std::string>& notes) {
+    if (facts.is_gpu) notes.push_back("these kernels were never measured on a GPU");
     return EngineShapes{std::make_shared<SimtEngine>(facts, best)};
   };
   entry.variants = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime*,

@@ -205,6 +205,15 @@ void describe(const Opencl<Op, Plan>& own, const OperatorRequest<Op>& request, c
   dispatch.workspace_bytes = prepared.schedule.scratch_words * 4;
 }
 
+/// Says what a device without the host's memory costs a caller who keeps arrays there.
+inline void note_staging(Dispatch& dispatch) {
+  if (dispatch.staged_bytes == 0) return;
+  dispatch.notes.push_back(
+      "copies of host arrays on the device take " + std::to_string(dispatch.staged_bytes) +
+      " bytes in each such call; keep what calls share in device memory (View::device, "
+      "examples/device_memory)");
+}
+
 /// The call without the gradients that have no element (H of 0): no kernel writes them.
 template <class Op>
 std::optional<OperatorRequest<Op>> without_empty_gradients(const OperatorRequest<Op>& request) {
@@ -236,6 +245,7 @@ std::unique_ptr<Completion::State> run_opencl(const Opencl<Op, Plan>& own,
   own.enqueue(call, request, *prepared);
   // Only now, while the device works.
   describe(own, request, *prepared, runtime.info(), attempt.dispatch);
+  note_staging(attempt.dispatch);
   return call.finish();
 }
 

@@ -39,8 +39,8 @@ std::int64_t scratch_of(const Request& r, const engines::Engine& engine, std::in
 /// The engine with the longest vectors of which the caller's slices, if there are any, have whole
 /// ones, so that the rule for them is the same whatever the device's width.
 std::shared_ptr<const engines::Engine> engine_for(const Request& r, const std::string& family,
-                                                  const opencl::DeviceFacts& facts) {
-  std::vector<std::string> notes;
+                                                  const opencl::DeviceFacts& facts,
+                                                  std::vector<std::string>& notes) {
   const auto shapes = engines::shapes_with(engines::engine_entry(family), facts, {.rows = true},
                                            r.execution.knobs, nullptr, notes);
   if (!r.execution.block_sizes) return shapes.front();
@@ -168,7 +168,7 @@ std::vector<NamedValue> knobs_of(const Request&, const Prepared& prepared) {
 
 Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime) {
   Prepared made;
-  made.engine = engine_for(request, engine_name, runtime.facts());
+  made.engine = engine_for(request, engine_name, runtime.facts(), made.notes);
   made.schedule = make_schedule(request, *made.engine, runtime.facts(), runtime.info());
   dispatch::check_knobs(request.execution.knobs, knobs_of(request, made), "opencl." + engine_name);
   made.programs = programs_of(request, *made.engine, runtime.facts());

@@ -153,7 +153,8 @@ struct Dispatch {
   std::vector<std::string> warnings{};  ///< what this call warned about
   std::int64_t workspace_bytes = 0;     ///< scratch memory of the call
   std::int64_t staged_bytes = 0;        ///< copies of caller arrays made for the device
-  /// What the implementation did without, and why: an instruction that the processor lacks.
+  /// What the implementation did without, and why: an instruction that the processor lacks. What
+  /// slows a call down that the caller can change: host arrays that are copied for a device.
   std::vector<std::string> notes{};
   /// Of merged shards, what ran for each, in order. The members above then hold what all have in
   /// common (else they are empty), every name once ("eigen, opencl.cpu"), or the sum of bytes.

@@ -109,9 +109,7 @@ quietly cmake --build "$work/add_subdirectory" --target example
 runs "$work/add_subdirectory/example"
 
 step "a static library"
-quietly cmake -G Ninja -S "$root" -B "$work/static" -DBUILD_SHARED_LIBS=OFF \
-  -DCMAKE_BUILD_TYPE=Release -DTESSERA_BUILD_TESTS=OFF -DTESSERA_BUILD_PROGRAMS=OFF \
-  -DTESSERA_BUILD_BENCH=OFF -DTESSERA_BUILD_EXAMPLES=OFF
+quietly cmake -G Ninja -S "$root" -B "$work/static" -DBUILD_SHARED_LIBS=OFF
 quietly cmake --build "$work/static"
 quietly cmake --install "$work/static" --prefix "$work/static-prefix"
 quietly cmake -S "$here/find_package" -B "$work/find_package-static" \
