@@ -127,6 +127,9 @@ struct Kernels {
                     bool class_terms, bool entropy);
   /// The sum of weight * (logit - base), without the terms of weight 0; no padding is read.
   float (*weighted_sum)(const float* row, std::int64_t n, float base, const float* weight);
+  /// In place: each of n numbers q becomes (keep * q + smooth) * c. Returns their sum. `c`
+  /// (unaligned) may be null: 1.
+  float (*weigh)(float* q, std::int64_t n, float keep, float smooth, const float* c);
   /// In place: logits become dz.
   void (*gradient)(float* row, std::int64_t n, const RowGradient& coefficients,
                    const float* class_weight, const Hits& hits, float scale, float cap);

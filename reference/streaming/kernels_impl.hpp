@@ -212,6 +212,27 @@ float class_sum_of(const float* row, std::int64_t n, float base, const float* cl
   return ei::predux(total) + tail;
 }
 
+float weigh(float* q, std::int64_t n, float keep, float smooth, const float* c) {
+  const auto one = [&](std::int64_t i) {
+    const Packet t = ei::pmadd(splat(keep), ei::ploadu<Packet>(q + i), splat(smooth));
+    const Packet value = c != nullptr ? ei::pmul(t, ei::ploadu<Packet>(c + i)) : t;
+    ei::pstoreu(q + i, value);
+    return value;
+  };
+  Packet sum[2] = {splat(0.0f), splat(0.0f)};
+  std::int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    sum[0] = ei::padd(sum[0], one(i));
+    sum[1] = ei::padd(sum[1], one(i + lanes));
+  }
+  float rest = 0.0f;
+  for (; i < n; ++i) {
+    q[i] = (keep * q[i] + smooth) * (c != nullptr ? c[i] : 1.0f);
+    rest += q[i];
+  }
+  return ei::predux(ei::padd(sum[0], sum[1])) + rest;
+}
+
 Stretch reduce(const float* row, std::int64_t n, float running_max, const float* class_weight,
                bool class_terms, bool entropy) {
   const std::int64_t end = padded(n);
@@ -326,6 +347,7 @@ const Kernels TESSERA_ISA_JOIN(kernels_, TESSERA_ISA) = {
     finish,
     reduce,
     class_sum_of,
+    weigh,
     gradient,
     add,
     distill,
