@@ -46,26 +46,31 @@ float Targets::class_weight(std::int64_t column) const {
 Targets::Sums Targets::dense_sums(std::int64_t row) const {
   // f32 sums of so few, side by side in the kernel, lose less than f32 can say of a row.
   constexpr std::int64_t block = 512;
-  float q[block];
-  float c[block];
+  float of_targets[block];
+  float of_classes[block];
   const auto& kernels = streaming::kernels();
   const View& classes = request_.class_weight;
   const bool weighs = classes && !classes.is_device();
-  const auto load = [&](const View& view, std::int64_t begin, std::int64_t n, float* to) {
+  const auto load = [&](const View& view, std::int64_t begin, std::int64_t n, float* scratch) {
     const auto type = streaming_type(view.dtype());
-    kernels.load(streaming::at(view.host_data(), type, begin), type, view.strides().back(), n, to);
+    const void* from = streaming::at(view.host_data(), type, begin);
+    if (view.dtype() == DType::f32 && view.strides().back() == 1) {
+      return static_cast<const float*>(from);
+    }
+    kernels.load(from, type, view.strides().back(), n, scratch);
+    return static_cast<const float*>(scratch);
   };
   Sums sums;
   for (std::int64_t j = 0; j < request_.v_total; j += block) {
     const std::int64_t n = std::min(block, request_.v_total - j);
-    load(request_.targets, targets_(row) + j * request_.targets.strides().back(), n, q);
-    int bad = 0;
-    for (std::int64_t i = 0; i < n; ++i) bad |= q[i] >= 0.0f ? 0 : 1;  // a NaN is not
-    sums.bad = sums.bad || bad != 0;
-    sums.total += static_cast<double>(kernels.weigh(q, n, 1.0f, 0.0f, nullptr));
+    const View& view = request_.targets;
+    const float* q = load(view, targets_(row) + j * view.strides().back(), n, of_targets);
+    const auto plain = kernels.weigh(q, n, 1.0f, 0.0f, nullptr, nullptr);
+    sums.bad = sums.bad || plain.bad;
+    sums.total += static_cast<double>(plain.sum);
     if (!weighs) continue;
-    load(classes, j * classes.strides()[0], n, c);
-    sums.weighted += static_cast<double>(kernels.weigh(q, n, 1.0f, 0.0f, c));
+    const float* c = load(classes, j * classes.strides()[0], n, of_classes);
+    sums.weighted += static_cast<double>(kernels.weigh(q, n, 1.0f, 0.0f, c, nullptr).sum);
   }
   if (!weighs) sums.weighted = sums.total;
   return sums;

@@ -119,10 +119,26 @@ Hits hits_of(const LossProblem& p, std::int64_t row, const RowGradient& gradient
   return {p.labels + row, &gradient.hit, scratch, 1, first_column};
 }
 
-void load_targets(const LossProblem& p, const Kernels& kernels, std::int64_t row,
-                  std::int64_t first_column, std::int64_t n, float* q) {
-  kernels.load(at(p.targets, p.target_type, p.target_offsets[row] + first_column * p.target_stride),
-               p.target_type, p.target_stride, n, q);
+/// Probabilities of n columns of a row as f32: where they lie, or in `scratch`.
+const float* load_targets(const LossProblem& p, const Kernels& kernels, std::int64_t row,
+                          std::int64_t first_column, std::int64_t n, float* scratch) {
+  const auto from = [&](std::int64_t of_row) {
+    const std::int64_t column = first_column * p.target_stride;
+    return at(p.targets, p.target_type, p.target_offsets[of_row] + column);
+  };
+  // The next row's are in other pages, where no processor looks ahead by itself.
+  if (row + 1 < p.rows && p.target_stride == 1) {
+    const auto* next = static_cast<const char*>(from(row + 1));
+    constexpr std::int64_t line = 64;
+    for (std::int64_t i = 0; i < n * bytes_of(p.target_type); i += line) {
+      __builtin_prefetch(next + i);
+    }
+  }
+  if (p.target_type == Type::f32 && p.target_stride == 1) {
+    return static_cast<const float*>(from(row));
+  }
+  kernels.load(from(row), p.target_type, p.target_stride, n, scratch);
+  return scratch;
 }
 
 /// The weights of the terms logit - max in n columns of a row's loss: c, or where targets are dense
@@ -136,8 +152,9 @@ TermWeights term_weights(const LossProblem& p, const Kernels& kernels, std::int6
                          float* scratch) {
   const float* c = p.class_weight != nullptr ? p.class_weight + first_column : nullptr;
   if (!p.form.dense || p.hit_terms) return {c, class_sum};
-  load_targets(p, kernels, row, first_column, n, scratch);
-  return {scratch, static_cast<double>(kernels.weigh(scratch, n, p.keep, p.smooth, c))};
+  const float* q = load_targets(p, kernels, row, first_column, n, scratch);
+  const Weighed weighed = kernels.weigh(q, n, p.keep, p.smooth, c, scratch);
+  return {scratch, static_cast<double>(weighed.sum)};
 }
 
 }  // namespace
@@ -155,15 +172,15 @@ void add_columns(const LossProblem& p, const Kernels& kernels, std::int64_t row,
   terms.argmax = p.argmax;
   add_block(kernels, logits, n, picked_of(p, row, sums), terms, sums);
   if (!p.target_terms) return;
-  load_targets(p, kernels, row, first_column, n, scratch);
+  const float* q = load_targets(p, kernels, row, first_column, n, scratch);
   // Relative to the maximum that add_block has just set; all -Inf so far: whatever they are
   // relative to.
   const float base = sums.max == -infinity ? 0.0f : sums.max;
-  sums.target_sum += static_cast<double>(kernels.weigh(scratch, n, 1.0f, 0.0f, nullptr));
-  sums.target_logit += static_cast<double>(kernels.weighted_sum(logits, n, base, scratch));
+  sums.target_sum += static_cast<double>(kernels.weigh(q, n, 1.0f, 0.0f, nullptr, nullptr).sum);
+  sums.target_logit += static_cast<double>(kernels.weighted_sum(logits, n, base, q));
   if (!p.hit_terms) return;
   const float* c = p.class_weight != nullptr ? p.class_weight + first_column : nullptr;
-  sums.hit_sum += static_cast<double>(kernels.weigh(scratch, n, 1.0f, 0.0f, c));
+  sums.hit_sum += static_cast<double>(kernels.weigh(q, n, 1.0f, 0.0f, c, scratch).sum);
   sums.hit_logit += static_cast<double>(kernels.weighted_sum(logits, n, base, scratch));
 }
 
