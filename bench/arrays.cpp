@@ -18,8 +18,12 @@ struct TargetArray {
   const void* (*data)(const Data&);
 };
 
-/// The labels, or the pairs that a row has in their place.
+/// The labels, or what a row has in their place.
 std::vector<TargetArray> targets_of(const ProblemKey& key) {
+  if (key.dense_targets) {
+    return {{{.name = "targets", .extents = {key.shape.b, key.shape.v}},
+             [](const Data& data) -> const void* { return data.targets.data(); }}};
+  }
   if (key.target_pairs == 0) {
     return {{{.name = "labels", .type = DType::i32, .extents = {key.shape.b}},
              [](const Data& data) -> const void* { return data.labels.data(); }}};
@@ -146,6 +150,7 @@ HostTensor Arrays::fetch(const MutableView& view) const {
 
 std::int64_t Arrays::bytes(const Row& row) {
   std::int64_t sum = 0;
+  for (const auto& [array, data] : targets_of(row.problem)) sum += array.bytes();
   for (const auto& array : row.problem.op->operands(row.problem)) sum += array.bytes();
   if (row.in_place) return sum;
   for (const auto& array : gradients_of(row)) sum += array.bytes();

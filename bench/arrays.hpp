@@ -37,7 +37,7 @@ class Arrays {
   /// An output as the last call left it.
   HostTensor fetch(const MutableView& view) const;
 
-  /// Bytes of the operands and gradients of one set.
+  /// Bytes of the targets, operands and gradients of one set.
   static std::int64_t bytes(const Row& row);
 
  private:

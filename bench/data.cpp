@@ -84,6 +84,23 @@ void make_pairs(Data& data) {
   }
 }
 
+void make_dense(Data& data) {
+  const auto [b, h, v] = data.key.shape;
+  data.targets.resize(static_cast<std::size_t>(b * v));
+  Random random(7);
+  for (std::int64_t row = 0; row < b; ++row) {
+    float* q = data.targets.data() + row * v;
+    double sum = 0.0;
+    for (std::int64_t j = 0; j < v; ++j) {
+      q[j] = static_cast<float>(0.1 + random.uniform());
+      sum += static_cast<double>(q[j]);
+    }
+    const auto half_of_all = static_cast<float>(0.5 / sum);
+    for (std::int64_t j = 0; j < v; ++j) q[j] *= half_of_all;
+    q[data.labels[static_cast<std::size_t>(row)]] += 0.5f;
+  }
+}
+
 }  // namespace
 
 Data make_data(const ProblemKey& key, int threads) {
@@ -102,8 +119,9 @@ Data make_data(const ProblemKey& key, int threads) {
     }
   }
   if (key.target_pairs > 0) make_pairs(data);
+  if (key.dense_targets) make_dense(data);
   key.op->make_arrays(data);
-  data.lse = key.op->lse_by_streaming(data, threads);
+  key.op->add_streamed(data, threads);
   return data;
 }
 

@@ -19,9 +19,11 @@ struct Data {
   /// ProblemKey::target_pairs of each row, the label first; of an ignored row all are that.
   std::vector<std::int32_t> target_indices{};
   std::vector<float> target_probs{};
+  std::vector<float> targets{};  ///< ProblemKey::dense_targets: [b, v], half of a row the label's
   /// lse of each row by the streaming implementation, in f32; what the loss is judged by, after
   /// some of its rows have been checked.
   std::vector<double> lse{};
+  std::vector<double> label_logprob{};  ///< as lse, of dense targets
 };
 Data make_data(const ProblemKey& key, int threads);
 

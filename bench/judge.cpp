@@ -36,6 +36,11 @@ void set_targets(oracle::Problem& problem, const Data& data,
                  const std::vector<std::int64_t>& rows) {
   problem.k = data.key.target_pairs;
   for (const auto row : rows) {
+    if (data.key.dense_targets) {
+      const auto* q = data.targets.data() + row * data.key.shape.v;
+      problem.targets.insert(problem.targets.end(), q, q + data.key.shape.v);
+      continue;
+    }
     if (problem.k == 0) problem.labels.push_back(data.labels[at(row)]);
     for (std::int64_t pair = row * problem.k; pair < (row + 1) * problem.k; ++pair) {
       problem.target_indices.push_back(data.target_indices[at(pair)]);
@@ -59,6 +64,9 @@ LossJudge::LossJudge(const Data& data, Logits logits, double filter_eps)
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     errors_.push_back(row_error(i));
     check("the streaming lse", rows_[i], data.lse[at(rows_[i])] - values_.lse[i], errors_[i].lse);
+    if (!data.key.dense_targets) continue;
+    check("the streaming label_logprob", rows_[i],
+          data.label_logprob[at(rows_[i])] - values_.label_logprob[i], 2.0 * errors_[i].lse);
   }
   deviation_.max_abs = 0.0;  // of the results, not of what they are compared with
 }
@@ -87,9 +95,13 @@ void LossJudge::loss(const HostTensor& tensor) {
     tolerance *= std::max(1.0, *std::max_element(norms.begin(), norms.end()) / sampled);
   }
   oracle::Problem targets;
-  set_targets(targets, data_, data_.counted);
+  if (!data_.key.dense_targets) set_targets(targets, data_, data_.counted);
   for (std::size_t i = 0; i < data_.counted.size(); ++i) {
     const auto row = data_.counted[i];
+    if (data_.key.dense_targets) {
+      mean -= data_.label_logprob[at(row)];
+      continue;
+    }
     for (const auto& [word, q] : oracle::target_of(targets, static_cast<std::int64_t>(i))) {
       mean += q * (data_.lse[at(row)] - logits_.one(row, word));
     }

@@ -33,7 +33,7 @@ double roundoff(DType type);
 /// The least that an element of this type can be off by: denormals may read as 0.
 double smallest(DType type);
 
-/// What the rows of a problem are compared with: the labels of these, or their pairs.
+/// What the rows of a problem are compared with: the labels of these, or what they have instead.
 void set_targets(oracle::Problem& problem, const Data& data, const std::vector<std::int64_t>& rows);
 
 /// Where an operator's logits come from.

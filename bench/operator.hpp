@@ -42,7 +42,8 @@ class BenchOperator {
   /// Why the row cannot run; nothing: it can. Throws for names that do not exist.
   virtual std::optional<std::string> why_not(Context& context, const Row& row,
                                              const Options& options) const = 0;
-  virtual std::vector<double> lse_by_streaming(const Data& data, int threads) const = 0;
+  /// Adds what Data has by the streaming implementation.
+  virtual void add_streamed(Data& data, int threads) const = 0;
 
   // -- The description ----------------------------------------------------------------------------
 

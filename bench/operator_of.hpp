@@ -76,21 +76,31 @@ class OperatorOf : public BenchOperator {
                            options_of(row.problem), execution);
   }
 
-  std::vector<double> lse_by_streaming(const Data& data, int threads) const override {
+  void add_streamed(Data& data, int threads) const override {
     Context context(ContextOptions{.threads = threads, .host_only = true});
-    std::vector<float> lse(static_cast<std::size_t>(data.key.shape.b));
+    const auto [b, h, v] = data.key.shape;
+    const bool dense = data.key.dense_targets;
+    std::vector<float> lse(static_cast<std::size_t>(b)), logprob(dense ? lse.size() : 0);
     Views views;
-    views.inputs.set("labels", View::host(data.labels.data(), {data.key.shape.b}));
+    if (dense) {
+      views.inputs.set("targets", View::host(data.targets.data(), {b, v}));
+    } else {
+      views.inputs.set("labels", View::host(data.labels.data(), {b}));
+    }
     for (const auto& [name, tensor] : data.arrays) views.inputs.set(name, tensor.view());
     typename Op::Outputs outputs;
     for (const auto& output : Traits::outputs) {
       if (output.name == std::string_view("lse")) outputs.*output.view = lse;
+      if (dense && output.name == std::string_view("label_logprob")) {
+        outputs.*output.view = logprob;
+      }
     }
     typename Op::ExecutionOptions execution;
     execution.implementation = "eigen";
     run<Op>(context, Pass::forward, inputs_of(Pass::forward, views), outputs, {}, {}, execution)
         .wait();
-    return {lse.begin(), lse.end()};
+    data.lse.assign(lse.begin(), lse.end());
+    data.label_logprob.assign(logprob.begin(), logprob.end());
   }
 
  protected:

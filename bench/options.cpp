@@ -143,6 +143,8 @@ void add_problem_options(CLI::App& app, Options& o) {
          },
          "pairs of word and probability that a row has in place of its label; 0: the label (0)")
       ->type_name("K[,K...]");
+  add_choices<bool>(app, "--targets", o.dense_targets, {{"labels", false}, {"dense", true}},
+                    "the labels (or --target-pairs), or a probability for every word (labels)");
   using linear_distillation::Divergence;
   add_choices<Divergence>(app, "--divergence", o.divergences,
                           {{"forward_kl", Divergence::forward_kl},
@@ -249,6 +251,10 @@ void check_options(const Options& o) {
     fail_call(fmt::format("--max-seconds {} is not positive", o.max_seconds));
   if (!(o.ignored >= 0.0 && o.ignored < 1.0)) {
     fail_call(fmt::format("--ignored {} is outside 0 to below 1", o.ignored));
+  }
+  if (o.ignored > 0.0 && std::count(o.dense_targets.begin(), o.dense_targets.end(), true) > 0) {
+    fail_call(fmt::format("--ignored {} does not go with --targets dense: such a row always counts",
+                          o.ignored));
   }
   for (const auto pairs : o.target_pairs) {
     if (pairs < 0) fail_call(fmt::format("--target-pairs {} is negative", pairs));

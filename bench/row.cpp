@@ -19,6 +19,7 @@ std::string Row::name() const {
   if (gradients() && !(grad_x && grad_w)) text += grad_x ? "/dx" : "/dw";
   if (in_place) text += "/in_place";
   if (p.target_pairs > 0) text += fmt::format("/pairs{}", p.target_pairs);
+  if (p.dense_targets) text += "/dense";
   if (p.op->has_teacher()) text += fmt::format("/{}", to_string(p.divergence));
   if (p.trained) text += "/trained";
   if (gradient_filter_eps > 0.0f) text += fmt::format("/filter{:g}", gradient_filter_eps);

@@ -29,6 +29,7 @@ struct ProblemKey {
   bool trained = false;  ///< words are predicted as a model does
   /// Pairs of word and probability that a row has in place of its label; 0: it has the label.
   std::int64_t target_pairs = 0;
+  bool dense_targets = false;  ///< a row has a probability for every word instead
   /// Of operators with a teacher.
   linear_distillation::Divergence divergence = linear_distillation::Divergence::forward_kl;
   friend bool operator==(const ProblemKey&, const ProblemKey&) = default;
@@ -77,6 +78,7 @@ struct Options {
   std::vector<std::pair<DType, DType>> dtypes{{DType::f32, DType::f32}};
   std::vector<bool> layouts{true};  ///< w_is_vh
   std::vector<std::int64_t> target_pairs{0};
+  std::vector<bool> dense_targets{false};
   std::vector<linear_distillation::Divergence> divergences{
       linear_distillation::Divergence::forward_kl};
   std::vector<Shape> shapes{};

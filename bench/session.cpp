@@ -110,11 +110,14 @@ std::vector<Session::Planned> Session::plan() {
   // With each of the targets and the divergences asked for.
   const auto taught = [&](ProblemKey problem) {
     std::vector<ProblemKey> problems;
-    for (const auto pairs : options_.target_pairs) {
-      for (const auto divergence : options_.divergences) {
-        problem.target_pairs = pairs;
-        problem.divergence = divergence;
-        problems.push_back(problem);
+    for (const bool dense : options_.dense_targets) {
+      problem.dense_targets = dense;
+      for (const auto pairs : dense ? std::vector<std::int64_t>{0} : options_.target_pairs) {
+        for (const auto divergence : options_.divergences) {
+          problem.target_pairs = pairs;
+          problem.divergence = divergence;
+          problems.push_back(problem);
+        }
       }
     }
     return problems;

@@ -140,6 +140,17 @@ def rows_of_pairs():
     check(len(rows) == 2 * len(pairs) > 0, f"{sorted(rows)}")
 
 
+def rows_of_dense_targets():
+    _, rows = rows_of("--operators",
+                      "linear_cross_entropy,softmax_cross_entropy,linear_distillation",
+                      "--implementations", "eigen", "--shapes", "9x16x40",
+                      "--targets", "labels,dense")
+    for name, row in rows.items():
+        check_row(name, row, 9)
+    dense = [name for name in rows if "/V40/dense" in name]
+    check(len(rows) == 2 * len(dense) > 0, f"{sorted(rows)}")
+
+
 def filtered_rows():
     _, rows = rows_of("--passes", "forward,value_and_grad", "--implementations", "opencl,eigen",
                       "--shapes", "9x16x400", "--data", "trained", "--gradient-filter-eps",
@@ -187,6 +198,8 @@ def bad_calls(folder):
         (["--workspace-bytes", "-1"], "-1 is negative"),
         (["--ignored", "1"], "1 is outside 0 to below 1"),
         (["--target-pairs", "-1"], "-1 is negative"),
+        (["--targets", "soft"], "'soft' is not one of dense, labels"),
+        (["--targets", "dense", "--ignored", "0.5"], "--ignored 0.5 does not go with"),
         (["--shapes", "2x3x4", "--target-pairs", "5"], "5 is more than the 4 words"),
         (["--gradients", "none"], "'none' is not one of both, x, w"),
         (["--data", "real"], "'real' is not one of random, trained"),
@@ -230,6 +243,7 @@ with tempfile.TemporaryDirectory(prefix="tessera_bench_") as scratch:
     one_gradient_and_own_blocks()
     ignored_rows()
     rows_of_pairs()
+    rows_of_dense_targets()
     filtered_rows()
     shapes_of_files_and_lists()
     bad_calls(pathlib.Path(scratch))

@@ -106,6 +106,16 @@ static inline void lane_transpose(lane_f* rows) {
 }
 #endif
 
+// Requests ahead, of explicit vectors only. The builtin is clang's, whose address spaces are one on
+// a CPU; unoptimised builds are for interpreters that do not know it.
+#if LANES > 1 && defined(__clang__) && defined(__OPTIMIZE__)
+#define PREFETCH(address) __builtin_prefetch((const void*)(size_t)(address), 0, 2);
+#define PREFETCH_TO_WRITE(address) __builtin_prefetch((const void*)(size_t)(address), 1, 2);
+#else
+#define PREFETCH(address) ;
+#define PREFETCH_TO_WRITE(address) ;
+#endif
+
 // Elements of the whole vectors that hold so many.
 #define WHOLE_VECTORS(elements) (((elements) + LANES - 1) / LANES * LANES)
 

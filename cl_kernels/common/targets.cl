@@ -19,6 +19,10 @@
 #define LANE_ANY(v) any(v)
 #endif
 
+// Blocks of LANES columns of a row's probabilities that are asked for before they are read: every
+// row is in another page, and no processor looks ahead by itself there.
+#define DENSE_AHEAD 4
+
 typedef struct {
 #if TARGETS == TARGETS_LABELS
   lane_i label;
@@ -33,6 +37,10 @@ typedef struct {
   global const ELEMENT(TARGET_TYPE) * targets;
   long start[LANES];  // of each row; -1: it pads a panel
   const target_sizes* sizes;
+#if LANES > 1
+  long begin;           // columns begin to begin + LANES - 1 are in `block`
+  lane_f block[LANES];  // a column's probabilities each
+#endif
 #endif
 } lane_targets;
 
@@ -66,8 +74,16 @@ static inline void targets_open(lane_targets* t, global const int* labels, globa
 #else
   t->targets = targets;
   t->sizes = sizes;
+#if LANES > 1
+  t->begin = v - LANES;
+#endif
   for (int n = 0; n < LANES; ++n) {
     t->start[n] = i + n < counted ? row_offset(&sizes->geometry, labels[sizes->rows + i + n]) : -1;
+#if LANES > 1
+    for (int block = 0; block < DENSE_AHEAD; ++block) {
+      PREFETCH(targets + t->start[n] + (v + block * LANES) * sizes->v_stride)
+    }
+#endif
   }
 #endif
 }
@@ -123,15 +139,39 @@ static inline lane_i pairs_sum(lane_targets* t, int v, lane_f* sum) {
 #endif
 
 #if TARGETS == TARGETS_DENSE
-// The probabilities of column v.
-static inline lane_f dense_at(const lane_targets* t, long v) {
-  float values[LANES];
+#if LANES > 1
+// The block from column v on: what rows have side by side, turned over. Column by column, rows that
+// lie a power of two apart would drive each other's lines out of the cache before they are used up.
+static inline void dense_fill(lane_targets* t, long v) {
+  const long stride = t->sizes->v_stride;
+  const long count = t->sizes->v - v;
+  t->begin = v;
   for (int n = 0; n < LANES; ++n) {
-    values[n] = t->start[n] < 0
-                    ? 0.0f
-                    : LOAD(TARGET_TYPE, t->targets, t->start[n] + v * t->sizes->v_stride);
+    global const ELEMENT(TARGET_TYPE)* row = t->targets + t->start[n] + v * stride;
+    if (t->start[n] < 0) {
+      t->block[n] = (lane_f)(0.0f);
+    } else if (stride == 1 && count >= LANES) {
+      t->block[n] = LANE_LOAD_TYPE(TARGET_TYPE, row);
+      PREFETCH(row + DENSE_AHEAD * LANES)
+    } else {
+      float each[LANES];
+      for (int i = 0; i < LANES; ++i) each[i] = i < count ? LOAD(TARGET_TYPE, row, i * stride) : 0;
+      t->block[n] = LANE_LOAD(each);
+    }
   }
-  return LANE_LOAD(values);
+  lane_transpose(t->block);
+}
+#endif
+
+// The probabilities of column v.
+static inline lane_f dense_at(lane_targets* t, long v) {
+#if LANES > 1
+  if (v - t->begin >= LANES) dense_fill(t, v);
+  return t->block[v - t->begin];
+#else
+  return t->start[0] < 0 ? 0.0f
+                         : LOAD(TARGET_TYPE, t->targets, t->start[0] + v * t->sizes->v_stride);
+#endif
 }
 
 // The target of a word, times the weight of its class.

@@ -18,6 +18,7 @@ typedef struct {
   // Dense: the caller's rows, and the list of those that count, from the list of labels on.
   row_geometry geometry;
   INT64 v_stride;
+  INT64 v;  // columns of this call
   INT64 rows;
   // A word's target is hard * probability + smooth.
   float hard, smooth;

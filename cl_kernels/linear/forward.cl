@@ -42,8 +42,8 @@
 #endif
 
 // The second pass adds the logit of column v, whose class weight is c.
-static inline void add_difference(lane_stats* s, lane_f difference, const lane_targets* target,
-                                  long v, lane_f c) {
+static inline void add_difference(lane_stats* s, lane_f difference, lane_targets* target, long v,
+                                  lane_f c) {
 #if TARGETS == TARGETS_DENSE
   const lane_f probability = dense_at(target, v);
   stats_add_target(s, difference, probability, c);

@@ -64,7 +64,8 @@ KERNEL_ARGUMENTS(gather_pairs, GATHER_PAIRS_MEMORY)
 typedef gather_pairs_sizes sort_pairs_sizes;
 KERNEL_ARGUMENTS(sort_pairs, SORT_PAIRS_MEMORY)
 
-#define GATHER_DENSE_MEMORY targets, class_weight, lists, values
+// `sums` is null where the device adds up.
+#define GATHER_DENSE_MEMORY targets, class_weight, sums, lists, values
 typedef struct {
   call_rows call;
   target_sizes targets;

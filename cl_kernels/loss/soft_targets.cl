@@ -125,35 +125,52 @@ kernel void sort_pairs(global const ELEMENT(LABEL_TYPE) * indices,
   }
 }
 
-// One work-item per row. Such a row always counts. Blocks of several sums side by side: a row is as
-// long as the vocabulary, and one sum would wait for itself and round at every step.
+// 16 neighbours from `p` on, those at or beyond `count` as 0.
+#define LOAD_16_0(p) vload16(0, p)
+#define LOAD_16_1(p) as_float16(convert_uint16(vload16(0, p)) << 16)
+#define LOAD_16_2(p) vload_half16(0, p)
+#define DEFINE_LOAD_16(name, type)                                                       \
+  static inline float16 name(global const ELEMENT(type) * p, long stride, long count) {  \
+    if (stride == 1 && count >= 16) return TESSERA_CAT(LOAD_16_, type)(p);               \
+    float each[16];                                                                      \
+    for (int n = 0; n < 16; ++n) each[n] = n < count ? LOAD(type, p, n * stride) : 0.0f; \
+    return vload16(0, each);                                                             \
+  }
+DEFINE_LOAD_16(load_16_targets, TARGET_TYPE)
+DEFINE_LOAD_16(load_16_classes, CLASS_TYPE)
+
+// One work-item per row. Such a row always counts. What the host has added up is in `sums`, of good
+// rows only; else it is added up here, in blocks of several sums side by side: a row is as long as
+// the vocabulary, and one sum would wait for itself and round at every step.
 kernel void gather_dense(global const ELEMENT(TARGET_TYPE) * targets,
-                         global const ELEMENT(CLASS_TYPE) * class_weight, global int* lists,
-                         global float* values, gather_dense_arguments a) {
-#define SUMS 8
+                         global const ELEMENT(CLASS_TYPE) * class_weight, global const float* sums,
+                         global int* lists, global float* values, gather_dense_arguments a) {
 #define DENSE_BLOCK 1024
   const long row = get_global_id(0);
   if (row >= a.size.call.rows) return;
+  const long v_total = sums ? 0 : a.size.call.v_total;
   const long v_stride = a.size.targets.v_stride;
-  const long start = a.at.targets + row_offset(&a.size.targets.geometry, row);
-  float weighted = 0.0f;
-  int bad = 0;
-  for (long begin = 0; begin < a.size.call.v_total; begin += DENSE_BLOCK) {
-    const long end = min(begin + DENSE_BLOCK, a.size.call.v_total);
-    float sums[SUMS];
-    for (int n = 0; n < SUMS; ++n) sums[n] = 0.0f;
-    for (long v = begin; v < end; v += SUMS) {
-      for (int n = 0; n < SUMS && v + n < end; ++n) {
-        const float probability = LOAD(TARGET_TYPE, targets, start + (v + n) * v_stride);
-        bad |= !(probability >= 0.0f);  // a NaN compares false
-        sums[n] +=
-            weighted_target(class_weight, a.at.class_weight, probability, v + n, &a.size.call);
+  targets += a.at.targets + row_offset(&a.size.targets.geometry, row);
+  float weighted = sums ? sums[a.at.sums + row] : 0.0f;
+  int good = 1;
+  for (long begin = 0; begin < v_total; begin += DENSE_BLOCK) {
+    const long end = min(begin + DENSE_BLOCK, v_total);
+    float16 block = (float16)(0.0f);
+    for (long v = begin; v < end; v += 16) {
+      float16 q = load_16_targets(targets + v * v_stride, v_stride, end - v);
+      good &= all(q >= (float16)(0.0f));  // a NaN compares false
+      if (class_weight) {
+        const long stride = a.size.call.class_stride;
+        q *= load_16_classes(class_weight + a.at.class_weight + v * stride, stride, end - v);
       }
+      block += q;
     }
-    for (int n = 1; n < SUMS; ++n) sums[0] += sums[n];
-    weighted += sums[0];
+    float lanes[16];
+    vstore16(block, 0, lanes);
+    for (int n = 1; n < 16; ++n) lanes[0] += lanes[n];
+    weighted += lanes[0];
   }
-  put_target(row, bad ? LABEL_OUT_OF_RANGE : LABEL_ELSEWHERE, weighted, 1.0f, lists + a.at.lists,
+  put_target(row, good ? LABEL_ELSEWHERE : LABEL_OUT_OF_RANGE, weighted, 1.0f, lists + a.at.lists,
              values + a.at.values, &a.size.call);
 }
 #endif

@@ -56,7 +56,7 @@ class ContextState : public std::enable_shared_from_this<ContextState> {
         tile_chip(std::move(tile_chip_name)) {}
 
   mutable dispatch::WarningLog warnings;  ///< a warning changes nothing that a call sees
-  dispatch::ThreadPool threads;
+  mutable dispatch::ThreadPool threads;   ///< they change nothing either
   dispatch::HostWorkspaces workspaces;
   /// nullptr: host only.
   const std::shared_ptr<DeviceRuntime> device;

@@ -29,6 +29,7 @@ kernels::target_sizes LossRows::target_sizes() const {
   } else if (r.targets) {
     sizes.geometry = engines::geometry_of(targets_, targets_.extents.rank() - 1);
     sizes.v_stride = targets_.strides.back();
+    sizes.v = r.v;
     sizes.rows = at_.rows - at_.compact_labels;
   }
   return sizes;
@@ -44,11 +45,17 @@ void LossRows::gather_soft_targets() {
                  pairs_sizes());
     return;
   }
-  call_.launch(
-      program_, opencl::per_element(r.b),
-      kernels::gather_dense_memory{
-          .targets = targets_, .class_weight = class_weight_, .lists = lists_, .values = values_},
-      {.call = call_rows(), .targets = target_sizes()});
+  Binding sums;
+  if (r.target_weights) {
+    sums = call_.read(View::host(r.target_weights->data(), {r.b}), "targets");
+  }
+  call_.launch(program_, opencl::per_element(r.b),
+               kernels::gather_dense_memory{.targets = targets_,
+                                            .class_weight = class_weight_,
+                                            .sums = sums,
+                                            .lists = lists_,
+                                            .values = values_},
+               {.call = call_rows(), .targets = target_sizes()});
 }
 
 /// The pairs of the rows that count, by column.

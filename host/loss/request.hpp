@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "tessera/loss.hpp"
 
@@ -31,13 +33,16 @@ struct LossRequest {
   View target_indices{};     ///< [leading, k], with target_probs
   View target_probs{};       ///< [leading, k]
   View targets{};            ///< [leading, v_total]
-  std::int64_t k = 0;        ///< pairs of a row
-  View weight{};             ///< [leading]
-  View class_weight{};       ///< [v_total]; column j of this call is entry vocab_offset + j
-  View dloss{};              ///< () or [leading]; empty: 1
-  View dlse{};               ///< [leading]; empty: 0
-  View lse{};                ///< [leading]; empty when statistics are given
-  View statistics{};         ///< [leading, 2]
+  /// [b], the sum of q c of each row of `targets`, where those and c are in host memory: checked,
+  /// they are not read for it again. Shared: a device may read it when a copy of this is gone.
+  std::shared_ptr<const std::vector<float>> target_weights{};
+  std::int64_t k = 0;   ///< pairs of a row
+  View weight{};        ///< [leading]
+  View class_weight{};  ///< [v_total]; column j of this call is entry vocab_offset + j
+  View dloss{};         ///< () or [leading]; empty: 1
+  View dlse{};          ///< [leading]; empty: 0
+  View lse{};           ///< [leading]; empty when statistics are given
+  View statistics{};    ///< [leading, 2]
   Outputs outputs{};
   /// forward_partial only: B rows of PartialWords, as [b, words].
   MutableView partial{};

@@ -5,9 +5,11 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "host/arguments/offsets.hpp"
 #include "host/dispatch/completion.hpp"
+#include "host/dispatch/thread_pool.hpp"
 #include "host/loss/request.hpp"
 
 /// The targets of a call's rows in host memory, whatever says them: labels, pairs of index and
@@ -53,10 +55,13 @@ class Targets {
   /// The label of a row, where rows have labels.
   std::int64_t label_of(std::int64_t row) const;
   Sums sums_of(std::int64_t row) const;
+  /// Of every row, on the threads where they are given; reads the targets themselves.
+  std::vector<Sums> sums_of_rows(dispatch::ThreadPool* threads) const;
   /// What a row adds to the mean's denominator, its own weight apart: the weight of its label's
   /// class, the mean of those of its pairs, 1 where every word has a probability.
   double share_of(const Sums& sums) const;
-  /// Class weight of a column of the whole vocabulary.
+  /// Class weight of a column of the whole vocabulary; 1 where they are in device memory, and what
+  /// comes of them is only known there.
   float class_weight(std::int64_t column) const;
   /// What is wrong with a bad row: "labels: row 5 is 70; the vocabulary is ...".
   std::string why_bad(std::int64_t row) const;
@@ -66,6 +71,7 @@ class Targets {
   }
 
  private:
+  Sums dense_sums(std::int64_t row) const;
   static float number(const View& view, std::int64_t offset) {
     return arguments::load_f32(view.host_data(), view.dtype(), offset);
   }

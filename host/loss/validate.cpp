@@ -265,7 +265,7 @@ void check_repeated(const arguments::Checks& checks, const LossRequest& r, const
 
 }  // namespace
 
-void check_targets(const arguments::Checks& checks, const LossRequest& r,
+void check_targets(const arguments::Checks& checks, LossRequest& r,
                    const std::vector<cl_event>& wait_for) {
   if (r.b == 0 || !is_known(r)) return;
   if (!wait_for.empty()) checks.state()->device->wait_for(wait_for);
@@ -274,16 +274,25 @@ void check_targets(const arguments::Checks& checks, const LossRequest& r,
                                      "ignore_index"
                        : r.targets ? "; correct the probability"
                                    : "; correct the pair, or mark padding with ignore_index";
+  std::vector<Targets::Sums> dense;
+  if (r.targets) {
+    dense = targets.sums_of_rows(checks.state() == nullptr ? nullptr : &checks.state()->threads);
+  }
   // Probabilities rounded to bf16 add up to 1 within 2^-9.
   constexpr double tolerance = 0.01;
   bool unusual = false;
   std::vector<std::int64_t> words;
   for (std::int64_t row = 0; row < r.b; ++row) {
-    const auto sums = targets.sums_of(row);
+    const auto sums = r.targets ? dense[static_cast<std::size_t>(row)] : targets.sums_of(row);
     if (sums.bad) checks.fail(targets.why_bad(row) + remedy, ErrorCode::label_out_of_range);
     if (r.target_indices) check_repeated(checks, r, targets, row, words);
     unusual =
         unusual || sums.total > 1.0 + tolerance || (r.targets && sums.total < 1.0 - tolerance);
+  }
+  if (r.targets && !r.class_weight.is_device()) {
+    std::vector<float> weights;
+    for (const auto& sums : dense) weights.push_back(static_cast<float>(sums.weighted));
+    r.target_weights = std::make_shared<const std::vector<float>>(std::move(weights));
   }
   if (unusual && checks.state() != nullptr) {
     // No row or value: a training loop would fill the log of messages that were given.

@@ -49,7 +49,7 @@ LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& i
 /// Error naming the first row whose target in host memory is none: a label that is neither
 /// ignore_index nor in the vocabulary, a probability that is negative or NaN, a word twice. Waits
 /// for `wait_for` first: until then the targets may not have been written.
-void check_targets(const arguments::Checks& checks, const LossRequest& request,
+void check_targets(const arguments::Checks& checks, LossRequest& request,
                    const std::vector<cl_event>& wait_for);
 
 /// "5", or "5 (index [1, 2])" when there are several leading axes.

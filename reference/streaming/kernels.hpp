@@ -52,6 +52,12 @@ struct Stretch {
   float sum, exp_logit, class_logit;
 };
 
+/// What probabilities of a row come to.
+struct Weighed {
+  float sum;
+  bool bad;  ///< one is negative or NaN
+};
+
 /// The gradient of one row: dz = (gain * exp(logit - max) - smooth * c - the hits of the column)
 /// times the slope of scale and cap.
 struct RowGradient {
@@ -127,6 +133,10 @@ struct Kernels {
                     bool class_terms, bool entropy);
   /// The sum of weight * (logit - base), without the terms of weight 0; no padding is read.
   float (*weighted_sum)(const float* row, std::int64_t n, float base, const float* weight);
+  /// target[i] = (keep * q[i] + smooth) * c[i], and what they add up to. Nothing need be aligned;
+  /// `c` may be null, 1, and so may `target`, which may be q.
+  Weighed (*weigh)(const float* q, std::int64_t n, float keep, float smooth, const float* c,
+                   float* target);
   /// In place: logits become dz.
   void (*gradient)(float* row, std::int64_t n, const RowGradient& coefficients,
                    const float* class_weight, const Hits& hits, float scale, float cap);

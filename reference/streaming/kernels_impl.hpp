@@ -212,6 +212,34 @@ float class_sum_of(const float* row, std::int64_t n, float base, const float* cl
   return ei::predux(total) + tail;
 }
 
+Weighed weigh(const float* q, std::int64_t n, float keep, float smooth, const float* c,
+              float* target) {
+  Packet sum[2] = {splat(0.0f), splat(0.0f)};
+  Packet bad = splat(0.0f);
+  const auto add = [&](Packet& total, std::int64_t i) {
+    const Packet probability = ei::ploadu<Packet>(q + i);
+    // A NaN compares false.
+    bad = ei::por(bad, ei::pandnot(splat(1.0f), ei::pcmp_le(splat(0.0f), probability)));
+    Packet value = ei::pmadd(splat(keep), probability, splat(smooth));
+    if (c != nullptr) value = ei::pmul(value, ei::ploadu<Packet>(c + i));
+    if (target != nullptr) ei::pstoreu(target + i, value);
+    total = ei::padd(total, value);
+  };
+  std::int64_t i = 0;
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    add(sum[0], i);
+    add(sum[1], i + lanes);
+  }
+  Weighed result = {ei::predux(ei::padd(sum[0], sum[1])), ei::predux(bad) != 0.0f};
+  for (; i < n; ++i) {
+    const float value = (keep * q[i] + smooth) * (c != nullptr ? c[i] : 1.0f);
+    result.bad = result.bad || !(q[i] >= 0.0f);
+    if (target != nullptr) target[i] = value;
+    result.sum += value;
+  }
+  return result;
+}
+
 Stretch reduce(const float* row, std::int64_t n, float running_max, const float* class_weight,
                bool class_terms, bool entropy) {
   const std::int64_t end = padded(n);
@@ -315,21 +343,8 @@ namespace tessera::streaming {
 
 extern const Kernels TESSERA_ISA_JOIN(kernels_, TESSERA_ISA);
 const Kernels TESSERA_ISA_JOIN(kernels_, TESSERA_ISA) = {
-    TESSERA_ISA_NAME,
-    lanes,
-    gemm,
-    gemm_scratch,
-    load,
-    store,
-    load_block,
-    store_block,
-    finish,
-    reduce,
-    class_sum_of,
-    gradient,
-    add,
-    distill,
-    distill_mix,
+    TESSERA_ISA_NAME, lanes,  gemm,         gemm_scratch, load,     store, load_block, store_block,
+    finish,           reduce, class_sum_of, weigh,        gradient, add,   distill,    distill_mix,
     distill_gradient,
 };
 

@@ -119,23 +119,42 @@ Hits hits_of(const LossProblem& p, std::int64_t row, const RowGradient& gradient
   return {p.labels + row, &gradient.hit, scratch, 1, first_column};
 }
 
-void load_targets(const LossProblem& p, const Kernels& kernels, std::int64_t row,
-                  std::int64_t first_column, std::int64_t n, float* q) {
-  kernels.load(at(p.targets, p.target_type, p.target_offsets[row] + first_column * p.target_stride),
-               p.target_type, p.target_stride, n, q);
+/// Probabilities of n columns of a row as f32: where they lie, or in `scratch`.
+const float* load_targets(const LossProblem& p, const Kernels& kernels, std::int64_t row,
+                          std::int64_t first_column, std::int64_t n, float* scratch) {
+  const auto from = [&](std::int64_t of_row) {
+    const std::int64_t column = first_column * p.target_stride;
+    return at(p.targets, p.target_type, p.target_offsets[of_row] + column);
+  };
+  // The next row's are in other pages, where no processor looks ahead by itself.
+  if (row + 1 < p.rows && p.target_stride == 1) {
+    const auto* next = static_cast<const char*>(from(row + 1));
+    constexpr std::int64_t line = 64;
+    for (std::int64_t i = 0; i < n * bytes_of(p.target_type); i += line) {
+      __builtin_prefetch(next + i);
+    }
+  }
+  if (p.target_type == Type::f32 && p.target_stride == 1) {
+    return static_cast<const float*>(from(row));
+  }
+  kernels.load(from(row), p.target_type, p.target_stride, n, scratch);
+  return scratch;
 }
 
 /// The weights of the terms logit - max in n columns of a row's loss: c, or where targets are dense
-/// c t, in `scratch`.
-const float* term_weights(const LossProblem& p, const Kernels& kernels, std::int64_t row,
-                          std::int64_t first_column, std::int64_t n, float* scratch) {
+/// c t, in `scratch`; and their sum, which is given of c.
+struct TermWeights {
+  const float* values;
+  double sum;
+};
+TermWeights term_weights(const LossProblem& p, const Kernels& kernels, std::int64_t row,
+                         std::int64_t first_column, std::int64_t n, double class_sum,
+                         float* scratch) {
   const float* c = p.class_weight != nullptr ? p.class_weight + first_column : nullptr;
-  if (!p.form.dense || p.hit_terms) return c;
-  load_targets(p, kernels, row, first_column, n, scratch);
-  for (std::int64_t j = 0; j < n; ++j) {
-    scratch[j] = (p.keep * scratch[j] + p.smooth) * (c != nullptr ? c[j] : 1.0f);
-  }
-  return scratch;
+  if (!p.form.dense || p.hit_terms) return {c, class_sum};
+  const float* q = load_targets(p, kernels, row, first_column, n, scratch);
+  const Weighed weighed = kernels.weigh(q, n, p.keep, p.smooth, c, scratch);
+  return {scratch, static_cast<double>(weighed.sum)};
 }
 
 }  // namespace
@@ -145,24 +164,23 @@ void add_columns(const LossProblem& p, const Kernels& kernels, std::int64_t row,
                  float* scratch, RowSums& sums) {
   BlockTerms terms;
   terms.first_column = first_column;
-  terms.class_weight = term_weights(p, kernels, row, first_column, n, scratch);
-  terms.class_sum = p.form.dense && !p.hit_terms ? sum_of(scratch, n) : class_sum;
+  const TermWeights weights = term_weights(p, kernels, row, first_column, n, class_sum, scratch);
+  terms.class_weight = weights.values;
+  terms.class_sum = weights.sum;
   terms.class_terms = p.class_terms;
   terms.entropy = p.entropy;
   terms.argmax = p.argmax;
   add_block(kernels, logits, n, picked_of(p, row, sums), terms, sums);
   if (!p.target_terms) return;
-  load_targets(p, kernels, row, first_column, n, scratch);
+  const float* q = load_targets(p, kernels, row, first_column, n, scratch);
   // Relative to the maximum that add_block has just set; all -Inf so far: whatever they are
   // relative to.
   const float base = sums.max == -infinity ? 0.0f : sums.max;
-  sums.target_sum += sum_of(scratch, n);
-  sums.target_logit += static_cast<double>(kernels.weighted_sum(logits, n, base, scratch));
+  sums.target_sum += static_cast<double>(kernels.weigh(q, n, 1.0f, 0.0f, nullptr, nullptr).sum);
+  sums.target_logit += static_cast<double>(kernels.weighted_sum(logits, n, base, q));
   if (!p.hit_terms) return;
-  if (p.class_weight != nullptr) {
-    for (std::int64_t j = 0; j < n; ++j) scratch[j] *= p.class_weight[first_column + j];
-  }
-  sums.hit_sum += sum_of(scratch, n);
+  const float* c = p.class_weight != nullptr ? p.class_weight + first_column : nullptr;
+  sums.hit_sum += static_cast<double>(kernels.weigh(q, n, 1.0f, 0.0f, c, scratch).sum);
   sums.hit_logit += static_cast<double>(kernels.weighted_sum(logits, n, base, scratch));
 }
 
@@ -172,7 +190,8 @@ void differentiate_columns(const LossProblem& p, const Kernels& kernels, std::in
   // Labels alone have no scratch.
   float label_logit = 0.0f;
   if (p.form.k == 0 && !p.form.dense) scratch = &label_logit;
-  kernels.gradient(logits, n, gradient, term_weights(p, kernels, row, first_column, n, scratch),
+  const TermWeights weights = term_weights(p, kernels, row, first_column, n, 0.0, scratch);
+  kernels.gradient(logits, n, gradient, weights.values,
                    hits_of(p, row, gradient, first_column, scratch), p.scale, p.cap);
 }
 

@@ -176,6 +176,8 @@ Arguments::Arguments(Context& context, const Case& c, const oracle::Problem& p)
       // One element of memory behind all.
       memory.strides = extents;
       for (int axis = 0; axis < extents.rank(); ++axis) memory.strides[axis] = 0;
+    } else if (name == "targets" && c.x_layout == XLayout::column) {
+      memory.strides = {1, c.b};
     } else if (!is_of_every_loss(name)) {
       memory = c.op->own_memory(c, rows_, name);
     }

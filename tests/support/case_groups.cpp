@@ -207,6 +207,8 @@ void add_target_options(std::vector<Case>& cases) {
       c.b = 1;
       c.x_layout = XLayout::vector;
     });
+    // The words of a row lie apart.
+    if (dense) each("column", [](Case& c) { c.x_layout = XLayout::column; });
     if (!dense) each("no_rows", [](Case& c) { c.b = 0; });
   }
 }

@@ -72,7 +72,8 @@ void add_features(Call& call, const TestOperator& op, const Case& c) {
   add_if(true, {number(c.side_type), number(c.label_type), number(c.x_layout), number(c.data),
                 number(c.labels), number(c.pairs), number(c.weight), number(c.place),
                 number(c.values_only), number(o.ignore_index), number(o.logsumexp_weight),
-                number(o.logit_scale != 1), number(c.workspace_bytes)});
+                number(o.logit_scale != 1), number(c.workspace_bytes),
+                number(c.targets == Targets::dense && c.x_layout == XLayout::column)});
   add_if(pass != Pass::backward, {number(c.strided_outputs), number(c.outputs)});
   add_if(
       has_gradients(pass),

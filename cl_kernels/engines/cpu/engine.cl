@@ -145,15 +145,6 @@
 #endif
 #endif
 
-// Requests ahead. The builtin is clang's, whose address spaces are one on a CPU; unoptimised builds
-// are for interpreters that do not know it.
-#if defined(__clang__) && defined(__OPTIMIZE__)
-#define PREFETCH(address) __builtin_prefetch((const void*)(size_t)(address), 0, 2);
-#define PREFETCH_TO_WRITE(address) __builtin_prefetch((const void*)(size_t)(address), 1, 2);
-#else
-#define PREFETCH(address) ;
-#define PREFETCH_TO_WRITE(address) ;
-#endif
 // For the rows of the next part: short pieces of memory far apart, which no hardware follows. (Of
 // rows contiguous along k they cost more than they brought.)
 #if A_ADDRESSES
