@@ -65,6 +65,11 @@ static inline lane_i lane_join_pairs(global const ushort* low, global const usho
 #define LANE_STORE_1(v, p) LANE_CAT(vstore)(lane_to_bf16(v), 0, (p))
 #define LANE_STORE_2(v, p) TESSERA_CAT(LANE_CAT(vstore_half), _rte)((v), 0, (p))
 #define LANE_STORE_TYPE(type, v, p) TESSERA_CAT(LANE_STORE_, type)(v, p)
+// Zeros. PoCL 3.1 has vstore_half of a constant write to addresses of whole vectors alone.
+#define LANE_CLEAR_0(p) LANE_STORE((lane_f)(0.0f), p)
+#define LANE_CLEAR_1(p) LANE_CAT(vstore)((LANE_CAT(ushort))(0), 0, (p))
+#define LANE_CLEAR_2(p) LANE_CLEAR_1((global ushort*)(p))
+#define LANE_CLEAR_TYPE(type, p) TESSERA_CAT(LANE_CLEAR_, type)(p)
 static inline LANE_CAT(ushort) lane_to_bf16(lane_f value) {
   const LANE_CAT(uint) u = LANE_CAT(as_uint)(value);
   const LANE_CAT(uint) rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;

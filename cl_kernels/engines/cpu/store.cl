@@ -62,7 +62,7 @@ static inline void store_tile(global const float* tile, global ELEMENT(OUT_TYPE)
 static inline void clear_line(global ELEMENT(OUT_TYPE) * line, int count, long stride) {
   int i = 0;
 #if OUT_LAYOUT != STRIDED
-  for (; i + LANES <= count; i += LANES) LANE_STORE_TYPE(OUT_TYPE, (lane_f)(0.0f), line + i);
+  for (; i + LANES <= count; i += LANES) LANE_CLEAR_TYPE(OUT_TYPE, line + i);
 #endif
   for (; i < count; ++i) STORE(OUT_TYPE, line, i * stride, 0.0f);
 }
