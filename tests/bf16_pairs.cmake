@@ -6,7 +6,7 @@ if(TESSERA_OPENCL)
   add_test(NAME matrix_test_bf16_pairs COMMAND matrix_test --gtest_brief=1
            --gtest_filter=*/linear_cross_entropy_*_pairs:*/linear_cross_entropy_*_types)
   set_tests_properties(matrix_test_bf16_pairs PROPERTIES COST 60 TIMEOUT 900 ENVIRONMENT
-                       "${pairs};TESSERA_TEST_CASES=bf16_;TESSERA_TEST_PRODUCT=0")
+                       "${pairs};TESSERA_TEST_CASES=bf16_")
   # Compiling the emulation takes most of the time: not every option again.
   set(groups "*/linear_cross_entropy_*_types:*/linear_cross_entropy_*_blocks")
   string(APPEND groups ":*/linear_cross_entropy_*_views:*/linear_cross_entropy_*_filtered")

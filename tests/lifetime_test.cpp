@@ -59,6 +59,7 @@ struct Late {
 };
 
 TEST(LifetimeDeathTest, ACallFromADestructorOfAStaticObject) {
+  if (std::getenv("OPENCL_LAYERS") != nullptr) GTEST_SKIP() << "a layer ends before the call";
   // In a process of its own, which has not called anything before.
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
