@@ -40,7 +40,7 @@ double number(const std::optional<T>& value) {
   return value ? number(*value) : -1;
 }
 
-/// What the call has of every feature; "" where the pass does not look at it.
+/// Gives the call its features: what it has of each, "" where the pass does not look at it.
 void add_features(Call& call, const TestOperator& op, const Case& c) {
   const Pass pass = call.pass;
   const LossOptions& o = c.options;
