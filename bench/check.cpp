@@ -11,6 +11,13 @@
 
 namespace tessera::bench {
 
+void Deviation::add(double off) {
+  const double size = std::abs(off);
+  max_abs = std::isnan(size) ? size : std::max(max_abs, size);
+  sum_abs += size;
+  ++count;
+}
+
 FilterError compare_gradients(const HostTensor& filtered, const HostTensor& exact) {
   FilterError error;
   double difference = 0.0, whole = 0.0;
@@ -40,7 +47,7 @@ Deviation judge_products(const Data& data, const float* logits) {
       const double ratio =
           off /
           (4.0 * root(h + 2) * unit_roundoff * x_norms[at(rows[i])] * w_norms[at(j)] + 1e-300);
-      d.max_abs = std::max(d.max_abs, off);
+      d.add(off);
       if (!(ratio <= d.worst)) {
         d.worst = ratio;
         d.where = fmt::format("logits, row {} column {}: off by {:.3g}", rows[i], j, off);

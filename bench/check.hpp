@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "bench/data.hpp"
@@ -9,9 +10,15 @@ namespace tessera::bench {
 
 /// How far results are from the oracle's on sampled rows and columns.
 struct Deviation {
-  double max_abs = 0.0;  ///< largest absolute deviation of any element looked at
-  double worst = 0.0;    ///< largest deviation in units of its tolerance; above 1 is wrong
-  std::string where{};   ///< of `worst`: "grad_w, column 17"
+  double max_abs = 0.0;    ///< largest absolute deviation of any element looked at
+  double sum_abs = 0.0;    ///< of all elements looked at
+  std::int64_t count = 0;  ///< how many were looked at
+  double worst = 0.0;      ///< largest deviation in units of its tolerance; above 1 is wrong
+  std::string where{};     ///< of `worst`: "grad_w, column 17"
+
+  /// Takes down how far one element is off; a NaN stays.
+  void add(double off);
+  double mean_abs() const { return count == 0 ? 0.0 : sum_abs / static_cast<double>(count); }
 };
 
 /// Outputs and gradients as a call left them; those it does not write are missing.

@@ -68,7 +68,7 @@ LossJudge::LossJudge(const Data& data, Logits logits, double filter_eps)
     check("the streaming label_logprob", rows_[i],
           data.label_logprob[at(rows_[i])] - values_.label_logprob[i], 2.0 * errors_[i].lse);
   }
-  deviation_.max_abs = 0.0;  // of the results, not of what they are compared with
+  deviation_ = {.worst = deviation_.worst, .where = deviation_.where};  // counts results alone
 }
 
 void LossJudge::values(const Outcome& outcome) {
@@ -142,11 +142,15 @@ double LossJudge::dz_error(std::size_t i, double z, double dz) const {
 }
 
 void LossJudge::check(const char* what, std::int64_t index, double deviation, double tolerance) {
+  deviation_.add(deviation);
+  hold(what, index, deviation, tolerance);
+}
+
+void LossJudge::hold(const char* what, std::int64_t index, double deviation, double tolerance) {
   const double size = std::abs(deviation);
   // A NaN is no deviation that any tolerance allows.
   const double ratio = std::isnan(size) ? std::numeric_limits<double>::infinity()
                                         : size / std::max(tolerance, 1e-300);
-  deviation_.max_abs = std::isnan(size) ? size : std::max(deviation_.max_abs, size);
   if (ratio > deviation_.worst) {
     deviation_.worst = ratio;
     deviation_.where =
@@ -157,18 +161,16 @@ void LossJudge::check(const char* what, std::int64_t index, double deviation, do
 void LossJudge::compare(const char* what, std::int64_t index, const double* wanted,
                         std::int64_t count, double tolerance, const HostTensor& tensor,
                         std::int64_t offset, std::int64_t stride) {
-  double norm = 0.0, off = 0.0, largest = 0.0;
+  double norm = 0.0, off = 0.0;
   for (std::int64_t i = 0; i < count; ++i) {
     const double d = element(tensor, offset + i * stride) - wanted[i];
     norm += wanted[i] * wanted[i];
     off += d * d;
-    largest = std::max(largest, std::abs(d));
+    deviation_.add(d);
   }
   const double allowed = tolerance + roundoff(tensor.dtype()) * (std::sqrt(norm) + tolerance) +
                          root(count) * smallest(tensor.dtype());
-  const double before = deviation_.max_abs;
-  check(what, index, std::sqrt(off), allowed);
-  if (!std::isnan(off)) deviation_.max_abs = std::max(before, largest);  // pointwise
+  hold(what, index, std::sqrt(off), allowed);
 }
 
 }  // namespace tessera::bench

@@ -87,6 +87,8 @@ class LossJudge {
     double logit = 0.0;  ///< the largest of the row
     double lse = 0.0;
   };
+  /// Compares a deviation with its tolerance.
+  void hold(const char* what, std::int64_t index, double deviation, double tolerance);
   RowError row_error(std::size_t i) const;
   void loss(const HostTensor& tensor);
 

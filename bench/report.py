@@ -3,6 +3,7 @@
 """A table and a roofline of what tessera-bench measured.
 
 usage: report.py FILE [--table OUT.md] [--plot OUT.png]
+       report.py FILE --speeds    the table of docs/performance.md and README.md
 FILE is tessera-bench's --benchmark_out, JSON or CSV. The table goes to standard output without
 --table; the plot needs matplotlib."""
 import argparse
@@ -95,6 +96,11 @@ def pyplot():
     return matplotlib.pyplot
 
 
+def mean_deviation(row):
+    """Results taken before 2026-11-25 have none."""
+    return f"{row['mean_abs_deviation']:.2g}" if "mean_abs_deviation" in row else ""
+
+
 def table(context, rows):
     out = []
     for key in ("device", "driver", "platform", "processor", "host_threads", "tessera_revision",
@@ -107,7 +113,7 @@ def table(context, rows):
                    ", ".join(f"{k[5:]} {float(v) * 1e-9:.1f}" for k, v in peaks.items()))
     out += ["", "| pass | implementation | types | layout | shape | median ms | spread | GFLOP/s | "
             "of peak | of peak at that moment | of bound | extra MiB | first call s | tokens/s | "
-            "deviation | |", "|---" * 16 + "|"]
+            "deviation, mean | largest | |", "|---" * 17 + "|"]
     for row in rows:
         p = row["parts"]
         note = "noisy" if row["noisy"] else ""
@@ -117,7 +123,26 @@ def table(context, rows):
             f"{row['flops_per_second'] * 1e-9:.1f} | {row['fraction_of_peak']:.1%} | "
             f"{row['fraction_of_bracket']:.1%} | {row['fraction_of_bound']:.1%} | "
             f"{row['extra_bytes_peak'] / 2**20:.1f} | {row['first_call_seconds']:.3f} | "
-            f"{row['tokens_per_second']:.0f} | {row['max_abs_deviation']:.2g} | {note} |")
+            f"{row['tokens_per_second']:.0f} | {mean_deviation(row)} | "
+            f"{row['max_abs_deviation']:.2g} | {note} |")
+    return "\n".join(out) + "\n"
+
+
+def speeds(context, rows):
+    """Where and when, then GFLOP/s and share of the peak of each pass and type, in both layouts."""
+    peaks = {row["parts"]["types"]: row["peak_flops_per_second"] * 1e-9 for row in rows}
+    of_types = ", ".join(f"{peak:.0f} GFLOP/s in {types}" for types, peak in peaks.items())
+    out = [f"Device `{context['device']}`, driver {context['driver']}, {context['date'][:10]}, "
+           f"tessera {context['tessera_revision']};", f"peaks: {of_types}.", "",
+           "| pass | type | w as `[V,H]` | w as `[H,V]` |", "|---|---|---|---|"]
+    cells = {}
+    for row in rows:
+        p = row["parts"]
+        cells.setdefault((p["pass"], p["types"]), {})[p["layout"]] = (
+            f"{row['flops_per_second'] * 1e-9:.0f} GFLOP/s, {row['fraction_of_peak']:.0%}"
+            f"{', noisy' if row['noisy'] else ''}")
+    for (which, types), by_layout in cells.items():
+        out.append(f"| {which} | {types} | {by_layout.get('vh', '')} | {by_layout.get('hv', '')} |")
     return "\n".join(out) + "\n"
 
 
@@ -170,9 +195,11 @@ def main():
     parser.add_argument("file")
     parser.add_argument("--table", help="write the table here instead of printing it")
     parser.add_argument("--plot", help="write a roofline here (PNG, SVG or PDF)")
+    parser.add_argument("--speeds", action="store_true",
+                        help="print the speeds alone, as docs/performance.md has them")
     arguments = parser.parse_args()
     context, rows = read(arguments.file)
-    text = table(context, rows)
+    text = (speeds if arguments.speeds else table)(context, rows)
     if arguments.table:
         pathlib.Path(arguments.table).write_text(text, encoding="utf-8")
     else:

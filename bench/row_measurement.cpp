@@ -255,6 +255,7 @@ void RowMeasurement::add_cost_counters(benchmark::State& state) {
 void RowMeasurement::add_check_counters(benchmark::State& state) const {
   auto& c = state.counters;
   c["max_abs_deviation"] = deviation_.max_abs;
+  c["mean_abs_deviation"] = deviation_.mean_abs();
   c["deviation_in_tolerances"] = deviation_.worst;
   if (filter_errors_.begin() == filter_errors_.end()) return;
   for (const auto& [name, error] : filter_errors_) {

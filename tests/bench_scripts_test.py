@@ -135,7 +135,10 @@ def figures():
     slow = [10.0, 5.0] * 4
     drift = turns.summary(row([2.0, 4.0] * 4, slow), 10.0, 10.0, row([1.0, 2.0] * 4, slow))
     check(drift["noisy"] == 1 and drift["samples_counted"] == 4 and
-          drift["times_of_baseline"] == 2.0 and drift["fraction_of_bracket"] == 0.5, f"{drift}")
+          drift["times_of_baseline"] == 2.0, f"{drift}")
+    # A peak that something beside it halved is neither the row's share nor its ratio.
+    halved = turns.summary(row([2.0] * 4, [10.0, 5.0] * 2), 10.0, 10.0, row([1.0] * 4, [10.0] * 4))
+    check(halved["fraction_of_peak"] == 0.5 and halved["times_of_baseline"] == 2.0, f"{halved}")
     failed = turns.Row("q", "forward", "f32", "vh")
     failed.fail("has no such thing")
     good = row([1.0], [10.0])
@@ -143,6 +146,8 @@ def figures():
     lines = tables.summaries([good, failed], (1, 2, 3), "p")
     text = tables.markdown({"date": "today"}, lines, "p")
     check("has no such thing |" in text and "| p | 0.0 | 120.0% |" in text, text)
+    check(tables.impossible(lines) == ["p, forward, f32: 120.0% of the measured peak"],
+          f"{tables.impossible(lines)}")
 
 
 def tessera(folder):

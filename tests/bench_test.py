@@ -13,6 +13,7 @@ import tempfile
 COUNTERS = {
     "flops", "flops_per_second", "peak_flops_per_second", "fraction_of_peak", "bytes_ideal",
     "bytes_moved", "extra_bytes_peak", "first_call_seconds", "max_abs_deviation",
+    "mean_abs_deviation",
     "tokens_per_second", "fraction_of_bound", "fraction_of_bracket", "executed_flops",
     "transcendentals", "median_seconds", "spread", "samples", "samples_counted", "noisy",
     "deviation_in_tolerances"}
@@ -48,6 +49,7 @@ def check_row(name, row, b):
     for counter in COUNTERS & row.keys():
         check(math.isfinite(row[counter]) and row[counter] >= 0,
               f"{name}: {counter} {row[counter]}")
+    check(0 <= row["mean_abs_deviation"] <= row["max_abs_deviation"], f"{name}: mean deviation")
     check(row["deviation_in_tolerances"] <= 1, f"{name}: deviation {row['max_abs_deviation']}")
     check(row["label"], f"{name}: no label")
     check(math.isclose(row["tokens_per_second"] * row["median_seconds"], b, rel_tol=1e-3),

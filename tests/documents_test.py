@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What the pages say beside what is so: docs/errors.md has every error code and the programs' exit
-codes, tables of measured figures have those of the committed results, and no committed result holds
-an absolute path. usage: documents_test.py SOURCE_DIR [PROGRAM...]"""
+codes, tables of measured figures are those of the committed results, and each of these is of a
+clean commit and holds no absolute path. usage: documents_test.py SOURCE_DIR [PROGRAM...]"""
 import json
 import pathlib
 import re
@@ -46,6 +46,10 @@ def check_results():
         check(not ABSOLUTE.search(text), f"the pattern sees a path in {text}")
     files = [f for f in (root / "bench/results").rglob("*") if f.suffix in (".json", ".csv", ".md")]
     check(len(files) > 20, f"only {len(files)} results: is this the source tree?")
+    for file in files:
+        # `git describe` says "-dirty" of a build whose sources no commit has.
+        check("-dirty" not in file.read_text(encoding="utf-8"),
+              f"{file.relative_to(root)} is not of a clean commit")
     for file in files:
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
             found = ABSOLUTE.search(line)
@@ -104,8 +108,7 @@ def check_exit_codes(programs):
         problems.append(f"docs/errors.md says nothing of {name}'s exit codes")
 
 
-# Pages with tables of medians, and the results that they are of. Each result is named above its
-# table.
+# Pages with the table that bench/report.py --speeds makes of a result.
 SPEEDS = {"README.md": ["epyc-avx512-pocl31-2026-11-25.json"],
           "docs/performance.md": ["epyc-avx512-pocl31-2026-11-25.json",
                                   "epyc-avx2-pocl31-2026-11-22.json"]}
@@ -113,33 +116,15 @@ SPEEDS = {"README.md": ["epyc-avx512-pocl31-2026-11-25.json"],
 
 def check_figures():
     for page, files in SPEEDS.items():
-        results = {file: json.loads(read(f"bench/results/{file}")) for file in files}
-        lines = read(page).splitlines()
-        seen = dict.fromkeys(files, 0)
-        file = files[0]
-        for line in lines:
-            file = next((f for f in files if f in line), file)
-            cells = [c.strip() for c in line.strip("|").split("|")]
-            if len(cells) < 4 or cells[1] not in ("f32", "bf16"):
-                continue
-            by_name = {row["name"]: row for row in results[file]["benchmarks"]}
-            for layout, cell in zip(("vh", "hv"), cells[2:4], strict=True):
-                figures = re.fullmatch(r"(\d+)(?: GFLOP/s)?, (\d+)%", cell)
-                if not figures:
-                    continue
-                row = by_name[f"linear_cross_entropy/{cells[0]}/opencl.cpu/{cells[1]}/{layout}/"
-                              "B512/H2048/V32768"]
-                want = (row["flops_per_second"] * 1e-9, 100 * row["fraction_of_peak"])
-                seen[file] += 1
-                check(all(abs(float(got) - w) <= 0.501
-                          for got, w in zip(figures.groups(), want, strict=True)),
-                      f"{page}: {cells[0]} {cells[1]} {layout}: {cell}; {file} has "
-                      f"{want[0]:.1f}, {want[1]:.1f}%")
-        for file, data in results.items():
-            device = data["context"]["device"]
-            check(any(file in line for line in lines) and any(device in line for line in lines),
-                  f"{page}: names {file} or its device, {device}, nowhere")
-            check(seen[file] >= 4, f"{page}: {seen[file]} figures of {file} were found")
+        text = read(page)
+        for file in files:
+            done = subprocess.run([sys.executable, root / "bench/report.py",
+                                   root / "bench/results" / file, "--speeds"],
+                                  capture_output=True, text=True, check=True)
+            check(done.stdout.count("\n") > 8 and done.stdout in text,
+                  f"{page} has not what this prints: python3 bench/report.py bench/results/{file} "
+                  f"--speeds\n{done.stdout}")
+            check(f"bench/results/{file}" in text, f"{page} does not name {file}")
 
 
 check_results()

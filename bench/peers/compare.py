@@ -127,7 +127,7 @@ def main():
     about = environment.machine(a.threads)
     about["command"] = a.command
     about["shape"] = f"B {a.b}, H {a.h}, V {a.v}"
-    rows = []
+    rows, wrong = [], []
     try:
         for group in measure(a, out):
             rows += group
@@ -135,10 +135,12 @@ def main():
                                                   if "version" in r.facts}))
             (out / "machine.json").write_text(json.dumps(about, indent=1) + "\n",
                                               encoding="utf-8")
-            tables.write(out, about, rows, (a.b, a.h, a.v), BASELINE)
+            wrong = tables.write(out, about, rows, (a.b, a.h, a.v), BASELINE)
     except turns.Failed as error:  # of the meter: without peaks no sample means anything
         sys.exit(f"run.py: error: {error}")
     say(f"results: {out}/table.md, summary.csv, samples.csv, chart.png")
+    if wrong:
+        sys.exit("run.py: error: no row can be that fast:\n" + "\n".join(wrong))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import time
 
 BRACKET = 0.03  # a sample counts when both its peaks are within this of the best of the run
 MUST_COUNT = 7  # fewer such samples, and a row is noisy
-SETTLE = 0.1    # seconds in which the threads of the last peer stop spinning for more work
+SETTLE = 0.3    # seconds in which the threads of the last peer stop spinning: OpenMP's wait 0.2
 
 
 class Failed(Exception):
@@ -145,17 +145,12 @@ def summary(row, flops, best_peak, baseline):
         "flops_per_second": flops / median(seconds),
     }
     if best_peak:
-        work = [s["seconds"] * 0.5 * (s["before"] + s["after"]) for s in used]
         figures.update(peak_flops_per_second=best_peak,
-                       fraction_of_peak=flops / median(seconds) / best_peak,
-                       fraction_of_bracket=flops / median(work))
+                       fraction_of_peak=flops / median(seconds) / best_peak)
     if baseline and baseline.samples:
-        # Even on a machine whose speed drifts, for both calls are some seconds apart: each call's
-        # share of the peak around it.
-        def work_of(r):
-            return {s["round"]: s["seconds"] * ((s["before"] or 1.0) + (s["after"] or 1.0))
-                    for s in r.samples}
-        own, other = work_of(row), work_of(baseline)
+        # Calls of one round are seconds apart, so the machine's drift divides out. The peaks beside
+        # them do not enter: one is taken while another process may still hold a core.
+        own, other = ({s["round"]: s["seconds"] for s in r.samples} for r in (row, baseline))
         ratios = [own[n] / other[n] for n in own if n in other]
         if ratios:
             figures["times_of_baseline"] = median(ratios)

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -267,8 +268,8 @@ int main(int argc, char** argv) {
     return run(options);
   } catch (const cl::Error& error) {
     fmt::print(stderr, "device_memory: {} failed with {}\n", error.what(), error.err());
-  } catch (const tessera::Error& error) {
+  } catch (const std::exception& error) {
     fmt::print(stderr, "device_memory: {}\n", error.what());
   }
-  return 2;
+  return 1;
 }

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <iterator>
 #include <string>
 
@@ -163,8 +164,8 @@ int main(int argc, char** argv) {
     lce::ExecutionOptions execution;
     if (!implementation.empty()) execution.implementation = implementation;
     return run(size, execution);
-  } catch (const tessera::Error& error) {
+  } catch (const std::exception& error) {
     fmt::print(stderr, "micro_batches: {}\n", error.what());
-    return 2;
+    return 1;
   }
 }

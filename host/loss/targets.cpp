@@ -177,8 +177,9 @@ std::int64_t counted_rows(const LossRequest& r) {
 
 std::unique_ptr<Completion::State> finished(const std::string& bad) {
   if (bad.empty()) return std::make_unique<Completion::State>();
-  return std::make_unique<BadTarget>(
-      bad + "; its loss and gradient are NaN, the other rows are complete");
+  return std::make_unique<BadTarget>(bad +
+                                     "; its loss and gradient are NaN, the other rows are "
+                                     "complete; mend its targets and call again");
 }
 
 }  // namespace tessera::loss
