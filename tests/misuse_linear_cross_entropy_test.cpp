@@ -52,7 +52,7 @@ const std::vector<Case<C::Op>>& filter_cases() {
   static const std::vector<Case<C::Op>> cases = {
       {"FilterNegative",
        [](C& c) { c.execution.gradient_filter_eps = -0.25f; },
-       {"gradient_filter_eps is -0.25", "from 0 "}},
+       {"gradient_filter_eps is -0.25", "its range is 0 to below 1"}},
       {"FilterNaN",
        [](C& c) { c.execution.gradient_filter_eps = nan_value; },
        {"gradient_filter_eps is nan"}},

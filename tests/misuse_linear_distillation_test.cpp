@@ -21,14 +21,14 @@ struct Wrong {
 std::vector<Wrong> wrong_options() {
   return {
       {"temperature", [](auto&, auto& o) { o.temperature = 0.0f; },
-       "temperature is 0; it divides logits: give a finite number above 0"},
+       "temperature is 0; the least is 3e-39; logits are divided by it"},
       {"negative temperature", [](auto&, auto& o) { o.temperature = -1.0f; }, "temperature is -1;"},
       {"NaN temperature", [](auto&, auto& o) { o.temperature = std::nanf(""); },
        "temperature is nan;"},
       {"infinite temperature", [](auto&, auto& o) { o.temperature = infinity; },
-       "temperature is inf; it divides logits: give a finite number"},
+       "temperature is inf; give a finite number"},
       {"temperature without a reciprocal", [](auto&, auto& o) { o.temperature = 1e-45f; },
-       "temperature is 1e-45; it divides logits: give a finite number above 0, at least 3e-39"},
+       "temperature is 1e-45; the least is 3e-39"},
       {"alpha", [](auto&, auto& o) { o.alpha = 1.5f; }, "alpha is 1.5; its range is 0 to 1"},
       {"beta", [](auto&, auto& o) { o.beta = -0.1f; }, "beta is -0.1; its range is 0 to 1"},
       {"divergence", [](auto&, auto& o) { o.divergence = static_cast<Divergence>(7); },

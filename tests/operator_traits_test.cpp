@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
 #include <string_view>
@@ -249,6 +252,70 @@ TYPED_TEST(OperatorTraitsTest, AccumulatesSaysWhatIsAddedTo) {
       }
     }
   }
+}
+
+TYPED_TEST(OperatorTraitsTest, EveryOptionIsAMemberOfItsOwn) {
+  const auto check = [](const auto& all, const auto& defaults) {
+    std::set<std::string> names;
+    for (const auto& option : all) {
+      EXPECT_TRUE(names.insert(option.name).second) << option.name << " is there twice";
+      auto options = defaults;
+      const auto other = other_value(option, option.value(defaults));
+      option.set(options, other);
+      for (const auto& each : all) {
+        const bool changed = each.value(options) != each.value(defaults);
+        EXPECT_EQ(changed, &each == &option) << each.name << " as " << option.name << " is set";
+      }
+      EXPECT_EQ(option.value(options), other) << option.name;
+    }
+  };
+  check(OperatorTraits<TypeParam>::options, typename TypeParam::Options());
+  check(OperatorTraits<TypeParam>::execution_options, typename TypeParam::ExecutionOptions());
+}
+
+/// A value beyond each limit is one error, which names the option, the value and the limit.
+TYPED_TEST(OperatorTraitsTest, AnOptionKeepsToItsRange) {
+  const auto inputs = this->call_.inputs(Pass::forward, Given::required);
+  const auto why = [&](const auto& option, auto options, auto execution, OptionValue value) {
+    if constexpr (requires { option.set(options, value); }) {
+      option.set(options, value);
+    } else {
+      option.set(execution, value);
+    }
+    execution.implementation = "reference";
+    return why_unsupported(this->context_, "reference", Pass::forward, inputs, {}, {}, options,
+                           execution)
+        .value_or("");
+  };
+  const auto expect = [&](const auto& option, OptionValue value, const std::string& text) {
+    const auto got = why(option, this->call_.all_options(), this->execution_, value);
+    EXPECT_NE(got.find(option.name + std::string(" is ")), std::string::npos) << got;
+    EXPECT_NE(got.find(text), std::string::npos) << got;
+  };
+  const auto check = [&](const auto& all) {
+    for (const auto& option : all) {
+      const OptionRange& range = option.range;
+      const bool number = std::holds_alternative<float>(option.value({}));
+      const std::string limits = std::isfinite(range.most) ? "its range is " : "the least is ";
+      if (!option.choices.empty()) {
+        expect(option, static_cast<std::int64_t>(option.choices.size()), option.choices.front());
+        expect(option, std::int64_t{-1}, option.choices.back());
+      } else if (number) {
+        expect(option, std::numeric_limits<float>::quiet_NaN(),
+               std::isfinite(range.most) ? limits : "give a finite number");
+        if (std::isfinite(range.least)) {
+          expect(option, static_cast<float>(range.least) - 1.0f, limits);
+        }
+        if (std::isfinite(range.most)) {
+          expect(option, static_cast<float>(range.most) + (range.below_most ? 0.0f : 1.0f), limits);
+        }
+      } else if (std::isfinite(range.least)) {
+        expect(option, static_cast<std::int64_t>(range.least) - 1, limits);
+      }
+    }
+  };
+  check(OperatorTraits<TypeParam>::options);
+  check(OperatorTraits<TypeParam>::execution_options);
 }
 
 TEST(SymbolicShape, ReadsItsText) {

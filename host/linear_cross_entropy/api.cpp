@@ -31,9 +31,4 @@ std::pair<BlockSizes, BlockSource> infer_block_sizes(Context& context,
 void tessera::loss::HostTraits<tessera::linear_cross_entropy::Operator>::check(
     const arguments::Checks& checks, const Request& request) {
   linear::check_dz_dtype(checks, request.execution.dz_dtype);
-  const float eps = request.execution.gradient_filter_eps;
-  if (eps >= 0.0f && eps < 1.0f) return;
-  checks.fail("gradient_filter_eps is " + std::to_string(eps) +
-              "; it is a probability below which gradients may be left out, from 0 (exact, the "
-              "default) to below 1, such as 2^-12");
 }

@@ -27,7 +27,7 @@ dispatch::Implementation<Request> reference_implementation();  ///< reference.cp
 template <>
 struct tessera::loss::HostTraits<tessera::linear_cross_entropy::Operator> {
   using Request = linear_cross_entropy::Request;
-  /// The gradient filter.
+  /// dz_dtype.
   static void check(const arguments::Checks& checks, const Request& request);
   static CostEstimate cost(const Request& request, const linear_cross_entropy::BlockSizes& blocks) {
     return linear_cross_entropy::cost(request, blocks, 1);

@@ -34,25 +34,6 @@ Divergence effective_divergence(const Options& options) {
   return options.beta == 1.0f ? Divergence::reverse_kl : Divergence::jsd;
 }
 
-void check_options(const arguments::Checks& checks, const Options& o) {
-  if (o.divergence != Divergence::forward_kl && o.divergence != Divergence::reverse_kl &&
-      o.divergence != Divergence::jsd) {
-    checks.fail(fmt::format("divergence is {}; give forward_kl, reverse_kl or jsd",
-                            static_cast<int>(o.divergence)));
-  }
-  loss::check_share(checks, "alpha", o.alpha);
-  loss::check_share(checks, "beta", o.beta);
-  // Kernels multiply by the reciprocal, which is finite in f32 above 2^-128. A NaN fails.
-  if (!(o.temperature > 0.0f && std::isfinite(o.temperature) &&
-        std::isfinite(1.0f / o.temperature))) {
-    checks.fail(fmt::format(
-        "temperature is {}; it divides logits: give a finite number above 0, at least 3e-39",
-        o.temperature));
-  }
-  loss::check_finite(checks, "teacher_logit_scale", o.teacher_logit_scale);
-  loss::check_cap(checks, "teacher_logit_soft_cap", o.teacher_logit_soft_cap);
-}
-
 namespace {
 
 void check_teacher(const arguments::Checks& checks, const Inputs& in) {
@@ -98,7 +79,6 @@ void check_shard(const arguments::Checks& checks, const Request& request) {
 void tessera::loss::HostTraits<tessera::linear_distillation::Operator>::check(
     const arguments::Checks& checks, const Request& request) {
   using namespace linear_distillation;
-  linear_distillation::check_options(checks, request.options);
   check_teacher(checks, request.inputs);
   check_shard(checks, request);
   linear::check_dz_dtype(checks, request.execution.dz_dtype);

@@ -20,9 +20,6 @@ inline std::int64_t teacher_hidden(const Request& request) {
 /// Cost of a request; `formed`: how often each logit, of student and teacher, is formed.
 CostEstimate cost(const Request& request, std::int64_t formed);
 
-/// Throws Error where an option is out of its range.
-void check_options(const arguments::Checks& checks, const Options& options);
-
 // Each implementation's file defines one of these rows.
 dispatch::Implementation<Request> eigen_implementation();      ///< eigen.cpp
 dispatch::Implementation<Request> reference_implementation();  ///< reference.cpp

@@ -83,7 +83,7 @@ Result combine(std::span<const PartialResult> shards, const CombineInputs& input
                const Options& options) try {
   const PartialResult merged = merge(shards);
   const arguments::Checks checks(nullptr, "combine", arguments::Form::owned);
-  check_options(checks, options);
+  operators::check_options(checks, OperatorTraits<Operator>::options, options);
   check_divergence(checks, merged, options);
   checks.refuse("class_weight", inputs.class_weight,
                 "a loss with a teacher has no class weights; leave it out");

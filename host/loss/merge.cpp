@@ -14,6 +14,7 @@
 #include "host/loss/results.hpp"
 #include "host/loss/targets.hpp"
 #include "host/loss/validate.hpp"
+#include "host/operators/options.hpp"
 
 /// Shards of the vocabulary, merged on the host in double.
 namespace tessera {
@@ -270,9 +271,10 @@ namespace loss {
 LossRequest check_combine(const PartialResult& merged, const CombineInputs& inputs,
                           const LossOptions& options, std::optional<float> nll_weight) {
   arguments::Checks checks(nullptr, "combine", arguments::Form::owned);
+  operators::check_options(checks, all_loss_options<LossOptions>, options);
   const std::int64_t given = options.vocab_size_total;
   const std::int64_t known = merged.vocab_size_total;
-  if (given < 0 || (given == 0 && known == 0)) {
+  if (given == 0 && known == 0) {
     checks.fail("vocab_size_total is " + std::to_string(given) +
                 " and the shards do not say it; combine needs the width of the whole vocabulary");
   }

@@ -52,17 +52,16 @@ struct Opencl {
   std::vector<Kernel> (*kernels)(const Request&, const Plan&);
   std::int64_t (*minimum_workspace_bytes)(const Request&, const Plan&, const opencl::Runtime&);
   void (*enqueue)(opencl::Call&, const Request&, const Plan&);
-  /// Adds to the key of a call what `prepare` looks at besides views, loss options and execution
-  /// options that every operator has.
+  /// Adds to the key of a call what `prepare` looks at besides that.
   void (*add_to_key)(const Request&, std::vector<std::int64_t>& key);
   /// What a plan costs; nullptr: what the operator says of the block sizes.
   CostEstimate (*cost)(const Request&, const Plan&);
 };
 
-/// All that `prepare` looks at: views without their addresses, options, blocks and bounds. (The
-/// tuned tables do not change.)
-template <class Op, class Plan>
-std::vector<std::int64_t> key_of(const Opencl<Op, Plan>& own, const OperatorRequest<Op>& r) {
+/// What `prepare` looks at of any call: views without their addresses, options, blocks and bounds.
+/// (The tuned tables do not change.)
+template <class Op>
+std::vector<std::int64_t> key_of(const OperatorRequest<Op>& r) {
   using Traits = OperatorTraits<Op>;
   std::vector<std::int64_t> words;
   words.reserve(120);  // below 1 KiB, where glibc's malloc is quick; more is for exotic calls
@@ -84,10 +83,15 @@ std::vector<std::int64_t> key_of(const Opencl<Op, Plan>& own, const OperatorRequ
     add(Traits::accumulates(r.gradients, i));
   }
   const auto& l = r.loss;
-  const auto& options = l.options;
   const auto& e = r.execution;
-  add(l.pass, l.b, l.v, l.v_total, l.is_shard, options.reduction, options.vocab_offset,
-      options.vocab_size_total);
+  add(l.pass, l.b, l.v, l.v_total, l.is_shard);
+  const auto add_option = [&](const OptionValue& value) {
+    const auto* number = std::get_if<float>(&value);
+    add(number != nullptr ? std::bit_cast<std::int32_t>(*number) : std::get<std::int64_t>(value));
+  };
+  for (const auto& option : Traits::options) add_option(option.value(r.options));
+  for (const auto& option : Traits::execution_options) add_option(option.value(e));
+  add(e.block_sizes.has_value());
   if (e.block_sizes) {
     for (const auto& axis : Op::BlockSizes::axes()) add((*e.block_sizes).*axis.value);
   }
@@ -96,11 +100,6 @@ std::vector<std::int64_t> key_of(const Opencl<Op, Plan>& own, const OperatorRequ
     for (const char letter : knob.name) add(letter);
   }
   add(e.workspace_bytes.has_value(), e.workspace_bytes.value_or(0));
-  for (const float value : {options.logsumexp_weight, options.logit_scale, options.logit_soft_cap,
-                            options.label_smoothing}) {
-    add(std::bit_cast<std::int32_t>(value));
-  }
-  own.add_to_key(r, words);
   return words;
 }
 
@@ -142,7 +141,8 @@ class PreparedCalls {
   /// What the operator prepares, with its kernels built.
   std::shared_ptr<const Plan> prepare(const Opencl<Op, Plan>& own, const Request& request,
                                       const std::string& engine_name, opencl::Runtime& runtime) {
-    auto key = key_of(own, request);
+    auto key = key_of(request);
+    own.add_to_key(request, key);
     {
       std::lock_guard lock(mutex_);
       check_facts(runtime);

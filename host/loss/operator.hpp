@@ -17,6 +17,7 @@
 #include "host/loss/request.hpp"
 #include "host/loss/results.hpp"
 #include "host/loss/validate.hpp"
+#include "host/operators/options.hpp"
 #include "host/operators/request.hpp"
 #include "tessera/cost_estimate.hpp"
 
@@ -218,6 +219,8 @@ OperatorRequest<Op> make_request(const ContextState& state, Pass pass,
   r.loss.pass = pass;
   arguments::Checks checks(&state, r.operation(), form);
   const auto symbols = operators::check_inputs(checks, r, own_inputs<Op>);
+  operators::check_options(checks, OperatorTraits<Op>::options, options);
+  operators::check_options(checks, OperatorTraits<Op>::execution_options, execution);
   auto& in = r.inputs;
   r.loss = check_loss(checks, pass, loss_inputs_of<Op>(inputs), outputs, loss_options(options),
                       nll_weight_of<Op>(options), symbols.leading(), symbols.extent('V'),

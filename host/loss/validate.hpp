@@ -30,17 +30,10 @@ struct LossInputs {
 /// True when a view is given.
 bool any(const Outputs& outputs) noexcept;
 
-/// Error unless every option is in its range.
-void check_options(const arguments::Checks& checks, const LossOptions& options);
-/// One of them, or of an operator's own: any number; a soft cap; what is in [0, 1].
-void check_finite(const arguments::Checks& checks, const char* name, float value);
-void check_cap(const arguments::Checks& checks, const char* name, float value);
-void check_share(const arguments::Checks& checks, const char* name, float value);
-
-/// Checks the loss half of a call whose logits have shape [leading, v], and returns it with every
-/// view in its normal shape. `source` names where `leading` comes from: "the leading axes of x".
-/// `nll_weight` is given where rows have other terms than nll and z-loss: 1 - alpha. With 0 they
-/// need no target.
+/// Checks the loss half of a call whose logits have shape [leading, v] and whose options are in
+/// their ranges, and returns it with every view in its normal shape. `source` names where `leading`
+/// comes from: "the leading axes of x". `nll_weight` is given where rows have other terms than nll
+/// and z-loss: 1 - alpha. With 0 they need no target.
 LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& inputs,
                        const Outputs& outputs, const LossOptions& options,
                        std::optional<float> nll_weight, const Dims& leading, std::int64_t v,

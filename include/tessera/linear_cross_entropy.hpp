@@ -274,6 +274,18 @@ struct tessera::OperatorTraits<tessera::linear_cross_entropy::Operator> {
       {"grad_bias", &Gradients::grad_bias, &Inputs::bias, &Result::grad_bias, &Wants::grad_bias,
        DType::f32, false},
   }};
+  static constexpr auto options = all_loss_options<LossOptions>;
+  static constexpr auto execution_options = [] {
+    using Execution = Operator::ExecutionOptions;
+    constexpr OptionRange probability = {
+        .least = 0,
+        .most = 1,
+        .below_most = true,
+        .hint = ": a probability below which gradients may be left out, such as 2^-12"};
+    return std::to_array(
+        {option<Execution, &Execution::gradient_filter_eps>("gradient_filter_eps", probability),
+         option<Execution, &Execution::dz_dtype>("dz_dtype")});
+  }();
   static bool accumulates(const Gradients& given, std::size_t at) {
     using linear_cross_entropy::Accumulate;
     constexpr Accumulate each[] = {Accumulate::grad_x, Accumulate::grad_w, Accumulate::grad_bias};

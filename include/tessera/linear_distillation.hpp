@@ -33,6 +33,7 @@ enum class Divergence {
   reverse_kl,  ///< KL(q||p): the student says what the teacher is sure of
   jsd          ///< beta KL(p||m) + (1 - beta) KL(q||m) with m = beta p + (1 - beta) q
 };
+inline constexpr std::array<const char*, 3> divergence_names = {"forward_kl", "reverse_kl", "jsd"};
 TESSERA_API const char* to_string(Divergence divergence);
 
 /// What is read. Floating inputs may be f32, bf16 or f16, mixed freely; labels i32 or i64. The
@@ -248,6 +249,22 @@ struct tessera::OperatorTraits<tessera::linear_distillation::Operator> {
       {"grad_bias", &Gradients::grad_bias, &Inputs::bias, &Result::grad_bias, &Wants::grad_bias,
        DType::f32, false},
   }};
+  static constexpr auto options = [] {
+    using linear_distillation::Options;
+    // Kernels multiply by the temperature's reciprocal, which is finite in f32 above 2^-128.
+    constexpr OptionRange divisor = {.least = 3e-39, .hint = "; logits are divided by it"};
+    return with_loss_options<Options>({
+        option<Options, &Options::divergence>("divergence", {},
+                                              linear_distillation::divergence_names),
+        option<Options, &Options::beta>("beta", share_range),
+        option<Options, &Options::temperature>("temperature", divisor),
+        option<Options, &Options::alpha>("alpha", share_range),
+        option<Options, &Options::teacher_logit_scale>("teacher_logit_scale"),
+        option<Options, &Options::teacher_logit_soft_cap>("teacher_logit_soft_cap", soft_cap_range),
+    });
+  }();
+  static constexpr auto execution_options = std::to_array(
+      {option<Operator::ExecutionOptions, &Operator::ExecutionOptions::dz_dtype>("dz_dtype")});
   static bool accumulates(const Gradients& given, std::size_t at) {
     using linear_cross_entropy::Accumulate;
     constexpr Accumulate each[] = {Accumulate::grad_x, Accumulate::grad_w, Accumulate::grad_bias};

@@ -3,8 +3,13 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <optional>
+#include <span>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "tessera/cost_estimate.hpp"
@@ -115,13 +120,94 @@ struct GradientArgument {
   bool in_place;  ///< its view may be the very view of the input
 };
 
+/// The loss's half of an operator's options: those, or their member `loss`.
+template <class Options>
+constexpr auto& loss_options(Options& options) noexcept {
+  if constexpr (requires { options.loss; }) {
+    return options.loss;
+  } else {
+    return options;
+  }
+}
+
+/// What an option is: a number of f32, an integer, or one of a list of names.
+/// A choice is its place in the list; what may be unset is 0 if so, else its place + 1.
+using OptionValue = std::variant<float, std::int64_t>;
+
+/// The values that an option may have; a number is finite, whatever the limits.
+struct OptionRange {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool below_most = false;  ///< `most` itself is none of them
+  const char* hint = "";    ///< what a message says behind the limit: ", which turns it off"
+};
+
+inline constexpr OptionRange share_range = {.least = 0, .most = 1};
+inline constexpr OptionRange soft_cap_range = {.least = 0, .hint = ", which turns it off"};
+inline constexpr std::array<const char*, 3> reduction_names = {"mean", "sum", "none"};
+
+/// An option of an operator: a member of its `Options`, of what they have of every loss, or of its
+/// `ExecutionOptions`. A default is what a member of a default struct holds.
+template <class Options>
+struct OptionArgument {
+  const char* name;
+  OptionValue (*value)(const Options&);
+  void (*set)(Options&, OptionValue);
+  OptionRange range;
+  std::span<const char* const> choices;  ///< their names in order; empty: a number or an integer
+};
+
+/// A member of an operator's options, or of their half that every loss has.
+template <auto member, class Options>
+constexpr auto& option_in(Options& options) noexcept {
+  if constexpr (requires { options.*member; }) {
+    return options.*member;
+  } else {
+    return loss_options(options).*member;
+  }
+}
+
+/// Describes the option that `member` is.
+template <class Options, auto member>
+constexpr OptionArgument<Options> option(const char* name, OptionRange range = {},
+                                         std::span<const char* const> choices = {}) {
+  return {.name = name,
+          .value = [](const Options& options) -> OptionValue {
+            const auto& held = option_in<member>(options);
+            if constexpr (requires { held.has_value(); }) {
+              return held ? static_cast<std::int64_t>(*held) + 1 : 0;
+            } else if constexpr (std::is_same_v<decltype(held), const float&>) {
+              return held;
+            } else {
+              return static_cast<std::int64_t>(held);
+            }
+          },
+          .set =
+              [](Options& options, OptionValue value) {
+                auto& held = option_in<member>(options);
+                using Held = std::remove_reference_t<decltype(held)>;
+                const auto assign = [&](auto given) {
+                  if constexpr (requires { held.has_value(); }) {
+                    held.reset();
+                    if (given > 0) held = static_cast<typename Held::value_type>(given - 1);
+                  } else {
+                    held = static_cast<Held>(given);
+                  }
+                };
+                std::visit(assign, value);
+              },
+          .range = range,
+          .choices = choices};
+}
+
 /// Specialised for each operator's tag, a struct that names the operator's types:
 ///
 ///     struct Operator { using Inputs, Outputs, Gradients, Options, Result, BlockSizes,
 ///                             ExecutionOptions; };
 ///
-/// A specialisation has `name`; `passes`; the arrays `inputs` (the first gives the leading axes),
-/// `outputs` and `gradients`, of the structs above; `implementations()`; and
+/// A specialisation has `name`; `passes`; arrays of the structs above: `inputs` (the first gives
+/// the leading axes), `outputs`, `gradients`, `options`, and `execution_options`, those of its
+/// ExecutionOptions that other operators do not have; `implementations()`; and
 /// `accumulates(gradients, i)`, whether the gradient at place i of the array is added to what is
 /// there. The operator's functions are found beside its `Inputs`: `forward(context, inputs, ...)`.
 template <class Operator>
@@ -256,16 +342,6 @@ constexpr bool reads_in(Pass pass, Reads reads) noexcept {
   return !saved || pass == Pass::backward;
 }
 
-/// The loss's half of an operator's options: those, or their member `loss`.
-template <class Options>
-constexpr auto& loss_options(Options& options) noexcept {
-  if constexpr (requires { options.loss; }) {
-    return options.loss;
-  } else {
-    return options;
-  }
-}
-
 /// An operator's options, the default but for their loss's half.
 template <class Operator>
 typename Operator::Options options_with(const LossOptions& loss) {
@@ -276,6 +352,26 @@ typename Operator::Options options_with(const LossOptions& loss) {
   } else {
     return loss;
   }
+}
+
+/// The options of every loss.
+template <class Options>
+inline constexpr std::array<OptionArgument<Options>, 8> all_loss_options = {{
+    option<Options, &LossOptions::logsumexp_weight>("logsumexp_weight"),
+    option<Options, &LossOptions::logit_scale>("logit_scale"),
+    option<Options, &LossOptions::logit_soft_cap>("logit_soft_cap", soft_cap_range),
+    option<Options, &LossOptions::label_smoothing>("label_smoothing", share_range),
+    option<Options, &LossOptions::ignore_index>("ignore_index"),
+    option<Options, &LossOptions::reduction>("reduction", {}, reduction_names),
+    option<Options, &LossOptions::vocab_offset>("vocab_offset", {.least = 0}),
+    option<Options, &LossOptions::vocab_size_total>("vocab_size_total",
+                                                    {.least = 0, .hint = " (no shard)"}),
+}};
+
+/// An operator's `own` options, then those of every loss.
+template <class Options, std::size_t count>
+constexpr auto with_loss_options(const OptionArgument<Options> (&own)[count]) {
+  return joined(std::to_array(own), all_loss_options<Options>);
 }
 
 /// The operator's call with views for `pass`, which is not forward_partial.

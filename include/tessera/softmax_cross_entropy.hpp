@@ -200,6 +200,8 @@ struct tessera::OperatorTraits<tessera::softmax_cross_entropy::Operator> {
        {},
        true},
   }};
+  static constexpr auto options = all_loss_options<LossOptions>;
+  static constexpr std::array<OptionArgument<Operator::ExecutionOptions>, 0> execution_options{};
   static bool accumulates(const Gradients& given, std::size_t) { return given.accumulate; }
   static std::vector<ImplementationInfo> implementations() {
     return softmax_cross_entropy::implementations();

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "tessera/tessera.hpp"
@@ -18,6 +19,14 @@ namespace tessera::test {
 /// or all that the pass reads (labels rather than soft targets, and in backward the saved
 /// statistics rather than lse).
 enum class Given { required, own, all };
+
+/// Another value of an option, within its range.
+template <class Options>
+OptionValue other_value(const OptionArgument<Options>& option, const OptionValue& value) {
+  if (!option.choices.empty()) return std::get<std::int64_t>(value) == 0 ? std::int64_t{1} : 0;
+  if (const auto* number = std::get_if<float>(&value)) return *number == 0.25f ? 0.75f : 0.25f;
+  return std::get<std::int64_t>(value) == 3 ? std::int64_t{4} : 3;
+}
 
 /// Numbers in host memory for the inputs of an operator, and calls with them that are correct, by
 /// OperatorTraits alone.

@@ -21,12 +21,10 @@ inline engines::Operands operands_of(const Request& request) {
   return {.a = request.inputs.w.dtype(), .b = request.inputs.x.dtype()};
 }
 
-/// Adds what `prepare` looks at besides views, loss options and common execution options.
+/// Adds what `prepare` looks at besides views and options.
 inline void add_to_key(const Request& request, std::vector<std::int64_t>& key) {
   key.push_back(loss::counted_rows(request.loss));
   key.push_back(kernels_can_read(request.gradients.grad_w));
-  key.push_back(std::bit_cast<std::int32_t>(request.execution.gradient_filter_eps));
-  key.push_back(request.execution.dz_dtype == DType::f32);
 }
 
 /// Engine and schedule of a request; `programs` are left to the operator. Throws Error

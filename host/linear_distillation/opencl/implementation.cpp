@@ -53,8 +53,6 @@ linear::Teacher teacher_of(const Request& r, const opencl::DeviceFacts& facts) {
 
 void add_to_key(const Request& r, std::vector<std::int64_t>& key) {
   linear::add_to_key(linear::request_of(r), key);
-  key.push_back(static_cast<int>(effective_divergence(r.options)));
-  key.push_back(r.options.teacher_logit_soft_cap != 0.0f);
 }
 
 Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime) {
