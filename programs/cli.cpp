@@ -122,20 +122,29 @@ void fail_choice(const std::string& name, const std::string& text,
 }
 
 CLI::Option* add_integer(CLI::App& app, const std::string& name,
-                         std::optional<std::int64_t>& target, const std::string& description) {
+                         std::function<void(std::int64_t)> given, const std::string& description) {
   return app
       .add_option_function<std::string>(
-          name, [name, &target](const std::string& text) { target = parse_integer(name, text); },
+          name,
+          [name, given = std::move(given)](const std::string& text) {
+            given(parse_integer(name, text));
+          },
           description)
       ->type_name("INT");
 }
 
-CLI::Option* add_number(CLI::App& app, const std::string& name, std::optional<float>& target,
+CLI::Option* add_integer(CLI::App& app, const std::string& name,
+                         std::optional<std::int64_t>& target, const std::string& description) {
+  return add_integer(
+      app, name, [&target](std::int64_t given) { target = given; }, description);
+}
+
+CLI::Option* add_number(CLI::App& app, const std::string& name, std::function<void(float)> given,
                         const std::string& description) {
   return app
       .add_option_function<std::string>(
           name,
-          [name, &target](const std::string& text) {
+          [name, given = std::move(given)](const std::string& text) {
             float value = 0;
             const char* const end = text.data() + text.size();
             const auto [stop, error] = std::from_chars(text.data(), end, value);
@@ -143,7 +152,7 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, std::optional<fl
               throw CLI::ValidationError(
                   name, fmt::format("'{}' is not a finite number in the range of f32", text));
             }
-            target = value;
+            given(value);
           },
           description)
       ->type_name("FLOAT");

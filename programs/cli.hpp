@@ -41,9 +41,11 @@ int exit_code(ErrorCode code) noexcept;
 // -- Options; each parses its whole text strictly (no octal, no trailing characters)
 
 CLI::Option* add_integer(CLI::App& app, const std::string& name,
+                         std::function<void(std::int64_t)> given, const std::string& description);
+CLI::Option* add_integer(CLI::App& app, const std::string& name,
                          std::optional<std::int64_t>& target, const std::string& description);
 /// A finite number.
-CLI::Option* add_number(CLI::App& app, const std::string& name, std::optional<float>& target,
+CLI::Option* add_number(CLI::App& app, const std::string& name, std::function<void(float)> given,
                         const std::string& description);
 /// "a,b,c" without empty items.
 CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::string>& target,

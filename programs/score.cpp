@@ -136,10 +136,10 @@ void score(const ScoreOptions& given) {
     fmt::print(stderr, "tessera-score: warning: {}\n", warning);
   }
   const HostTensor* loss = results.find("loss");
-  if (loss != nullptr && o.reduction != Reduction::none) {
+  if (loss != nullptr && options.reduction != Reduction::none) {
     const std::int64_t rows = rows_of(o, arrays, results);
     const std::int64_t counted = counted_tokens(arrays, rows, options.ignore_index);
-    fmt::print("loss {:.9g} ({})\n", loss->item(), tokens_text(o.reduction, counted, rows));
+    fmt::print("loss {:.9g} ({})\n", loss->item(), tokens_text(options.reduction, counted, rows));
   }
   fmt::print("{}; {:.4g} s, first call {:.4g} s\n", to_string(outcome.dispatch), outcome.seconds,
              outcome.seconds_first);

@@ -67,7 +67,7 @@ typename Operator::Outputs make_outputs(const ScoreOptions& o, const ScoreArrays
     if (std::string_view(output.name).ends_with("statistics")) continue;
     const DType type = output.types == ElementTypes::integer ? DType::i32 : DType::f32;
     const Dims extents = output.shape.extents(
-        leading, o.reduction, [&](char letter) { return arrays.extent_of(letter); });
+        leading, o.loss_options().reduction, [&](char letter) { return arrays.extent_of(letter); });
     outputs.*output.view = results.add(output.name, HostTensor(type, extents)).mutable_view();
   }
   return outputs;

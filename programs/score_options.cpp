@@ -129,20 +129,36 @@ ScoreMode ScoreOptions::mode() const {
   if (!combine.empty()) return ScoreMode::combine;
   if (!statistics.empty()) return ScoreMode::backward;
   if (grad) return ScoreMode::value_and_grad;
-  return vocab_size_total ? ScoreMode::shard : ScoreMode::forward;
+  return values.contains("vocab_size_total") ? ScoreMode::shard : ScoreMode::forward;
 }
 
 LossOptions ScoreOptions::loss_options() const {
   LossOptions result;
-  result.logsumexp_weight = logsumexp_weight.value_or(result.logsumexp_weight);
-  result.logit_scale = logit_scale.value_or(result.logit_scale);
-  result.logit_soft_cap = logit_soft_cap.value_or(result.logit_soft_cap);
-  result.label_smoothing = label_smoothing.value_or(result.label_smoothing);
-  result.ignore_index = ignore_index.value_or(result.ignore_index);
-  result.reduction = reduction;
-  result.vocab_offset = vocab_offset.value_or(0);
-  result.vocab_size_total = vocab_size_total.value_or(0);
+  set_given(*this, all_loss_options<LossOptions>, result);
   return result;
+}
+
+std::string text_of(const OptionValue& value, std::span<const char* const> choices) {
+  if (!choices.empty()) return choices[static_cast<std::size_t>(std::get<std::int64_t>(value))];
+  return std::visit([](auto held) { return fmt::format("{}", held); }, value);
+}
+
+CLI::Option* add_value(CLI::App& app, const std::string& name, const std::string& help,
+                       const OptionValue& standard, std::span<const char* const> choices,
+                       std::map<std::string, OptionValue>& values) {
+  const std::string option = option_of(name);
+  const std::string text = fmt::format("{} ({})", help, text_of(standard, choices));
+  if (!choices.empty()) {
+    return add_choice(
+        app, option, {choices.begin(), choices.end()},
+        [&values, name](std::size_t at) { values[name] = static_cast<std::int64_t>(at); }, text);
+  }
+  if (std::holds_alternative<float>(standard)) {
+    return add_number(
+        app, option, [&values, name](float given) { values[name] = given; }, text);
+  }
+  return add_integer(
+      app, option, [&values, name](std::int64_t given) { values[name] = given; }, text);
 }
 
 namespace {
@@ -169,21 +185,13 @@ void add_array_options(CLI::App& app, ScoreOptions& o) {
       ->group(group);
 }
 
-void add_loss_options(CLI::App& app, ScoreOptions& o) {
-  const std::string group = "Loss";
-  add_number(app, "--logsumexp-weight", o.logsumexp_weight, "weight of the z-loss, lse^2 (0)")
-      ->group(group);
-  add_number(app, "--logit-scale", o.logit_scale, "multiplies the logits (1)")->group(group);
-  add_number(app, "--logit-soft-cap", o.logit_soft_cap, "cap * tanh(logit / cap); 0: off (0)")
-      ->group(group);
-  add_number(app, "--label-smoothing", o.label_smoothing, "in [0, 1] (0)")->group(group);
-  add_integer(app, "--ignore-index", o.ignore_index, "rows with this label do not count (-100)")
-      ->group(group);
-  add_choice<Reduction>(
-      app, "--reduction", o.reduction,
-      {{"none", Reduction::none}, {"sum", Reduction::sum}, {"mean", Reduction::mean}},
-      "how per-token losses become the loss (mean)")
-      ->group(group);
+/// Options of every loss that are of shards, or are not.
+std::vector<OptionArgument<LossOptions>> loss_options_of(bool shards) {
+  std::vector<OptionArgument<LossOptions>> result;
+  for (const auto& option : all_loss_options<LossOptions>) {
+    if (std::string_view(option.name).starts_with("vocab_") == shards) result.push_back(option);
+  }
+  return result;
 }
 
 void add_gradient_options(CLI::App& app, ScoreOptions& o) {
@@ -209,11 +217,8 @@ void add_gradient_options(CLI::App& app, ScoreOptions& o) {
 
 void add_shard_options(CLI::App& app, ScoreOptions& o) {
   const std::string group = "Shards of the vocabulary";
-  add_integer(app, "--vocab-size-total", o.vocab_size_total,
-              "columns of the whole: this run is a shard of it and writes partial_<field>.npy")
-      ->group(group);
-  add_integer(app, "--vocab-offset", o.vocab_offset, "first column of this shard (0)")
-      ->group(group);
+  // With --vocab-size-total a run is a shard, and writes partial_<field>.npy.
+  add_described(app, o, loss_options_of(true), group);
   add_list(
       app, "--combine", o.combine,
       "folders of shards to merge into the ordinary outputs; takes --labels (or soft targets), "
@@ -300,7 +305,7 @@ void check_arrays(const ScoreOptions& o) {
 
 void add_score_options(CLI::App& app, ScoreOptions& o) {
   add_array_options(app, o);
-  add_loss_options(app, o);
+  add_described(app, o, loss_options_of(false), "Loss");
   add_teacher_options(app, o);
   add_gradient_options(app, o);
   add_shard_options(app, o);
@@ -335,7 +340,7 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
     if (!o.has_teacher()) {
       check_teacher_options(app, "give --teacher-x and --teacher-w, or --teacher-logits");
     }
-    check_beta(o.beta, o.divergence);
+    check_beta(o);
     if (o.teacher_w_is_vh && !o.given("teacher_w")) {
       fail_call("--teacher-w-layout is of --teacher-w, which is not given; leave it out");
     }
@@ -348,18 +353,20 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
     gradients.insert(gradients.end(), {"--grad-dtype", "--statistics"});
     require_absent(app, gradients, "goes with --grad only; add --grad");
   }
-  if (!o.vocab_size_total) {
+  const LossOptions loss = o.loss_options();
+  const bool is_shard = o.values.contains("vocab_size_total");
+  if (!is_shard) {
     require_absent(app, {"--vocab-offset"},
                    "needs --vocab-size-total, the columns of the whole vocabulary");
-  } else if (*o.vocab_size_total < 1) {
+  } else if (loss.vocab_size_total < 1) {
     fail_call(fmt::format("--vocab-size-total {} is below 1; give the columns of the whole",
-                          *o.vocab_size_total));
+                          loss.vocab_size_total));
   }
-  if (o.vocab_offset && *o.vocab_offset < 0) {
+  if (loss.vocab_offset < 0) {
     fail_call(fmt::format("--vocab-offset {} is negative; give the shard's first column",
-                          *o.vocab_offset));
+                          loss.vocab_offset));
   }
-  if (o.mode() == ScoreMode::value_and_grad && o.vocab_size_total) {
+  if (o.mode() == ScoreMode::value_and_grad && is_shard) {
     fail_call(
         "--grad with --vocab-size-total needs --statistics: a shard does not know the other "
         "shards' sums; run all shards without --grad, --combine them, and pass the combined "

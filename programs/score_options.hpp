@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,15 @@ enum class ScoreMode {
   combine,         ///< merges shards into the ordinary outputs
 };
 
+/// "--class-weight" for "class_weight".
+std::string option_of(std::string name);
+/// Adds the option of that name, which writes to `values`; `standard` says what it holds.
+CLI::Option* add_value(CLI::App& app, const std::string& name, const std::string& help,
+                       const OptionValue& standard, std::span<const char* const> choices,
+                       std::map<std::string, OptionValue>& values);
+/// "0.5", "mean".
+std::string text_of(const OptionValue& value, std::span<const char* const> choices);
+
 /// The command line of tessera-score. Texts are empty, optionals unset, where an option was not
 /// given.
 struct ScoreOptions {
@@ -30,11 +40,7 @@ struct ScoreOptions {
   std::string statistics;
   std::vector<std::string> combine;
   std::optional<bool> w_is_vh, teacher_w_is_vh;
-  std::optional<float> logsumexp_weight, logit_scale, logit_soft_cap, label_smoothing;
-  std::string divergence;  ///< of a teacher: "forward_kl", "reverse_kl", "jsd"; "": the default
-  std::optional<float> beta, temperature, alpha, teacher_logit_scale, teacher_logit_soft_cap;
-  std::optional<std::int64_t> ignore_index, vocab_offset, vocab_size_total;
-  Reduction reduction = Reduction::mean;
+  std::map<std::string, OptionValue> values;  ///< options of operators that were given, by name
   bool grad = false;
   bool bf16_bits = false;
   std::string grad_dtype;  ///< "f32", "bf16", "f16" or "same"
@@ -55,6 +61,25 @@ struct ScoreOptions {
   LossOptions loss_options() const;
 };
 
+/// Sets those of the described options that were given.
+template <class Options, class Described>
+void set_given(const ScoreOptions& o, const Described& described, Options& options) {
+  for (const auto& option : described) {
+    const auto given = o.values.find(option.name);
+    if (given != o.values.end()) option.set(options, given->second);
+  }
+}
+
+/// An option of the command line for each of the described, in an order of its own for help.
+template <class Described>
+void add_described(CLI::App& app, ScoreOptions& o, const Described& described,
+                   const std::string& group) {
+  for (const auto& option : described) {
+    add_value(app, option.name, option.help, option.value({}), option.choices, o.values)
+        ->group(group);
+  }
+}
+
 /// An array that some operator reads, and the option that names its file.
 struct ArrayOption {
   std::string name;    ///< of the argument: "class_weight"
@@ -63,8 +88,6 @@ struct ArrayOption {
   bool integer = false;         ///< else floating
   bool with_gradients = false;  ///< goes with --grad
 };
-/// "--class-weight" for "class_weight".
-std::string option_of(std::string name);
 /// Of all operators, each once.
 const std::vector<ArrayOption>& array_options();
 

@@ -171,15 +171,9 @@ bool have_teacher(const std::vector<std::string>& folders) {
 }
 
 Json options_to_json(const LossOptions& options, bool class_weight) {
-  return {{"logsumexp_weight", options.logsumexp_weight},
-          {"logit_scale", options.logit_scale},
-          {"logit_soft_cap", options.logit_soft_cap},
-          {"label_smoothing", options.label_smoothing},
-          {"ignore_index", options.ignore_index},
-          {"reduction", to_string(options.reduction)},
-          {"vocab_offset", options.vocab_offset},
-          {"vocab_size_total", options.vocab_size_total},
-          {"class_weight", class_weight}};
+  Json json = described_to_json(options, all_loss_options<LossOptions>);
+  json["class_weight"] = class_weight;
+  return json;
 }
 
 Json range_to_json(const ShardRange& range) {
@@ -191,22 +185,28 @@ Json range_to_json(const ShardRange& range) {
 namespace {
 
 void reconcile_teacher(const Record& record, ScoreOptions& options) {
-  for (const auto& number : teacher_numbers()) {
-    auto& value = options.*number.given;
-    const std::string option = option_of(number.key);
-    if (value) require_same(record, option.c_str(), number.key, *value, option.c_str());
-    if (!value && record.options.contains(number.key)) {
-      value = record.options.at(number.key).get<float>();
+  for (const auto& option : teacher_options()) {
+    if (!record.options.contains(option.name)) continue;
+    const Json& written = record.options.at(option.name);
+    const std::string name = option_of(option.name);
+    const auto given = options.values.find(option.name);
+    if (!option.choices.empty()) {
+      const auto& choices = option.choices;
+      const auto text = written.get<std::string>();
+      const auto at = std::find(choices.begin(), choices.end(), text);
+      if (at == choices.end()) continue;  // another version's
+      if (given != options.values.end()) {
+        const auto here = text_of(given->second, choices);
+        require_same(record, name.c_str(), option.name, here, name.c_str());
+      }
+      options.values[option.name] = static_cast<std::int64_t>(at - choices.begin());
+    } else if (given != options.values.end()) {
+      const float here = std::get<float>(given->second);
+      require_same(record, name.c_str(), option.name, here, name.c_str());
+    } else {
+      options.values[option.name] = written.get<float>();
     }
   }
-  const auto written = record.options.value("divergence", options.divergence);
-  if (!options.divergence.empty() && !written.empty() && options.divergence != written) {
-    fail_call(fmt::format(
-        "--divergence is {} here, but {} was written with --divergence {}; use the same in every "
-        "run",
-        options.divergence, record.folder, written));
-  }
-  options.divergence = written;
 }
 
 }  // namespace
@@ -216,7 +216,7 @@ ScoreOptions reconcile_teachers(const ScoreOptions& options) {
   for (const auto& folder : options.combine) {
     if (const auto record = read_record(folder)) reconcile_teacher(*record, result);
   }
-  check_beta(options.beta, result.divergence);
+  if (options.values.contains("beta")) check_beta(result);
   return result;
 }
 
@@ -230,10 +230,10 @@ LossOptions reconcile_shards(const ScoreOptions& options, std::int64_t class_wei
   }
   for (const auto& record : records) {
     require_same(record, "--ignore-index", "ignore_index", loss.ignore_index, "--ignore-index");
-    if (options.logit_scale) {
+    if (options.values.contains("logit_scale")) {
       require_same(record, "--logit-scale", "logit_scale", loss.logit_scale, "--logit-scale");
     }
-    if (options.logit_soft_cap) {
+    if (options.values.contains("logit_soft_cap")) {
       require_same(record, "--logit-soft-cap", "logit_soft_cap", loss.logit_soft_cap,
                    "--logit-soft-cap");
     }
@@ -289,8 +289,7 @@ void check_statistics_folder(const ScoreOptions& given) {
   // What was left out here is the default, not what was written.
   const auto teacher = distillation_options(given);
   ScoreOptions same = given;
-  for (const auto& number : teacher_numbers()) same.*number.given = teacher.*number.value;
-  same.divergence = to_string(teacher.divergence);
+  for (const auto& option : teacher_options()) same.values[option.name] = option.value(teacher);
   reconcile_teacher(*record, same);
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
-#include <vector>
+#include <span>
 
 #include "programs/report.hpp"
 #include "programs/score_options.hpp"
@@ -11,15 +10,8 @@
 /// What tessera-score's command line says of a teacher.
 namespace tessera::programs {
 
-/// An option that is a number: its key in reports, whose option is option_of(key), and where the
-/// command line and the call have it.
-struct TeacherNumber {
-  const char* key;
-  std::optional<float> ScoreOptions::*given;
-  float linear_distillation::Options::*value;
-  const char* help;
-};
-const std::vector<TeacherNumber>& teacher_numbers();
+/// The options that linear_distillation has besides those of every loss.
+std::span<const OptionArgument<linear_distillation::Options>> teacher_options();
 
 void add_teacher_options(CLI::App& app, ScoreOptions& options);
 
@@ -27,10 +19,25 @@ void add_teacher_options(CLI::App& app, ScoreOptions& options);
 void check_teacher_options(const CLI::App& app, const char* what_to_do);
 
 /// Throws `Error invalid_argument` where --beta was given with a divergence that has none.
-void check_beta(const std::optional<float>& beta, const std::string& divergence);
+void check_beta(const ScoreOptions& options);
 
 /// The options of the call, those of its loss included.
 linear_distillation::Options distillation_options(const ScoreOptions& options);
 Json to_json(const linear_distillation::Options& options);
+
+/// The values of described options, by name.
+template <class Options, class Described>
+Json described_to_json(const Options& options, const Described& described) {
+  Json json = Json::object();
+  for (const auto& option : described) {
+    const OptionValue value = option.value(options);
+    if (!option.choices.empty()) {
+      json[option.name] = text_of(value, option.choices);
+    } else {
+      std::visit([&](auto held) { json[option.name] = held; }, value);
+    }
+  }
+  return json;
+}
 
 }  // namespace tessera::programs

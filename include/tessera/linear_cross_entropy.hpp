@@ -283,8 +283,11 @@ struct tessera::OperatorTraits<tessera::linear_cross_entropy::Operator> {
         .below_most = true,
         .hint = ": a probability below which gradients may be left out, such as 2^-12"};
     return std::to_array(
-        {option<Execution, &Execution::gradient_filter_eps>("gradient_filter_eps", probability),
-         option<Execution, &Execution::dz_dtype>("dz_dtype")});
+        {option<Execution, &Execution::gradient_filter_eps>(
+             "gradient_filter_eps", "probabilities below which gradients may be left out; 0: exact",
+             probability),
+         option<Execution, &Execution::dz_dtype>("dz_dtype",
+                                                 "what dz may be rounded to: f32 or bf16")});
   }();
   static bool accumulates(const Gradients& given, std::size_t at) {
     using linear_cross_entropy::Accumulate;

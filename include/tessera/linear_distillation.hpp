@@ -254,17 +254,23 @@ struct tessera::OperatorTraits<tessera::linear_distillation::Operator> {
     // Kernels multiply by the temperature's reciprocal, which is finite in f32 above 2^-128.
     constexpr OptionRange divisor = {.least = 3e-39, .hint = "; logits are divided by it"};
     return with_loss_options<Options>({
-        option<Options, &Options::divergence>("divergence", {},
-                                              linear_distillation::divergence_names),
-        option<Options, &Options::beta>("beta", share_range),
-        option<Options, &Options::temperature>("temperature", divisor),
-        option<Options, &Options::alpha>("alpha", share_range),
-        option<Options, &Options::teacher_logit_scale>("teacher_logit_scale"),
-        option<Options, &Options::teacher_logit_soft_cap>("teacher_logit_soft_cap", soft_cap_range),
+        option<Options, &Options::divergence>("divergence",
+                                              "of the student's distribution from the teacher's",
+                                              {}, linear_distillation::divergence_names),
+        option<Options, &Options::beta>("beta", "of jsd, in [0, 1]", share_range),
+        option<Options, &Options::temperature>("temperature", "divides the logits of both",
+                                               divisor),
+        option<Options, &Options::alpha>("alpha", "share of the divergence, in [0, 1]",
+                                         share_range),
+        option<Options, &Options::teacher_logit_scale>("teacher_logit_scale",
+                                                       "multiplies the teacher's logits"),
+        option<Options, &Options::teacher_logit_soft_cap>(
+            "teacher_logit_soft_cap", "of the teacher's; 0: off", soft_cap_range),
     });
   }();
-  static constexpr auto execution_options = std::to_array(
-      {option<Operator::ExecutionOptions, &Operator::ExecutionOptions::dz_dtype>("dz_dtype")});
+  static constexpr auto execution_options =
+      std::to_array({option<Operator::ExecutionOptions, &Operator::ExecutionOptions::dz_dtype>(
+          "dz_dtype", "what dz may be rounded to: f32 or bf16")});
   static bool accumulates(const Gradients& given, std::size_t at) {
     using linear_cross_entropy::Accumulate;
     constexpr Accumulate each[] = {Accumulate::grad_x, Accumulate::grad_w, Accumulate::grad_bias};

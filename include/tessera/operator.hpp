@@ -151,6 +151,7 @@ inline constexpr std::array<const char*, 3> reduction_names = {"mean", "sum", "n
 template <class Options>
 struct OptionArgument {
   const char* name;
+  const char* help;  ///< what it does, in a few words
   OptionValue (*value)(const Options&);
   void (*set)(Options&, OptionValue);
   OptionRange range;
@@ -169,9 +170,10 @@ constexpr auto& option_in(Options& options) noexcept {
 
 /// Describes the option that `member` is.
 template <class Options, auto member>
-constexpr OptionArgument<Options> option(const char* name, OptionRange range = {},
+constexpr OptionArgument<Options> option(const char* name, const char* help, OptionRange range = {},
                                          std::span<const char* const> choices = {}) {
   return {.name = name,
+          .help = help,
           .value = [](const Options& options) -> OptionValue {
             const auto& held = option_in<member>(options);
             if constexpr (requires { held.has_value(); }) {
@@ -357,15 +359,21 @@ typename Operator::Options options_with(const LossOptions& loss) {
 /// The options of every loss.
 template <class Options>
 inline constexpr std::array<OptionArgument<Options>, 8> all_loss_options = {{
-    option<Options, &LossOptions::logsumexp_weight>("logsumexp_weight"),
-    option<Options, &LossOptions::logit_scale>("logit_scale"),
-    option<Options, &LossOptions::logit_soft_cap>("logit_soft_cap", soft_cap_range),
-    option<Options, &LossOptions::label_smoothing>("label_smoothing", share_range),
-    option<Options, &LossOptions::ignore_index>("ignore_index"),
-    option<Options, &LossOptions::reduction>("reduction", {}, reduction_names),
-    option<Options, &LossOptions::vocab_offset>("vocab_offset", {.least = 0}),
-    option<Options, &LossOptions::vocab_size_total>("vocab_size_total",
-                                                    {.least = 0, .hint = " (no shard)"}),
+    option<Options, &LossOptions::logsumexp_weight>("logsumexp_weight",
+                                                    "weight of the z-loss, lse^2"),
+    option<Options, &LossOptions::logit_scale>("logit_scale", "multiplies the logits"),
+    option<Options, &LossOptions::logit_soft_cap>(
+        "logit_soft_cap", "cap * tanh(logit / cap); 0: off", soft_cap_range),
+    option<Options, &LossOptions::label_smoothing>("label_smoothing", "in [0, 1]", share_range),
+    option<Options, &LossOptions::ignore_index>("ignore_index",
+                                                "rows with this label do not count"),
+    option<Options, &LossOptions::reduction>("reduction", "how per-token losses become the loss",
+                                             {}, reduction_names),
+    option<Options, &LossOptions::vocab_offset>("vocab_offset", "first column of this shard",
+                                                {.least = 0}),
+    option<Options, &LossOptions::vocab_size_total>(
+        "vocab_size_total", "columns of the whole vocabulary; 0: this call has it all",
+        {.least = 0, .hint = " (no shard)"}),
 }};
 
 /// An operator's `own` options, then those of every loss.
