@@ -20,12 +20,22 @@ class KeyTest : public testing::Test {
   using Request = loss::OperatorRequest<Operator>;
   using Key = std::vector<std::int64_t>;
 
+  /// Everything that can be given and asked for, as a validated call has it.
   KeyTest() {
-    auto options = call_.all_options();
-    loss_options(options).wants = every_output<Operator>();
-    base_ = loss::make_request<Operator>(
-        context_.state(), Pass::value_and_grad, call_.inputs(Pass::value_and_grad, Given::all), {},
-        {}, options, {.workspace_bytes = std::size_t{1} << 20}, loss::Form::owned);
+    using Traits = OperatorTraits<Operator>;
+    base_.loss.pass = Pass::value_and_grad;
+    base_.inputs = call_.inputs(Pass::value_and_grad, Given::all);
+    base_.execution.workspace_bytes = std::size_t{1} << 20;
+    for (std::size_t i = 0; i < Traits::outputs.size(); ++i) {
+      const auto& output = Traits::outputs[i];
+      const DType type = output.types == ElementTypes::integer ? DType::i32 : DType::f32;
+      loss::output_at<Operator>(base_, i) =
+          MutableView::host(nullptr, type, call_.extents(output.shape));
+    }
+    for (const auto& gradient : Traits::gradients) {
+      base_.gradients.*gradient.view =
+          MutableView::host(nullptr, DType::f32, call_.extents(input_of(gradient).shape));
+    }
   }
 
   /// The key of the base with a change, which no other change may have.
@@ -62,7 +72,6 @@ class KeyTest : public testing::Test {
   }
 
   SmallCall<Operator> call_{{2, 3}, 4, 5, {0, 4, -100, 1, 2, 3}};
-  Context context_{ContextOptions{.host_only = true, .warning_handler = [](const auto&) {}}};
   Request base_{};
   std::map<Key, std::string> seen_{};
 };
@@ -85,66 +94,63 @@ TYPED_TEST_SUITE(KeyTest, typename TypesOf<Operators>::type, OperatorName);
 
 TYPED_TEST(KeyTest, WhateverIsDescribedIsInIt) {
   using Traits = OperatorTraits<TypeParam>;
-  using Request = typename TestFixture::Request;
-  this->expect_own_key("nothing", [](Request&) {});
+  this->expect_own_key("nothing", [](auto&) {});
   for (const auto& input : Traits::inputs) {
-    this->expect_view_keys(input.name, [&](Request& r) -> View& { return r.inputs.*input.view; });
+    this->expect_view_keys(input.name, [&](auto& r) -> View& { return r.inputs.*input.view; });
   }
   for (std::size_t i = 0; i < Traits::outputs.size(); ++i) {
     this->expect_view_keys(
         std::string("output ") + Traits::outputs[i].name,
-        [&](Request& r) -> MutableView& { return loss::output_at<TypeParam>(r, i); });
+        [&](auto& r) -> MutableView& { return loss::output_at<TypeParam>(r, i); });
   }
   for (const auto& gradient : Traits::gradients) {
     this->expect_view_keys(gradient.name,
-                           [&](Request& r) -> MutableView& { return r.gradients.*gradient.view; });
+                           [&](auto& r) -> MutableView& { return r.gradients.*gradient.view; });
   }
   for (unsigned bits = 1; bits < 1u << Traits::gradients.size(); ++bits) {
     this->expect_own_key("accumulate " + std::to_string(bits),
-                         [&](Request& r) { set_accumulate(r.gradients.accumulate, bits); });
+                         [&](auto& r) { set_accumulate(r.gradients.accumulate, bits); });
   }
   for (const auto& option : Traits::options) {
-    this->expect_own_key(option.name, [&](Request& r) {
+    this->expect_own_key(option.name, [&](auto& r) {
       option.set(r.options, other_value(option, option.value(r.options)));
     });
   }
   for (const auto& option : Traits::execution_options) {
-    this->expect_own_key(option.name, [&](Request& r) {
+    this->expect_own_key(option.name, [&](auto& r) {
       option.set(r.execution, other_value(option, option.value(r.execution)));
     });
   }
 }
 
 TYPED_TEST(KeyTest, HowACallRunsIsInIt) {
-  using Request = typename TestFixture::Request;
   using Blocks = typename TypeParam::BlockSizes;
-  this->expect_own_key("nothing", [](Request&) {});
+  this->expect_own_key("nothing", [](auto&) {});
   for (const Pass pass : OperatorTraits<TypeParam>::passes) {
     if (pass == this->base_.loss.pass) continue;
-    this->expect_own_key(to_string(pass), [&](Request& r) { r.loss.pass = pass; });
+    this->expect_own_key(to_string(pass), [&](auto& r) { r.loss.pass = pass; });
   }
-  this->expect_own_key("a shard", [](Request& r) { r.loss.is_shard = true; });
+  this->expect_own_key("a shard", [](auto& r) { r.loss.is_shard = true; });
   this->expect_own_key("the default blocks, given",
-                       [](Request& r) { r.execution.block_sizes = Blocks::get_default(); });
+                       [](auto& r) { r.execution.block_sizes = Blocks::get_default(); });
   for (const auto& axis : Blocks::axes()) {
-    this->expect_own_key(axis.name, [&](Request& r) {
+    this->expect_own_key(axis.name, [&](auto& r) {
       r.execution.block_sizes = Blocks::get_default();
       (*r.execution.block_sizes).*axis.value += 16;
     });
   }
   for (const auto& [name, value] : {NamedValue{"slices", 1}, {"slices", 2}, {"lanes", 1}}) {
-    this->expect_own_key(name + "=" + std::to_string(value), [&](Request& r) {
+    this->expect_own_key(name + "=" + std::to_string(value), [&](auto& r) {
       r.execution.knobs = {{name, value}};
     });
   }
-  this->expect_own_key("no bound", [](Request& r) { r.execution.workspace_bytes.reset(); });
-  this->expect_own_key("a bound of 0", [](Request& r) { r.execution.workspace_bytes = 0; });
+  this->expect_own_key("no bound", [](auto& r) { r.execution.workspace_bytes.reset(); });
+  this->expect_own_key("a bound of 0", [](auto& r) { r.execution.workspace_bytes = 0; });
 }
 
 /// A training loop has new arrays each step.
 TYPED_TEST(KeyTest, AddressesAreNotInIt) {
-  using Request = typename TestFixture::Request;
-  Request moved = this->base_;
+  auto moved = this->base_;
   std::vector<std::vector<char>> memory;
   for (const auto& input : OperatorTraits<TypeParam>::inputs) {
     View& view = moved.inputs.*input.view;
