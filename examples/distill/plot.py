@@ -8,6 +8,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402 (the backend comes first)
+from matplotlib.ticker import EngFormatter, ScalarFormatter  # noqa: E402
 
 
 def main():
@@ -24,6 +25,9 @@ def main():
                       [float(row["held_out_perplexity"]) for row in rows], "o-", label=name)
         axes.set_xlabel(key + (" of training" if key == "seconds" else ""))
         axes.set_yscale("log")
+        axes.yaxis.set_minor_formatter(ScalarFormatter())
+        if key == "tokens":
+            axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.grid(True, which="both", alpha=0.25)
     panels[0].set_ylabel("held-out perplexity")
     panels[0].legend()
