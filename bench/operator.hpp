@@ -4,48 +4,45 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "bench/arrays.hpp"
 #include "bench/check.hpp"
+#include "host/operators/call.hpp"
 
 namespace tessera::bench {
 
-/// An operator as the bench sees it. What follows from its traits is in operator_of.hpp, once for
-/// all; what does not is its description, a file in bench/operators.
+/// An operator as the bench sees it: its description says most of it, a file in bench/operators
+/// the rest.
 class BenchOperator {
  public:
+  explicit BenchOperator(const char* name) : op_(operators::description(name)) {}
   virtual ~BenchOperator() = default;
 
-  // -- From the traits ----------------------------------------------------------------------------
-
-  virtual const char* name() const = 0;
+  const char* name() const { return op_.name; }
   /// In the order of the table.
-  virtual std::vector<ImplementationInfo> implementations() const = 0;
+  std::vector<ImplementationInfo> implementations() const { return op_.implementations(); }
   /// Whether the operator has weights, hence a type and a layout of them; and a hidden extent.
-  virtual bool has_weights() const = 0;
-  virtual bool has_hidden() const = 0;
-  /// Whether its ExecutionOptions have gradient_filter_eps.
-  virtual bool filters_gradients() const = 0;
-  /// The floating inputs that a call has to have, and those that its description adds.
-  virtual std::vector<ArrayOf> operands(const ProblemKey& key) const = 0;
+  bool has_weights() const { return op_.has_weights(); }
+  bool has_hidden() const { return op_.has_hidden(); }
+  bool filters_gradients() const { return op_.option("gradient_filter_eps") != nullptr; }
+  /// The floating inputs that a call has to have, and those that `gives` adds.
+  std::vector<ArrayOf> operands(const ProblemKey& key) const;
   /// Of the operands.
-  virtual std::vector<ArrayOf> gradients(const ProblemKey& key) const = 0;
+  std::vector<ArrayOf> gradients(const ProblemKey& key) const;
   /// What forward writes for backward to read.
-  virtual std::vector<ArrayOf> saved(const ProblemKey& key) const = 0;
+  std::vector<ArrayOf> saved(const ProblemKey& key) const;
   ArrayOf loss() const { return {.name = "loss"}; }
 
   /// One call of the library for one row; blocks until the outputs are there.
-  virtual Dispatch call(Context& context, const Row& row, const Options& options,
-                        const Views& views) const = 0;
-  virtual CostEstimate cost_of(Context& context, const Row& row, const Options& options) const = 0;
+  Dispatch call(Context& context, const Row& row, const Options& options, const Views& views) const;
+  CostEstimate cost_of(Context& context, const Row& row, const Options& options) const;
   /// Why the row cannot run; nothing: it can. Throws for names that do not exist.
-  virtual std::optional<std::string> why_not(Context& context, const Row& row,
-                                             const Options& options) const = 0;
+  std::optional<std::string> why_not(Context& context, const Row& row,
+                                     const Options& options) const;
   /// Adds what Data has by the streaming implementation.
-  virtual void add_streamed(Data& data, int threads) const = 0;
-
-  // -- The description ----------------------------------------------------------------------------
+  void add_streamed(Data& data, int threads) const;
 
   /// Fills `data.arrays` with the operands; `data.labels` are there.
   virtual void make_arrays(Data& data) const = 0;
@@ -56,13 +53,30 @@ class BenchOperator {
   /// A gradient may be written over its input (--in-place).
   virtual bool runs_in_place() const { return false; }
   /// There is --divergence.
-  virtual bool has_teacher() const { return false; }
+  bool has_teacher() const { return op_.option("divergence") != nullptr; }
   /// There is --data trained.
   virtual bool has_trained_data() const { return false; }
   /// Why the bare products x . w, dz . w^T and x^T . dz are no baseline of it; empty: they are.
   virtual std::string why_no_products() const {
     return name() + std::string(" has no matrix product");
   }
+
+ protected:
+  /// The extent that a letter of the description's shapes stands for: columns, or else H.
+  virtual std::int64_t extent_of(const Shape& shape, char letter) const {
+    return letter == 'V' || letter == 'T' ? shape.v : shape.h;
+  }
+  /// Whether calls of the bench are given this input, which they need not have.
+  virtual bool gives(std::string_view /*input*/) const { return false; }
+
+ private:
+  bool is_operand(const operators::Input& input) const;
+  bool is_saved(std::string_view output) const;
+  Dims extents_of(const ProblemKey& key, const SymbolicShape& shape) const;
+  ArrayOf array_of(const ProblemKey& key, const operators::Input& input) const;
+  operators::Call call_of(const Row& row, const Options& options, const Views& views) const;
+
+  const operators::Description& op_;
 };
 
 /// Every operator, in the order of tessera/operators.hpp.

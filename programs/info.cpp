@@ -14,16 +14,6 @@
 namespace tessera::programs {
 namespace {
 
-/// A call without memory: shapes and types are all that a question needs.
-template <class Operator>
-struct Question {
-  typename Operator::Inputs inputs{};
-  typename Operator::Outputs outputs{};
-  typename Operator::Gradients gradients{};
-  typename Operator::Options options{};
-  typename Operator::ExecutionOptions execution{};
-};
-
 std::int64_t hidden_of(const InfoOptions& o) { return o.shape[1]; }
 DType x_type_of(const InfoOptions& o) { return o.x_dtype.value_or(DType::f32); }
 DType w_type_of(const InfoOptions& o) { return o.w_dtype.value_or(x_type_of(o)); }
@@ -44,39 +34,34 @@ MutableView absent_array(const InfoOptions& o, const SymbolicShape& shape, Eleme
   return MutableView::host(nullptr, type, extents, strides);
 }
 
-/// With what a call has to have, its loss, and all gradients of that.
-template <class Operator>
-Question<Operator> make_question(const InfoOptions& o) {
-  using Traits = OperatorTraits<Operator>;
-  Question<Operator> q;
-  for (const auto& input : Traits::inputs) {
+/// A call without memory, since shapes and types are all that a question needs: with what a call
+/// has to have, its loss, and all gradients of that.
+Call make_question(const InfoOptions& o) {
+  Call call(description(o.operator_name), o.pass);
+  const Description& op = *call.op;
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    const auto& input = op.inputs[i];
     const bool saved = o.pass == Pass::backward && std::string_view(input.name) == "statistics";
     if (!is_needed(input.reads) && !saved) continue;
     const MutableView array = absent_array(o, input.shape, input.types);
-    q.inputs.*input.view = array;
+    call.inputs[i] = array;
     if (!has_gradients(o.pass)) continue;
-    for (const auto& gradient : Traits::gradients) {
-      if (gradient.of == input.view) q.gradients.*gradient.view = array;
+    for (std::size_t k = 0; k < op.gradients.size(); ++k) {
+      if (op.gradients[k].of == i) call.gradients[k] = array;
     }
   }
-  for (const auto& output : Traits::outputs) {
-    const bool values = o.pass == Pass::forward || o.pass == Pass::value_and_grad;
+  const bool values = o.pass == Pass::forward || o.pass == Pass::value_and_grad;
+  for (std::size_t i = 0; i < op.outputs.size(); ++i) {
+    const auto& output = op.outputs[i];
     if (values && std::string_view(output.name) == "loss") {
-      q.outputs.*output.view = absent_array(o, output.shape, output.types);
+      call.outputs[i] = absent_array(o, output.shape, output.types);
     }
   }
-  if (o.pass == Pass::forward_partial) {
-    loss_options(q.options).vocab_size_total = o.shape.back();
-  }
-  q.execution.implementation = ImplementationList(o.implementation);
-  if (!o.block_sizes.empty()) {
-    from_named(*operator_info(Traits::name).named(o.block_sizes),
-               q.execution.block_sizes.emplace());
-  }
-  if (o.workspace_bytes) {
-    q.execution.workspace_bytes = static_cast<std::size_t>(*o.workspace_bytes);
-  }
-  return q;
+  if (o.pass == Pass::forward_partial) call.set("vocab_size_total", o.shape.back());
+  call.implementation = ImplementationList(o.implementation);
+  if (!o.block_sizes.empty()) call.block_sizes = *named_blocks(op, o.block_sizes);
+  if (o.workspace_bytes) call.workspace_bytes = static_cast<std::size_t>(*o.workspace_bytes);
+  return call;
 }
 
 /// Why an implementation that could run is not the one that does.
@@ -89,22 +74,18 @@ std::string why_not_chosen(const ImplementationInfo& info, const InfoOptions& o,
   return fmt::format("supported; comes after {}", chosen);
 }
 
-template <class Operator>
-Json verdicts(Context& context, const InfoOptions& o, const Question<Operator>& q,
-              const std::string& chosen) {
+Json verdicts(Context& context, const InfoOptions& o, Call call, const std::string& chosen) {
   Json result = Json::array();
-  for (const auto& info : OperatorTraits<Operator>::implementations()) {
-    auto execution = q.execution;
-    execution.implementation = {};
-    const auto refusal = why_unsupported(context, info.name, o.pass, q.inputs, q.outputs,
-                                         q.gradients, q.options, execution);
+  call.implementation = {};
+  for (const auto& info : call.op->implementations()) {
+    const auto refusal = why_unsupported(context, info.name, call);
     const bool runs = !refusal && info.name == chosen;
     Json verdict = {{"implementation", info.name}, {"supported", !refusal}, {"runs", runs}};
     if (refusal) {
       verdict["reason"] = *refusal;
     } else {
       if (!runs) verdict["reason"] = why_not_chosen(info, o, chosen);
-      const auto [blocks, source] = infer_block_sizes(context, info.name, o.pass, q.inputs);
+      const auto [blocks, source] = infer_block_sizes(context, info.name, call);
       // The plan says what the caller's own block sizes become; these are what it would infer.
       verdict["inferred_block_sizes"] = programs::to_json(blocks);
       verdict["inferred_block_source"] = to_string(source);
@@ -131,13 +112,13 @@ Json implementations_to_json() {
       at->at("operators").push_back(operator_name);
     }
   };
-  for (const auto& op : operator_infos()) add(op.implementations, op.name);
+  for (const auto& op : descriptions()) add(op.implementations(), op.name);
   return result;
 }
 
 /// Without what the operator has not.
 Json request_to_json(const InfoOptions& o) {
-  const OperatorInfo& op = operator_info(o.operator_name);
+  const Description& op = description(o.operator_name);
   Json request = {{"operator", op.name}, {"pass", to_string(o.pass)}, {"b", o.shape.front()}};
   if (op.has_hidden()) request["h"] = hidden_of(o);
   request["v"] = o.shape.back();
@@ -149,21 +130,18 @@ Json request_to_json(const InfoOptions& o) {
   return request;
 }
 
-template <class Operator>
 void answer(Context& context, const InfoOptions& o, Json& info) {
-  const auto q = make_question<Operator>(o);
+  const Call call = make_question(o);
   info["request"] = request_to_json(o);
   std::string chosen;
   try {
-    const Plan made =
-        plan(context, o.pass, q.inputs, q.outputs, q.gradients, q.options, q.execution);
+    const Plan made = plan(context, call);
     chosen = made.dispatch.implementation;
     Json json = to_json(made.dispatch);
     json["workspace_bytes"] = made.workspace_bytes;
     json["minimum_workspace_bytes"] = made.minimum_workspace_bytes;
     info["plan"] = std::move(json);
-    const CostEstimate cost =
-        cost_estimate(context, o.pass, q.inputs, q.outputs, q.gradients, q.options, q.execution);
+    const CostEstimate cost = cost_estimate(context, call);
     info["cost"] = {{"flops", cost.flops},
                     {"executed_flops", cost.executed_flops},
                     {"transcendentals", cost.transcendentals},
@@ -175,7 +153,7 @@ void answer(Context& context, const InfoOptions& o, Json& info) {
     info["plan"] = nullptr;
     info["plan_error"] = error.what();
   }
-  info["verdicts"] = verdicts(context, o, q, chosen);
+  info["verdicts"] = verdicts(context, o, call, chosen);
 }
 
 Json peaks_to_json(peaks::Meter& meter) {
@@ -206,7 +184,7 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
                "measure what the device and the host can do at best (some seconds)");
   const std::string shape = "What would run";
   std::vector<std::pair<std::string, std::string>> operators;
-  for (const auto& op : operator_infos()) operators.emplace_back(op.name, op.name);
+  for (const auto& op : descriptions()) operators.emplace_back(op.name, op.name);
   o.operator_name = operators.front().first;
   add_choice<std::string>(app, "--operator", o.operator_name, operators,
                           fmt::format("({})", o.operator_name))
@@ -253,7 +231,7 @@ void check_info_options(const CLI::App& app, const InfoOptions& o) {
       if (app.count(name) > 0) fail_call(fmt::format("{}: goes with --shape only", name));
     }
   }
-  const OperatorInfo& op = operator_info(o.operator_name);
+  const Description& op = description(o.operator_name);
   const bool fits = o.shape.size() == 3 || (o.shape.size() == 2 && !op.has_hidden());
   if (!o.shape.empty() && !fits) {
     throw CLI::ValidationError(
@@ -261,12 +239,12 @@ void check_info_options(const CLI::App& app, const InfoOptions& o) {
                        ? "takes three numbers, tokens x hidden x vocabulary: 512x2048x32768"
                        : "takes two numbers, tokens x vocabulary: 512x32768");
   }
-  if (!o.block_sizes.empty() && !op.named(o.block_sizes)) {
+  if (!o.block_sizes.empty() && !named_blocks(op, o.block_sizes)) {
     throw CLI::ValidationError("--block-sizes", fmt::format("takes {} numbers, {}",
                                                             op.block_sizes.size() == 3   ? "three"
                                                             : op.block_sizes.size() == 2 ? "two"
                                                                                          : "other",
-                                                            op.block_sizes_text()));
+                                                            block_sizes_text(op)));
   }
   if (!op.has_weights()) {
     for (const char* name : {"--w-dtype", "--w-layout"}) {
@@ -290,11 +268,7 @@ Json gather_info(const InfoOptions& o) {
   info["device"] = context.has_device() ? to_json(context.device_info()) : Json(nullptr);
   info["threads"] = context.threads();
   info["implementations"] = implementations_to_json();
-  if (!o.shape.empty()) {
-    visit_operator(o.operator_name, [&]<class Operator>(std::type_identity<Operator>) {
-      answer<Operator>(context, o, info);
-    });
-  }
+  if (!o.shape.empty()) answer(context, o, info);
   if (o.peaks) {
     if (const auto meter = peaks::device_meter(context)) {
       info["peaks"]["device"] = peaks_to_json(*meter);

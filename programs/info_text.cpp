@@ -127,7 +127,7 @@ std::string info_text(const Json& info) {
   fmt::format_to(out, "\nImplementations (+: tried by default)\n");
   for (const auto& row : info.at("implementations")) {
     std::string only;
-    if (row.at("operators").size() < operator_infos().size()) {
+    if (row.at("operators").size() < descriptions().size()) {
       for (const auto& name : row.at("operators"))
         only += (only.empty() ? " (" : ", ") + text_of(name);
       only += " only)";

@@ -35,8 +35,8 @@ class ScoreArrays {
   Json types() const;
 
  private:
-  void check(const OperatorInput& input, const std::string& path);
-  void check_weight(const OperatorInput& input, const std::string& path);
+  void check(const operators::Input& input, const std::string& path);
+  void check_weight(const operators::Input& input, const std::string& path);
   void note(char letter, std::int64_t extent, const std::string& name);
 
   std::map<std::string, NpyArray> arrays_;

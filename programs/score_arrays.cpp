@@ -92,7 +92,7 @@ Json ScoreArrays::types() const {
 }
 
 /// Only what a command line can say better than the library.
-void ScoreArrays::check(const OperatorInput& input, const std::string& path) {
+void ScoreArrays::check(const operators::Input& input, const std::string& path) {
   if (input.is_weight()) return check_weight(input, path);
   const std::string name = input.name;
   const View& view = (*this)[name].view();
@@ -106,7 +106,7 @@ void ScoreArrays::check(const OperatorInput& input, const std::string& path) {
   }
 }
 
-void ScoreArrays::check_weight(const OperatorInput& input, const std::string& path) {
+void ScoreArrays::check_weight(const operators::Input& input, const std::string& path) {
   const std::string name = input.name;
   const View& file = (*this)[name].view();
   const char h = input.shape.axis(0), v = input.shape.axis(1);

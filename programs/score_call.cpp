@@ -11,6 +11,7 @@
 #include "programs/score.hpp"
 #include "programs/score_shards.hpp"
 #include "programs/score_teacher.hpp"
+#include "tessera/operators.hpp"
 #include "tessera/tessera.hpp"
 
 namespace tessera::programs {
@@ -43,97 +44,65 @@ DType gradient_type(const ScoreOptions& options, DType same) {
   return same;
 }
 
-template <class Operator>
-typename Operator::ExecutionOptions execution_options(const ScoreOptions& options) {
-  typename Operator::ExecutionOptions execution;
-  execution.implementation = ImplementationList(options.implementation);
-  if (!options.block_sizes.empty()) {
-    from_named(*options.op().named(options.block_sizes), execution.block_sizes.emplace());
-  }
-  if (options.workspace_bytes) {
-    execution.workspace_bytes = static_cast<std::size_t>(*options.workspace_bytes);
-  }
-  return execution;
-}
-
 /// All outputs but statistics, which only shards hand on.
-template <class Operator>
-typename Operator::Outputs make_outputs(const ScoreOptions& o, const ScoreArrays& arrays,
-                                        ScoreResults& results) {
-  typename Operator::Outputs outputs;
-  if (o.mode() != ScoreMode::forward && o.mode() != ScoreMode::value_and_grad) return outputs;
+void add_outputs(Call& call, const ScoreOptions& o, const ScoreArrays& arrays,
+                 ScoreResults& results) {
+  if (o.mode() != ScoreMode::forward && o.mode() != ScoreMode::value_and_grad) return;
   const Dims leading = arrays.leading();
-  for (const auto& output : OperatorTraits<Operator>::outputs) {
+  const Reduction reduction = o.loss_options().reduction;
+  for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+    const auto& output = call.op->outputs[i];
     if (std::string_view(output.name).ends_with("statistics")) continue;
     const DType type = output.types == ElementTypes::integer ? DType::i32 : DType::f32;
     const Dims extents = output.shape.extents(
-        leading, o.loss_options().reduction, [&](char letter) { return arrays.extent_of(letter); });
-    outputs.*output.view = results.add(output.name, HostTensor(type, extents)).mutable_view();
+        leading, reduction, [&](char letter) { return arrays.extent_of(letter); });
+    call.outputs[i] = results.add(output.name, HostTensor(type, extents)).mutable_view();
   }
-  return outputs;
 }
 
 /// Of every input that was given and has one.
-template <class Operator>
-typename Operator::Gradients make_gradients(const ScoreOptions& o, const ScoreArrays& arrays,
-                                            ScoreResults& results) {
-  typename Operator::Gradients gradients;
-  if (!o.grad) return gradients;
-  for (const auto& gradient : OperatorTraits<Operator>::gradients) {
-    const char* input = input_of(gradient).name;
-    const NpyArray& array = arrays[input];
+void add_gradients(Call& call, const ScoreOptions& o, const ScoreArrays& arrays,
+                   ScoreResults& results) {
+  if (!o.grad) return;
+  for (std::size_t i = 0; i < call.gradients.size(); ++i) {
+    const auto& gradient = call.op->gradients[i];
+    const auto& input = call.op->inputs[gradient.of];
+    const NpyArray& array = arrays[input.name];
     if (!array) continue;
     const DType type = gradient_type(o, gradient.type.value_or(array.view().dtype()));
     HostTensor& tensor = results.add(gradient.name, HostTensor(type, array.view().extents()));
-    gradients.*gradient.view = arrays.gradient_view(input, tensor);
-    results.arrays.back().keeps_layout = o.op().input(input)->is_weight();
-    results.arrays.back().fortran_order =
-        results.arrays.back().keeps_layout && array.fortran_order();
+    call.gradients[i] = arrays.gradient_view(input.name, tensor);
+    results.arrays.back().keeps_layout = input.is_weight();
+    results.arrays.back().fortran_order = input.is_weight() && array.fortran_order();
   }
-  return gradients;
 }
 
 Pass pass_of(ScoreMode mode) {
   if (mode == ScoreMode::value_and_grad) return Pass::value_and_grad;
+  if (mode == ScoreMode::shard) return Pass::forward_partial;
   return mode == ScoreMode::backward ? Pass::backward : Pass::forward;
 }
 
-template <class Operator>
-ScoreOutcome call_of(const ScoreOptions& o, const ScoreArrays& arrays, Context& context,
-                     ScoreResults& results) {
-  typename Operator::Inputs inputs;
-  for (const auto& input : OperatorTraits<Operator>::inputs) {
-    inputs.*input.view = arrays.view(input.name);
-  }
-  const auto outputs = make_outputs<Operator>(o, arrays, results);
-  const auto gradients = make_gradients<Operator>(o, arrays, results);
-  const auto execution = execution_options<Operator>(o);
-  auto options = options_with<Operator>(o.loss_options());
-  if constexpr (std::is_same_v<Operator, linear_distillation::Operator>) {
-    options = distillation_options(o);
-  }
-  return run_twice([&]() -> Dispatch {
-    if (o.mode() == ScoreMode::shard) {
-      auto partial = forward_partial(context, inputs, options, execution);
-      static_cast<PartialResult&>(results.partial) = partial;
-      if constexpr (requires { partial.divergence_rows; }) results.partial = std::move(partial);
-      return results.partial.dispatch;
-    }
-    Completion completion =
-        run<Operator>(context, pass_of(o.mode()), inputs, outputs, gradients, options, execution);
-    completion.wait();
-    return completion.dispatch();
+/// The rows of a shard; with a teacher, of both distributions.
+void run_partial(Context& context, const Call& call, ScoreResults& results) {
+  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+    if (call.op->name != std::string_view(OperatorTraits<Operator>::name)) return;
+    const operators::Typed<Operator> typed(call);
+    auto partial = forward_partial(context, typed.inputs, typed.options, typed.execution);
+    static_cast<PartialResult&>(results.partial) = partial;
+    if constexpr (requires { partial.divergence_rows; }) results.partial = std::move(partial);
   });
 }
 
 /// Merging is host arithmetic, but a name that no implementation has is an error all the same.
 void check_implementation_names(const std::vector<std::string>& names) {
-  const auto& all = operator_infos();
+  const auto& all = descriptions();
   for (const auto& name : names) {
-    const auto has = [&](const OperatorInfo& op) {
-      return std::any_of(
-          op.implementations.begin(), op.implementations.end(),
-          [&](const auto& info) { return info.name == name || info.name.starts_with(name + "."); });
+    const auto has = [&](const Description& op) {
+      const auto rows = op.implementations();
+      return std::any_of(rows.begin(), rows.end(), [&](const auto& info) {
+        return info.name == name || info.name.starts_with(name + ".");
+      });
     };
     if (std::none_of(all.begin(), all.end(), has)) {
       fail_call(fmt::format("--implementation {}: unknown; tessera-info lists the names", name));
@@ -157,11 +126,25 @@ const HostTensor* ScoreResults::find(const std::string& name) const {
 
 ScoreOutcome call_operator(const ScoreOptions& o, const ScoreArrays& arrays, Context& context,
                            ScoreResults& results) {
-  ScoreOutcome outcome;
-  visit_operator(o.op().name, [&]<class Operator>(std::type_identity<Operator>) {
-    outcome = call_of<Operator>(o, arrays, context, results);
+  Call call(o.op(), pass_of(o.mode()));
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    call.inputs[i] = arrays.view(call.op->inputs[i].name);
+  }
+  add_outputs(call, o, arrays, results);
+  add_gradients(call, o, arrays, results);
+  for (const auto& [name, value] : o.values) call.set(name, value);
+  call.implementation = ImplementationList(o.implementation);
+  if (!o.block_sizes.empty()) call.block_sizes = *named_blocks(o.op(), o.block_sizes);
+  if (o.workspace_bytes) call.workspace_bytes = static_cast<std::size_t>(*o.workspace_bytes);
+  return run_twice([&]() -> Dispatch {
+    if (o.mode() == ScoreMode::shard) {
+      run_partial(context, call, results);
+      return results.partial.dispatch;
+    }
+    Completion completion = run(context, call);
+    completion.wait();
+    return completion.dispatch();
   });
-  return outcome;
 }
 
 namespace {

@@ -44,8 +44,8 @@ std::vector<std::string> of_calls_alone() {
   return options;
 }
 
-std::vector<const OperatorInput*> operands_of(const OperatorInfo& op) {
-  std::vector<const OperatorInput*> operands;
+std::vector<const operators::Input*> operands_of(const Description& op) {
+  std::vector<const operators::Input*> operands;
   for (const auto& input : op.inputs) {
     if (input.is_operand()) operands.push_back(&input);
   }
@@ -53,7 +53,7 @@ std::vector<const OperatorInput*> operands_of(const OperatorInfo& op) {
 }
 
 /// An operand that was not given, or nullptr.
-const OperatorInput* missing_of(const OperatorInfo& op, const ScoreOptions& o) {
+const operators::Input* missing_of(const Description& op, const ScoreOptions& o) {
   for (const auto* operand : operands_of(op)) {
     if (!o.given(operand->name)) return operand;
   }
@@ -61,7 +61,7 @@ const OperatorInput* missing_of(const OperatorInfo& op, const ScoreOptions& o) {
 }
 
 /// An array that was given and is none of the operator's, or nullptr.
-const ArrayOption* foreign_to(const OperatorInfo& op, const ScoreOptions& o) {
+const ArrayOption* foreign_to(const Description& op, const ScoreOptions& o) {
   for (const auto& array : array_options()) {
     if (o.given(array.name) && op.input(array.name) == nullptr) return &array;
   }
@@ -86,7 +86,7 @@ const std::vector<ArrayOption>& array_options() {
         {"class_weight", "", "[V]; on a shard, of the whole vocabulary"},
         {"dloss", "", "cotangent of the loss, in its shape (ones)"},
         {"dlse", "", "cotangent of lse, [...] (zeros)"}};
-    for (const auto& op : operator_infos()) {
+    for (const auto& op : descriptions()) {
       for (const auto& input : op.inputs) {
         // Those of backward alone are read from the folder of --statistics.
         if (!reads_in(Pass::value_and_grad, input.reads)) continue;
@@ -106,8 +106,8 @@ const std::vector<ArrayOption>& array_options() {
   return all;
 }
 
-const OperatorInfo& ScoreOptions::op() const {
-  const auto& all = operator_infos();
+const Description& ScoreOptions::op() const {
+  const auto& all = descriptions();
   const auto first_of = [&](const auto& fits) {
     return std::find_if(all.begin(), all.end(), fits);
   };
@@ -261,7 +261,7 @@ std::string join_names(const std::vector<std::string>& names) {
 }
 
 /// An operator's calls take `option` instead of which `op` has its own operands.
-[[noreturn]] void fail_foreign(const OperatorInfo& op, const OperatorInfo& owner,
+[[noreturn]] void fail_foreign(const Description& op, const Description& owner,
                                const std::string& option) {
   std::vector<std::string> replaced;
   for (const auto& input : owner.inputs) {
@@ -273,11 +273,11 @@ std::string join_names(const std::vector<std::string>& names) {
 
 /// That the arrays are those of one operator, and all of those that it has to have.
 void check_arrays(const ScoreOptions& o) {
-  const auto& all = operator_infos();
+  const auto& all = descriptions();
   if (o.has_teacher() && o.given("class_weight")) {
     fail_call("--class-weight is not taken with a teacher; leave it out");
   }
-  const OperatorInfo& op = o.op();
+  const Description& op = o.op();
   if (const auto* missing = missing_of(op, o)) {
     std::string alternatives;
     for (const auto& each : all) {
@@ -376,10 +376,10 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
     fail_call(fmt::format("--workspace-bytes {} is negative; give a number of bytes",
                           *o.workspace_bytes));
   }
-  if (!o.block_sizes.empty() && !o.op().named(o.block_sizes)) {
-    const OperatorInfo& op = o.op();
+  if (!o.block_sizes.empty() && !named_blocks(o.op(), o.block_sizes)) {
+    const Description& op = o.op();
     fail_call(fmt::format("--block-sizes takes {} numbers, {}{}, {} were given",
-                          op.block_sizes.size() == 2 ? "two" : "three", op.block_sizes_text(),
+                          op.block_sizes.size() == 2 ? "two" : "three", block_sizes_text(op),
                           op.has_hidden() ? ""
                                           : fmt::format(" (or three, of which H has no meaning "
                                                         "for {})",

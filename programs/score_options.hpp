@@ -51,7 +51,7 @@ struct ScoreOptions {
 
   ScoreMode mode() const;
   /// Not of --combine: the operator that the arrays are for.
-  const OperatorInfo& op() const;
+  const Description& op() const;
   bool given(const std::string& name) const {
     return files.contains(name) && !files.at(name).empty();
   }

@@ -55,7 +55,7 @@ BELOW["tuning"] = _ALL - {"programs", "examples"}
 BELOW["tests"] = _ALL | {"bench"}
 
 # Single headers that stand on their own, of modules that are out of sight.
-ALSO = {"host/tile": {"host/dispatch/thread_pool.hpp"}}
+ALSO = {"host/tile": {"host/dispatch/thread_pool.hpp"}, "programs": {"host/operators/call.hpp"}}
 
 # The public headers that hold nothing but views, options and results: all the oracle may know.
 OPTION_HEADERS = {"view.hpp", "dtype.hpp", "error.hpp", "loss.hpp", "execution.hpp", "context.hpp",

@@ -76,21 +76,7 @@ class KeyTest : public testing::Test {
   std::map<Key, std::string> seen_{};
 };
 
-template <class Tuple>
-struct TypesOf;
-template <class... Operator>
-struct TypesOf<std::tuple<Operator...>> {
-  using type = testing::Types<Operator...>;
-};
-
-struct OperatorName {
-  template <class Operator>
-  static std::string GetName(int) {
-    return OperatorTraits<Operator>::name;
-  }
-};
-
-TYPED_TEST_SUITE(KeyTest, typename TypesOf<Operators>::type, OperatorName);
+TYPED_TEST_SUITE(KeyTest, OperatorTypes, OperatorName);
 
 TYPED_TEST(KeyTest, WhateverIsDescribedIsInIt) {
   using Traits = OperatorTraits<TypeParam>;

@@ -34,21 +34,7 @@ class OperatorTraitsTest : public testing::Test {
   }
 };
 
-template <class Tuple>
-struct TypesOf;
-template <class... Operator>
-struct TypesOf<std::tuple<Operator...>> {
-  using type = testing::Types<Operator...>;
-};
-
-struct OperatorName {
-  template <class Operator>
-  static std::string GetName(int) {
-    return OperatorTraits<Operator>::name;
-  }
-};
-
-TYPED_TEST_SUITE(OperatorTraitsTest, typename TypesOf<Operators>::type, OperatorName);
+TYPED_TEST_SUITE(OperatorTraitsTest, OperatorTypes, OperatorName);
 
 template <class Arguments>
 void expect_each_once(const Arguments& arguments) {

@@ -8,7 +8,7 @@
 #include "bench/judge.hpp"
 #include "bench/linear_data.hpp"
 #include "bench/linear_judge.hpp"
-#include "bench/operator_of.hpp"
+#include "bench/operator.hpp"
 
 namespace tessera::bench {
 namespace {
@@ -57,8 +57,10 @@ void judge_grad_w(LossJudge& judge, const Factors& factors, const HostTensor& te
   }
 }
 
-class Description final : public OperatorOf<linear_cross_entropy::Operator> {
+class Benched final : public BenchOperator {
  public:
+  Benched() : BenchOperator("linear_cross_entropy") {}
+
   bool has_trained_data() const override { return true; }
   std::string why_no_products() const override { return ""; }
 
@@ -89,8 +91,8 @@ class Description final : public OperatorOf<linear_cross_entropy::Operator> {
 }  // namespace
 
 const BenchOperator& linear_cross_entropy_in_bench() {
-  static const Description description;
-  return description;
+  static const Benched benched;
+  return benched;
 }
 
 }  // namespace tessera::bench

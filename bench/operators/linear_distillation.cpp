@@ -7,7 +7,7 @@
 
 #include "bench/linear_data.hpp"
 #include "bench/linear_judge.hpp"
-#include "bench/operator_of.hpp"
+#include "bench/operator.hpp"
 #include "bench/sweeps.hpp"
 
 namespace tessera::bench {
@@ -71,9 +71,9 @@ std::vector<double> divergence_errors(const LossJudge& judge, const Factors& tea
 }
 
 /// A student and a teacher of the same width.
-class Description final : public OperatorOf<linear_distillation::Operator> {
+class Benched final : public BenchOperator {
  public:
-  bool has_teacher() const override { return true; }
+  Benched() : BenchOperator("linear_distillation") {}
 
   void make_arrays(Data& data) const override {
     data.arrays.set("x", hidden_states(data.key, 1));
@@ -97,18 +97,13 @@ class Description final : public OperatorOf<linear_distillation::Operator> {
     }
     return judge.finish();
   }
-
- protected:
-  linear_distillation::Options options_of(const ProblemKey& key) const override {
-    return {.divergence = key.divergence};
-  }
 };
 
 }  // namespace
 
 const BenchOperator& linear_distillation_in_bench() {
-  static const Description description;
-  return description;
+  static const Benched benched;
+  return benched;
 }
 
 }  // namespace tessera::bench

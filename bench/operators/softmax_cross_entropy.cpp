@@ -4,13 +4,15 @@
 #include <cmath>
 
 #include "bench/judge.hpp"
-#include "bench/operator_of.hpp"
+#include "bench/operator.hpp"
 
 namespace tessera::bench {
 namespace {
 
-class Description final : public OperatorOf<softmax_cross_entropy::Operator> {
+class Benched final : public BenchOperator {
  public:
+  Benched() : BenchOperator("softmax_cross_entropy") {}
+
   bool runs_in_place() const override { return true; }
 
   void make_arrays(Data& data) const override {
@@ -58,8 +60,8 @@ class Description final : public OperatorOf<softmax_cross_entropy::Operator> {
 }  // namespace
 
 const BenchOperator& softmax_cross_entropy_in_bench() {
-  static const Description description;
-  return description;
+  static const Benched benched;
+  return benched;
 }
 
 }  // namespace tessera::bench

@@ -289,10 +289,14 @@ struct tessera::OperatorTraits<tessera::linear_cross_entropy::Operator> {
          option<Execution, &Execution::dz_dtype>("dz_dtype",
                                                  "what dz may be rounded to: f32 or bf16")});
   }();
+  static constexpr linear_cross_entropy::Accumulate accumulate_each[] = {
+      linear_cross_entropy::Accumulate::grad_x, linear_cross_entropy::Accumulate::grad_w,
+      linear_cross_entropy::Accumulate::grad_bias};
   static bool accumulates(const Gradients& given, std::size_t at) {
-    using linear_cross_entropy::Accumulate;
-    constexpr Accumulate each[] = {Accumulate::grad_x, Accumulate::grad_w, Accumulate::grad_bias};
-    return given.accumulate.has(each[at]);
+    return given.accumulate.has(accumulate_each[at]);
+  }
+  static void accumulate(Gradients& given, std::size_t at) {
+    given.accumulate = given.accumulate | accumulate_each[at];
   }
   static std::vector<ImplementationInfo> implementations() {
     return linear_cross_entropy::implementations();

@@ -211,7 +211,8 @@ constexpr OptionArgument<Options> option(const char* name, const char* help, Opt
 /// the leading axes), `outputs`, `gradients`, `options`, and `execution_options`, those of its
 /// ExecutionOptions that other operators do not have; `implementations()`; and
 /// `accumulates(gradients, i)`, whether the gradient at place i of the array is added to what is
-/// there. The operator's functions are found beside its `Inputs`: `forward(context, inputs, ...)`.
+/// there, and `accumulate(gradients, i)`, which says so. The operator's functions are found beside
+/// its `Inputs`: `forward(context, inputs, ...)`.
 template <class Operator>
 struct OperatorTraits;
 

@@ -203,6 +203,7 @@ struct tessera::OperatorTraits<tessera::softmax_cross_entropy::Operator> {
   static constexpr auto options = all_loss_options<LossOptions>;
   static constexpr std::array<OptionArgument<Operator::ExecutionOptions>, 0> execution_options{};
   static bool accumulates(const Gradients& given, std::size_t) { return given.accumulate; }
+  static void accumulate(Gradients& given, std::size_t) { given.accumulate = true; }
   static std::vector<ImplementationInfo> implementations() {
     return softmax_cross_entropy::implementations();
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -10,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "tessera/operators.hpp"
 #include "tessera/tessera.hpp"
 #include "tests/support/test_operator.hpp"
 
@@ -20,9 +23,25 @@ namespace tessera::test {
 /// statistics rather than lse).
 enum class Given { required, own, all };
 
+/// Every operator, for TYPED_TEST_SUITE, and its name.
+template <class Tuple>
+struct TypesOf;
+template <class... Operator>
+struct TypesOf<std::tuple<Operator...>> {
+  using type = testing::Types<Operator...>;
+};
+
+using OperatorTypes = TypesOf<Operators>::type;
+struct OperatorName {
+  template <class Operator>
+  static std::string GetName(int) {
+    return OperatorTraits<Operator>::name;
+  }
+};
+
 /// Another value of an option, within its range.
-template <class Options>
-OptionValue other_value(const OptionArgument<Options>& option, const OptionValue& value) {
+template <class Option>
+OptionValue other_value(const Option& option, const OptionValue& value) {
   if (!option.choices.empty()) return std::get<std::int64_t>(value) == 0 ? std::int64_t{1} : 0;
   if (const auto* number = std::get_if<float>(&value)) return *number == 0.25f ? 0.75f : 0.25f;
   return std::get<std::int64_t>(value) == 3 ? std::int64_t{4} : 3;

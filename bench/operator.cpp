@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/operator.hpp"
+
+namespace tessera::bench {
+
+using operators::Call;
+
+bool BenchOperator::is_operand(const operators::Input& input) const {
+  return input.types == ElementTypes::floating && (is_needed(input.reads) || gives(input.name));
+}
+
+/// What backward reads instead of forming it again; merged statistics are more exact than lse.
+bool BenchOperator::is_saved(std::string_view output) const {
+  const auto* input = op_.input(output);
+  return input != nullptr && !reads_in(Pass::value_and_grad, input->reads) && output != "lse";
+}
+
+Dims BenchOperator::extents_of(const ProblemKey& key, const SymbolicShape& shape) const {
+  return shape.extents({key.shape.b}, Reduction::mean,
+                       [&](char letter) { return extent_of(key.shape, letter); });
+}
+
+ArrayOf BenchOperator::array_of(const ProblemKey& key, const operators::Input& input) const {
+  const Dims extents = extents_of(key, input.shape);
+  if (input.shape.has_leading()) {
+    return {input.name, key.x, extents, contiguous_strides(extents), true};
+  }
+  const Dims strides =
+      extents.rank() == 2 && key.w_is_vh ? Dims{1, extents[0]} : contiguous_strides(extents);
+  return {input.name, key.w, extents, strides, false};
+}
+
+std::vector<ArrayOf> BenchOperator::operands(const ProblemKey& key) const {
+  std::vector<ArrayOf> arrays;
+  for (const auto& input : op_.inputs) {
+    if (is_operand(input)) arrays.push_back(array_of(key, input));
+  }
+  return arrays;
+}
+
+std::vector<ArrayOf> BenchOperator::gradients(const ProblemKey& key) const {
+  std::vector<ArrayOf> arrays;
+  for (const auto& gradient : op_.gradients) {
+    const auto& input = op_.inputs[gradient.of];
+    if (!is_operand(input)) continue;
+    ArrayOf array = array_of(key, input);
+    array.of = array.name;
+    array.name = gradient.name;
+    array.type = gradient.type.value_or(array.type);
+    arrays.push_back(array);
+  }
+  return arrays;
+}
+
+std::vector<ArrayOf> BenchOperator::saved(const ProblemKey& key) const {
+  std::vector<ArrayOf> arrays;
+  for (const auto& output : op_.outputs) {
+    if (!is_saved(output.name)) continue;
+    arrays.push_back({.name = output.name, .extents = extents_of(key, output.shape)});
+  }
+  return arrays;
+}
+
+Call BenchOperator::call_of(const Row& row, const Options& options, const Views& views) const {
+  Call call(op_, row.pass);
+  for (std::size_t i = 0; i < op_.inputs.size(); ++i) {
+    const auto& input = op_.inputs[i];
+    if (reads_in(row.pass, input.reads)) call.inputs[i] = views.inputs[input.name];
+  }
+  for (std::size_t i = 0; i < op_.outputs.size(); ++i) {
+    const char* output = op_.outputs[i].name;
+    const bool writes = is_saved(output) ? row.pass == Pass::forward : row.values();
+    if (writes) call.outputs[i] = views.outputs[output];
+  }
+  for (std::size_t i = 0; i < op_.gradients.size(); ++i) {
+    call.gradients[i] = views.outputs[op_.gradients[i].name];
+  }
+  call.set("divergence", static_cast<std::int64_t>(row.problem.divergence));
+  call.set("gradient_filter_eps", row.gradient_filter_eps);
+  call.implementation = row.implementation;
+  call.block_sizes = options.block_sizes;
+  call.knobs = options.knobs;
+  if (options.workspace_bytes) {
+    call.workspace_bytes = static_cast<std::size_t>(*options.workspace_bytes);
+  }
+  return call;
+}
+
+Dispatch BenchOperator::call(Context& context, const Row& row, const Options& options,
+                             const Views& views) const {
+  Completion completion = run(context, call_of(row, options, views));
+  completion.wait();
+  return completion.dispatch();
+}
+
+CostEstimate BenchOperator::cost_of(Context& context, const Row& row,
+                                    const Options& options) const {
+  return cost_estimate(context, call_of(row, options, question_of(row)));
+}
+
+std::optional<std::string> BenchOperator::why_not(Context& context, const Row& row,
+                                                  const Options& options) const {
+  Call call = call_of(row, options, question_of(row));
+  call.implementation = {};
+  return why_unsupported(context, row.implementation, call);
+}
+
+void BenchOperator::add_streamed(Data& data, int threads) const {
+  Context context(ContextOptions{.threads = threads, .host_only = true});
+  const auto [b, h, v] = data.key.shape;
+  const bool dense = data.key.dense_targets;
+  std::vector<float> lse(static_cast<std::size_t>(b)), logprob(dense ? lse.size() : 0);
+  Call call(op_, Pass::forward);
+  for (std::size_t i = 0; i < op_.inputs.size(); ++i) {
+    const std::string_view input = op_.inputs[i].name;
+    if (input == "targets" && dense) call.inputs[i] = View::host(data.targets.data(), {b, v});
+    if (input == "labels" && !dense) call.inputs[i] = View::host(data.labels.data(), {b});
+    for (const auto& [name, tensor] : data.arrays) {
+      if (input == name) call.inputs[i] = tensor.view();
+    }
+  }
+  for (std::size_t i = 0; i < op_.outputs.size(); ++i) {
+    const std::string_view output = op_.outputs[i].name;
+    if (output == "lse") call.outputs[i] = lse;
+    if (output == "label_logprob" && dense) call.outputs[i] = logprob;
+  }
+  call.implementation = "eigen";
+  run(context, call).wait();
+  data.lse.assign(lse.begin(), lse.end());
+  data.label_logprob.assign(logprob.begin(), logprob.end());
+}
+
+}  // namespace tessera::bench
