@@ -134,12 +134,12 @@ def speeds(context, rows):
     of_types = ", ".join(f"{peak:.0f} GFLOP/s in {types}" for types, peak in peaks.items())
     out = [f"Device `{context['device']}`, driver {context['driver']}, {context['date'][:10]}, "
            f"tessera {context['tessera_revision']};", f"peaks: {of_types}.", "",
-           "| pass | type | w as `[V,H]` | w as `[H,V]` |", "|---|---|---|---|"]
+           "| pass | type | GFLOP/s, `[V,H]` | `[H,V]` |", "|---|---|---|---|"]
     cells = {}
     for row in rows:
         p = row["parts"]
         cells.setdefault((p["pass"], p["types"]), {})[p["layout"]] = (
-            f"{row['flops_per_second'] * 1e-9:.0f} GFLOP/s, {row['fraction_of_peak']:.0%}"
+            f"{row['flops_per_second'] * 1e-9:.0f}, {row['fraction_of_peak']:.0%}"
             f"{', noisy' if row['noisy'] else ''}")
     for (which, types), by_layout in cells.items():
         out.append(f"| {which} | {types} | {by_layout.get('vh', '')} | {by_layout.get('hv', '')} |")
