@@ -59,7 +59,7 @@ struct Option {
 };
 
 /// What an operator is. Places are those of its OperatorTraits.
-struct Description {
+struct TESSERA_API Description {
   const char* name;
   std::vector<Pass> passes;
   std::vector<Input> inputs;  ///< the first gives the leading axes
@@ -83,8 +83,8 @@ TESSERA_API const std::vector<Description>& descriptions();
 TESSERA_API const Description& description(std::string_view name);
 
 /// A call. Views by the places of the description; those not given are empty.
-struct Call {
-  TESSERA_API Call(const Description& op, Pass pass);
+struct TESSERA_API Call {
+  Call(const Description& op, Pass pass);
 
   const Description* op;
   Pass pass;
