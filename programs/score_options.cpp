@@ -217,8 +217,10 @@ void add_gradient_options(CLI::App& app, ScoreOptions& o) {
 
 void add_shard_options(CLI::App& app, ScoreOptions& o) {
   const std::string group = "Shards of the vocabulary";
-  // With --vocab-size-total a run is a shard, and writes partial_<field>.npy.
   add_described(app, o, loss_options_of(true), group);
+  app.get_option("--vocab-size-total")
+      ->description(
+          "columns of the whole: this run is a shard of it and writes partial_<field>.npy");
   add_list(
       app, "--combine", o.combine,
       "folders of shards to merge into the ordinary outputs; takes --labels (or soft targets), "
