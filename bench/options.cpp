@@ -241,6 +241,14 @@ void add_execution_options(CLI::App& app, Options& o) {
 }  // namespace
 
 void add_options(CLI::App& app, Options& o) {
+  app.add_option(
+         "--compare", o.compare,
+         "another build's tessera-bench: each row's calls take turns with its, and the ratio "
+         "of the times is told with its 95% interval; --samples rounds at least")
+      ->type_name("PROGRAM");
+  app.add_option("--turns", o.turns, "what --compare starts: one call for each line on stdin")
+      ->type_name("ROW")
+      ->group("");
   add_problem_options(app, o);
   add_execution_options(app, o);
 }

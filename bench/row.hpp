@@ -96,6 +96,8 @@ struct Options {
   std::optional<std::int64_t> rotate_bytes{};
   int samples = 9;
   double max_seconds = 12.0;
+  std::string compare{};  ///< another build's program; empty: this one is measured alone
+  std::string turns{};    ///< the row that this process runs in turns with another
 };
 
 }  // namespace tessera::bench

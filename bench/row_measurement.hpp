@@ -15,7 +15,8 @@
 namespace tessera::bench {
 
 /// One row of the report: its first call, its samples, the check of what they computed, and the
-/// counters. The four calls come once each, in this order; each throws what failed.
+/// counters. The four calls come once each, in this order; each throws what failed. (timed_call is
+/// for who takes samples himself.)
 class RowMeasurement {
  public:
   /// `context` is the row's own; `data` and `peaks` outlive the measurement.
@@ -25,6 +26,8 @@ class RowMeasurement {
   RowMeasurement& operator=(const RowMeasurement&) = delete;
 
   void first_call();
+  /// Seconds of one call more.
+  double timed_call();
   void take_samples(double min_seconds);
   /// Throws `Error execution_failed` for wrong results.
   void check();

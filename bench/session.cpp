@@ -140,6 +140,13 @@ std::vector<Session::Planned> Session::plan() {
   return rows;
 }
 
+std::function<double()> Session::prepare(const Row& row) {
+  const auto measurement = std::make_shared<RowMeasurement>(
+      make_context(), options_, data_of(row.problem), peaks_of(row.implementation), row);
+  measurement->first_call();
+  return [measurement] { return measurement->timed_call(); };
+}
+
 void Session::run(benchmark::State& state, const Planned& planned) {
   if (!planned.refusal.empty()) {
     state.SkipWithError(("refused: " + planned.refusal).c_str());

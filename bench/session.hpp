@@ -3,6 +3,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,10 @@ class Session {
     std::string refusal;  ///< empty: it runs
   };
   std::vector<Planned> plan();
+
+  /// Makes a row's first call and returns what makes another and says how many seconds it took. The
+  /// session must outlive it.
+  std::function<double()> prepare(const Row& row);
 
   /// Measures one row into `state`.
   void run(benchmark::State& state, const Planned& planned);

@@ -11,12 +11,14 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/folders.hpp"
 #include "bench/options.hpp"
 #include "bench/reporter.hpp"
 #include "bench/session.hpp"
+#include "bench/turns.hpp"
 #include "programs/cli.hpp"
 #include "programs/output_set.hpp"
 
@@ -31,6 +33,7 @@ struct BenchmarkFlags {
   std::string filter, format, out, out_format = "json";
   std::string min_time = "0";
   std::string lists = "false";
+  std::vector<std::string> rows;  ///< the others but for --compare: which rows, and how they run
 };
 
 /// Takes Google Benchmark's flags out of the command line.
@@ -38,10 +41,16 @@ BenchmarkFlags take_flags(int& argc, char** argv) {
   BenchmarkFlags flags;
   flags.arguments.push_back(last_part(argv[0]));
   int remaining = 1;
+  bool skips = false;  // the value of --compare
   for (int i = 1; i < argc; ++i) {
     const std::string text = argv[i];
     if (!text.starts_with("--benchmark_")) {
       argv[remaining++] = argv[i];
+      if (text == "--compare") {
+        skips = true;
+      } else if (!std::exchange(skips, false) && !text.starts_with("--compare=")) {
+        flags.rows.push_back(text);
+      }
       continue;
     }
     const auto value_of = [&](const char* name, std::string& target) {
@@ -116,6 +125,7 @@ void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
   if (rows.empty()) {
     programs::fail_call(fmt::format("--benchmark_filter: no row matches '{}'", flags.filter));
   }
+  if (!options.turns.empty()) return answer_turns(session, options.turns, rows);
   if (flags.lists != "false") {
     for (const auto& planned : rows) fmt::print("{}\n", planned.row.name());
     return;
@@ -127,6 +137,7 @@ void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
     if (!planned.refusal.empty()) refusals = planned.row.name() + ": " + planned.refusal;
   }
   if (!any) throw Error(ErrorCode::unsupported, "no row can run; " + refusals);
+  if (!options.compare.empty()) return compare_with(options.compare, flags.rows, rows, options);
   for (const auto& planned : rows) {
     benchmark::RegisterBenchmark(
         planned.row.name().c_str(),

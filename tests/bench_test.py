@@ -169,6 +169,26 @@ def filtered_rows():
             check(lost == 0 if "/eigen/" in name else 0 < lost < 0.5, f"{name}: {lost}")
 
 
+def turns(folder):
+    """Beside itself, every row's ratio lies within its interval, which holds no nonsense."""
+    call = ["--passes", "forward,value_and_grad", "--implementations", "eigen", "--shapes",
+            "9x16x40", "--samples", "7", "--max-seconds", "0.05"]
+    code, out, err = run(*call, "--compare", bench)
+    lines = out.splitlines()[1:]
+    check(code == 0 and not err and len(lines) == 2, f"exit {code}: {out} {err}")
+    for line in lines:
+        name, ms, other, ratio, low, high, rounds = line.split()
+        check(name.startswith("linear_cross_entropy/"), line)
+        check(0 < float(low) <= float(ratio) <= float(high) < 100, line)
+        check(float(ms) > 0 and float(other) > 0 and int(rounds) >= 7, line)
+    code, out, err = run(*call, f"--compare={folder / 'absent'}")
+    check(code == 1 and "absent: it could not be started" in err, f"exit {code}: {err}")
+    code, out, err = run(*call, "--compare", "/bin/true")
+    check(code == 1 and "it does not take turns" in err, f"exit {code}: {err}")
+    code, out, err = run(*call, "--turns", "nothing")
+    check(code == 2 and "there is no row nothing" in err, f"exit {code}: {err}")
+
+
 def shapes_of_files_and_lists():
     code, out, _ = run("--shapes", str(source / "bench/shapes/models.txt"), "--tokens", "256",
                        "--implementations", "eigen", "--benchmark_list_tests",
@@ -248,6 +268,7 @@ with tempfile.TemporaryDirectory(prefix="tessera_bench_") as scratch:
     rows_of_dense_targets()
     filtered_rows()
     shapes_of_files_and_lists()
+    turns(pathlib.Path(scratch))
     bad_calls(pathlib.Path(scratch))
 print(f"{len(failures)} failures")
 sys.exit(1 if failures else 0)

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bench/turns.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+
+#include "bench/measure.hpp"
+#include "programs/cli.hpp"
+
+extern char** environ;
+
+namespace tessera::bench {
+namespace {
+
+constexpr const char* ready = "ready";
+
+/// One of the two processes.
+class Player {
+ public:
+  Player(std::string program, const std::vector<std::string>& arguments)
+      : program_(std::move(program)) {
+    // Closed in what is started, or one child would keep the other's input open.
+    int to_child[2], from_child[2];
+    if (pipe2(to_child, O_CLOEXEC) != 0 || pipe2(from_child, O_CLOEXEC) != 0) {
+      fail("no pipe could be made");
+    }
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_adddup2(&files, to_child[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&files, from_child[1], STDOUT_FILENO);
+    std::vector<char*> words = {program_.data()};
+    std::vector<std::string> copies = arguments;
+    for (auto& word : copies) words.push_back(word.data());
+    words.push_back(nullptr);
+    const int error = posix_spawn(&pid_, program_.c_str(), &files, nullptr, words.data(), environ);
+    posix_spawn_file_actions_destroy(&files);
+    close(to_child[0]);
+    close(from_child[1]);
+    in_ = fdopen(to_child[1], "w");
+    out_ = fdopen(from_child[0], "r");
+    if (error != 0) pid_ = 0;  // wait_until_ready says so
+  }
+  Player(const Player&) = delete;
+  Player& operator=(const Player&) = delete;
+  ~Player() {
+    std::fclose(in_);  // the end of its input ends it
+    std::fclose(out_);
+    if (pid_ != 0) waitpid(pid_, nullptr, 0);
+  }
+
+  void wait_until_ready() {
+    if (pid_ == 0) fail("it could not be started");
+    if (line() != ready) fail("it does not take turns; is it older than --compare?");
+  }
+  /// Seconds of one call.
+  double call() {
+    std::fputs("\n", in_);
+    std::fflush(in_);
+    const std::string text = line();
+    double seconds = 0.0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+    if (error != std::errc() || end != text.data() + text.size()) fail("a call of it failed");
+    return seconds;
+  }
+
+ private:
+  [[noreturn]] void fail(const char* why) const {
+    throw Error(ErrorCode::execution_failed, fmt::format("--compare: {}: {}", program_, why));
+  }
+  std::string line() {
+    std::string text;
+    for (int c = std::fgetc(out_); c != EOF && c != '\n'; c = std::fgetc(out_)) {
+      text += static_cast<char>(c);
+    }
+    return text;
+  }
+
+  std::string program_;
+  pid_t pid_ = 0;
+  std::FILE* in_ = nullptr;
+  std::FILE* out_ = nullptr;
+};
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+Ratio ratio_of(std::vector<double> ratios) {
+  std::sort(ratios.begin(), ratios.end());
+  const std::size_t n = ratios.size();
+  // The most values that may be left out at either end: as few rounds lie below the median with a
+  // probability of 2.5% at most.
+  std::size_t out = 0;
+  double below = 0.0, choose = std::pow(0.5, static_cast<double>(n));
+  for (std::size_t k = 0; k < n; ++k) {
+    below += choose;
+    if (below > 0.025) break;
+    out = k + 1;
+    choose *= static_cast<double>(n - k) / static_cast<double>(k + 1);
+  }
+  // Between the values number `out` from either end.
+  const std::size_t low = out == 0 ? 0 : out - 1;
+  return {median_of(ratios), ratios[low], ratios[n - 1 - low]};
+}
+
+void compare_with(const std::string& other, const std::vector<std::string>& arguments,
+                  const std::vector<Session::Planned>& rows, const Options& options) {
+  std::signal(SIGPIPE, SIG_IGN);  // a process that has ended is told by what it does not answer
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  fmt::print("{:<72} {:>10} {:>10} {:>7} {:>16} {:>6}\n", "row", "ms", "other's", "ratio", "95%",
+             "rounds");
+  for (const auto& planned : rows) {
+    if (!planned.refusal.empty()) continue;
+    auto words = arguments;
+    words.insert(words.end(), {"--turns", planned.row.name()});
+    Player mine(self, words), others(other, words);
+    mine.wait_until_ready();
+    others.wait_until_ready();
+    std::vector<double> seconds, seconds_of_other, ratios;
+    const double start = now();
+    while (std::cmp_less(ratios.size(), options.samples) || now() - start < options.max_seconds) {
+      // Neither comes first twice in a row.
+      const bool first = ratios.size() % 2 == 0;
+      const double a = first ? mine.call() : 0.0;
+      const double b = others.call();
+      seconds.push_back(first ? a : mine.call());
+      seconds_of_other.push_back(b);
+      ratios.push_back(seconds.back() / b);
+    }
+    const auto ratio = ratio_of(ratios);
+    fmt::print("{:<72} {:>10.3f} {:>10.3f} {:>7.3f} {:>7.3f} {:>8.3f} {:>6}\n", planned.row.name(),
+               1e3 * median_of(seconds), 1e3 * median_of(seconds_of_other), ratio.median, ratio.low,
+               ratio.high, ratios.size());
+    std::fflush(stdout);
+  }
+}
+
+void answer_turns(Session& session, const std::string& name,
+                  const std::vector<Session::Planned>& rows) {
+  const auto found = std::find_if(rows.begin(), rows.end(),
+                                  [&](const auto& planned) { return planned.row.name() == name; });
+  if (found == rows.end()) programs::fail_call(fmt::format("--turns: there is no row {}", name));
+  const auto call = session.prepare(found->row);
+  std::cout << ready << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::cout << fmt::format("{:.9g}", call()) << std::endl;
+  }
+}
+
+}  // namespace tessera::bench
