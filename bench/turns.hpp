@@ -10,14 +10,6 @@
 /// makes a call when it is told to, so that what a shared machine does is in both.
 namespace tessera::bench {
 
-/// The ratio of the medians' calls: its median over the rounds, and an interval that holds it with
-/// 95% probability, whatever the distribution (order statistics; with fewer than 6 rounds it is
-/// the whole range, and holds it less often).
-struct Ratio {
-  double median = 0.0, low = 0.0, high = 0.0;
-};
-Ratio ratio_of(std::vector<double> ratios);
-
 /// Takes turns with the program `other` on every row that can run: prints its name, both medians
 /// and the ratio of this build's time to the other's. `arguments`: what both are called with.
 void compare_with(const std::string& other, const std::vector<std::string>& arguments,
