@@ -241,10 +241,10 @@ void add_execution_options(CLI::App& app, Options& o) {
 }  // namespace
 
 void add_options(CLI::App& app, Options& o) {
-  app.add_option(
-         "--compare", o.compare,
-         "another build's tessera-bench: each row's calls take turns with its, and the ratio "
-         "of the times is told with its 95% interval; --samples rounds at least")
+  app.add_option("--compare", o.compare,
+                 "another build's tessera-bench: each row's calls take turns with its, in "
+                 "--samples pairs of "
+                 "processes, and the ratio of the times is told with its 95% interval")
       ->type_name("PROGRAM");
   app.add_option("--turns", o.turns, "what --compare starts: one call for each line on stdin")
       ->type_name("ROW")

@@ -98,9 +98,9 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-/// The ratio of two calls of a round: its median over the rounds, and an interval that holds it
-/// with 95% probability, whatever the distribution (order statistics; with fewer than 6 rounds it
-/// is the whole range, and holds it less often).
+/// Of some ratios: their median, and an interval that holds the true one with 95% probability,
+/// whatever the distribution (order statistics; of fewer than 6 it is the whole range, and holds it
+/// less often).
 struct Ratio {
   double median = 0.0, low = 0.0, high = 0.0;
 };
@@ -108,44 +108,41 @@ struct Ratio {
 Ratio ratio_of(std::vector<double> ratios) {
   std::sort(ratios.begin(), ratios.end());
   const std::size_t n = ratios.size();
-  // The most values that may be left out at either end: no more than these lie below the median
-  // with a probability of at most 2.5%. Many are nearly normal, with a deviation of sqrt(n) / 2.
+  // The most that may be left out at either end: no more than these lie below the median with a
+  // probability of at most 2.5%.
   std::size_t out = 0;
-  if (n > 100) {
-    out = static_cast<std::size_t>(0.5 * static_cast<double>(n) -
-                                   0.98 * std::sqrt(static_cast<double>(n)));
-  } else {
-    double below = 0.0, choose = std::pow(0.5, static_cast<double>(n));
-    for (std::size_t k = 0; k < n; ++k) {
-      below += choose;
-      if (below > 0.025) break;
-      out = k + 1;
-      choose *= static_cast<double>(n - k) / static_cast<double>(k + 1);
-    }
+  double below = 0.0, choose = std::pow(0.5, static_cast<double>(n));
+  for (std::size_t k = 0; k < n; ++k) {
+    below += choose;
+    if (below > 0.025) break;
+    out = k + 1;
+    choose *= static_cast<double>(n - k) / static_cast<double>(k + 1);
   }
   // Between the values number `out` from either end.
   const std::size_t low = out == 0 ? 0 : out - 1;
   return {median_of(ratios), ratios[low], ratios[n - 1 - low]};
 }
 
-/// The calls of a row by both, in the same order of rounds.
-struct Rounds {
-  std::vector<double> seconds, seconds_of_other, ratios;
+/// The medians of a pair of processes, and of the ratios of their rounds.
+struct Pair {
+  double seconds, seconds_of_other, ratio;
 };
 
-/// Adds rounds until there are `count` and `seconds` have passed.
-void add_rounds(Rounds& rounds, Player& mine, Player& others, std::size_t count, double seconds) {
+/// Takes turns for so long, three rounds at least.
+Pair take_turns(Player& mine, Player& others, double seconds) {
   mine.wait_until_ready();
   others.wait_until_ready();
+  std::vector<double> of_mine, of_others, ratios;
   const double start = now();
-  while (rounds.ratios.size() < count || now() - start < seconds) {
+  while (ratios.size() < 3 || now() - start < seconds) {
     // Neither comes first twice in a row.
-    const bool first = rounds.ratios.size() % 2 == 0;
+    const bool first = ratios.size() % 2 == 0;
     const double a = first ? mine.call() : 0.0;
-    rounds.seconds_of_other.push_back(others.call());
-    rounds.seconds.push_back(first ? a : mine.call());
-    rounds.ratios.push_back(rounds.seconds.back() / rounds.seconds_of_other.back());
+    of_others.push_back(others.call());
+    of_mine.push_back(first ? a : mine.call());
+    ratios.push_back(of_mine.back() / of_others.back());
   }
+  return {median_of(of_mine), median_of(of_others), median_of(ratios)};
 }
 
 }  // namespace
@@ -155,23 +152,25 @@ void compare_with(const std::string& other, const std::vector<std::string>& argu
   std::signal(SIGPIPE, SIG_IGN);  // a process that has ended is told by what it does not answer
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   fmt::print("{:<72} {:>10} {:>10} {:>7} {:>16} {:>6}\n", "row", "ms", "other's", "ratio", "95%",
-             "rounds");
+             "pairs");
   for (const auto& planned : rows) {
     if (!planned.refusal.empty()) continue;
     auto words = arguments;
     words.insert(words.end(), {"--turns", planned.row.name()});
-    // Three pairs of processes: where one's memory happens to lie makes some percent.
-    constexpr int pairs = 3;
-    Rounds rounds;
-    for (int pair = 1; pair <= pairs; ++pair) {
+    // Where a process's memory happens to lie makes some percent, so that what counts is how many
+    // pairs of processes there were, not how many rounds.
+    std::vector<double> seconds, seconds_of_other, ratios;
+    for (int pair = 0; pair < options.samples; ++pair) {
       Player mine(self, words), others(other, words);
-      add_rounds(rounds, mine, others, static_cast<std::size_t>(options.samples * pair / pairs),
-                 options.max_seconds / pairs);
+      const Pair took = take_turns(mine, others, options.max_seconds / options.samples);
+      seconds.push_back(took.seconds);
+      seconds_of_other.push_back(took.seconds_of_other);
+      ratios.push_back(took.ratio);
     }
-    const auto ratio = ratio_of(rounds.ratios);
+    const auto ratio = ratio_of(ratios);
     fmt::print("{:<72} {:>10.3f} {:>10.3f} {:>7.3f} {:>7.3f} {:>8.3f} {:>6}\n", planned.row.name(),
-               1e3 * median_of(rounds.seconds), 1e3 * median_of(rounds.seconds_of_other),
-               ratio.median, ratio.low, ratio.high, rounds.ratios.size());
+               1e3 * median_of(seconds), 1e3 * median_of(seconds_of_other), ratio.median, ratio.low,
+               ratio.high, ratios.size());
     std::fflush(stdout);
   }
 }
