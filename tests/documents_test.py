@@ -3,7 +3,6 @@
 """What the pages say beside what is so: docs/errors.md has every error code and the programs' exit
 codes, tables of measured figures are those of the committed results, and each of these is of a
 clean commit and holds no absolute path. usage: documents_test.py SOURCE_DIR [PROGRAM...]"""
-import json
 import pathlib
 import re
 import subprocess
