@@ -12,18 +12,18 @@ namespace {
 /// scheduler's grain.
 constexpr double shortest_sample = 0.005;
 
+}  // namespace
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 double quantile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
   const double at = share * static_cast<double>(values.size() - 1);
   const auto low = static_cast<std::size_t>(at);
   const auto high = std::min(low + 1, values.size() - 1);
   return values[low] + (at - std::floor(at)) * (values[high] - values[low]);
-}
-
-}  // namespace
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 double Peaks::sample(peaks::Kind kind) {

@@ -58,6 +58,11 @@ Timing measure(Peaks& peaks, peaks::Kind kind, const Patience& patience,
                const std::function<void(std::int64_t turn)>& body,
                const std::function<void(std::int64_t turn)>& prepare, std::int64_t repeats_at_most);
 
+/// Seconds of a clock that never goes back.
 double now();
+
+/// The value that `share` of the values, at least one, lie below: 0.5 for the median. Between two
+/// values it is interpolated.
+double quantile(std::vector<double> values, double share);
 
 }  // namespace tessera::bench

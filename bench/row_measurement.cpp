@@ -90,9 +90,7 @@ double time_of_exact(int samples, const std::function<void(std::int64_t)>& filte
     filtered(i);
     ratios.push_back((now() - between) / (between - start));
   }
-  const auto middle = ratios.begin() + samples / 2;
-  std::nth_element(ratios.begin(), middle, ratios.end());
-  return *middle;
+  return quantile(std::move(ratios), 0.5);
 }
 
 }  // namespace

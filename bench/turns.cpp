@@ -25,12 +25,13 @@ namespace {
 
 constexpr const char* ready = "ready";
 
-/// One of the two processes.
+/// One of the two processes that take turns.
 class Player {
  public:
   Player(std::string program, const std::vector<std::string>& arguments)
       : program_(std::move(program)) {
-    // Closed in what is started, or one child would keep the other's input open.
+    // The other process of the pair must not inherit these ends: it would keep this one's input
+    // open, and this one would not end.
     int to_child[2], from_child[2];
     if (pipe2(to_child, O_CLOEXEC) != 0 || pipe2(from_child, O_CLOEXEC) != 0) {
       fail("no pipe could be made");
@@ -49,12 +50,12 @@ class Player {
     close(from_child[1]);
     in_ = fdopen(to_child[1], "w");
     out_ = fdopen(from_child[0], "r");
-    if (error != 0) pid_ = 0;  // wait_until_ready says so
+    if (error != 0) pid_ = 0;  // wait_until_ready reports it
   }
   Player(const Player&) = delete;
   Player& operator=(const Player&) = delete;
   ~Player() {
-    std::fclose(in_);  // the end of its input ends it
+    std::fclose(in_);  // at the end of its input the process ends
     std::fclose(out_);
     if (pid_ != 0) waitpid(pid_, nullptr, 0);
   }
@@ -92,15 +93,9 @@ class Player {
   std::FILE* out_ = nullptr;
 };
 
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-/// Of some ratios: their median, and an interval that holds the true one with 95% probability,
-/// whatever the distribution (order statistics; of fewer than 6 it is the whole range, and holds it
-/// less often).
+/// The median of some ratios, and an interval that holds the true median with a probability of at
+/// least 95%, whatever their distribution. Its ends are two of the ratios. Fewer than 6 ratios are
+/// too few for that: the interval is then their whole range, and the probability is lower.
 struct Ratio {
   double median = 0.0, low = 0.0, high = 0.0;
 };
@@ -108,48 +103,49 @@ struct Ratio {
 Ratio ratio_of(std::vector<double> ratios) {
   std::sort(ratios.begin(), ratios.end());
   const std::size_t n = ratios.size();
-  // The most that may be left out at either end: no more than these lie below the median with a
-  // probability of at most 2.5%.
-  std::size_t out = 0;
+  // The interval goes from the `rank`-th smallest ratio to the `rank`-th largest. `rank` is the
+  // largest for which fewer than `rank` ratios lie below the true median with a probability of at
+  // most 2.5%. How many lie below it is distributed binomially.
+  std::size_t rank = 0;
   double below = 0.0, choose = std::pow(0.5, static_cast<double>(n));
   for (std::size_t k = 0; k < n; ++k) {
     below += choose;
     if (below > 0.025) break;
-    out = k + 1;
+    rank = k + 1;
     choose *= static_cast<double>(n - k) / static_cast<double>(k + 1);
   }
-  // Between the values number `out` from either end.
-  const std::size_t low = out == 0 ? 0 : out - 1;
-  return {median_of(ratios), ratios[low], ratios[n - 1 - low]};
+  const std::size_t low = rank == 0 ? 0 : rank - 1;
+  return {quantile(ratios, 0.5), ratios[low], ratios[n - 1 - low]};
 }
 
-/// The medians of a pair of processes, and of the ratios of their rounds.
+/// What one pair of processes measures: the median time of a call of each, and the median over the
+/// rounds of the ratio of both times.
 struct Pair {
   double seconds, seconds_of_other, ratio;
 };
 
-/// Takes turns for so long, three rounds at least.
+/// Takes turns for so many seconds, and for three rounds at least.
 Pair take_turns(Player& mine, Player& others, double seconds) {
   mine.wait_until_ready();
   others.wait_until_ready();
   std::vector<double> of_mine, of_others, ratios;
   const double start = now();
   while (ratios.size() < 3 || now() - start < seconds) {
-    // Neither comes first twice in a row.
+    // The process that calls first calls second in the next round.
     const bool first = ratios.size() % 2 == 0;
     const double a = first ? mine.call() : 0.0;
     of_others.push_back(others.call());
     of_mine.push_back(first ? a : mine.call());
     ratios.push_back(of_mine.back() / of_others.back());
   }
-  return {median_of(of_mine), median_of(of_others), median_of(ratios)};
+  return {quantile(of_mine, 0.5), quantile(of_others, 0.5), quantile(ratios, 0.5)};
 }
 
 }  // namespace
 
 void compare_with(const std::string& other, const std::vector<std::string>& arguments,
                   const std::vector<Session::Planned>& rows, const Options& options) {
-  std::signal(SIGPIPE, SIG_IGN);  // a process that has ended is told by what it does not answer
+  std::signal(SIGPIPE, SIG_IGN);  // instead, call() notices that a process has ended
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   fmt::print("{:<72} {:>10} {:>10} {:>7} {:>16} {:>6}\n", "row", "ms", "other's", "ratio", "95%",
              "pairs");
@@ -157,8 +153,8 @@ void compare_with(const std::string& other, const std::vector<std::string>& argu
     if (!planned.refusal.empty()) continue;
     auto words = arguments;
     words.insert(words.end(), {"--turns", planned.row.name()});
-    // Where a process's memory happens to lie makes some percent, so that what counts is how many
-    // pairs of processes there were, not how many rounds.
+    // Where the memory of a process happens to lie changes its times by some percent in all rounds.
+    // So the interval is that of one ratio per pair of processes.
     std::vector<double> seconds, seconds_of_other, ratios;
     for (int pair = 0; pair < options.samples; ++pair) {
       Player mine(self, words), others(other, words);
@@ -169,8 +165,8 @@ void compare_with(const std::string& other, const std::vector<std::string>& argu
     }
     const auto ratio = ratio_of(ratios);
     fmt::print("{:<72} {:>10.3f} {:>10.3f} {:>7.3f} {:>7.3f} {:>8.3f} {:>6}\n", planned.row.name(),
-               1e3 * median_of(seconds), 1e3 * median_of(seconds_of_other), ratio.median, ratio.low,
-               ratio.high, ratios.size());
+               1e3 * quantile(seconds, 0.5), 1e3 * quantile(seconds_of_other, 0.5), ratio.median,
+               ratio.low, ratio.high, ratios.size());
     std::fflush(stdout);
   }
 }

@@ -18,15 +18,8 @@ const char* to_string(Pass pass) noexcept {
 }
 
 const char* to_string(Reduction reduction) noexcept {
-  switch (reduction) {
-    case Reduction::mean:
-      return "mean";
-    case Reduction::sum:
-      return "sum";
-    case Reduction::none:
-      return "none";
-  }
-  return "?";
+  const auto at = static_cast<std::size_t>(reduction);
+  return at < reduction_names.size() ? reduction_names[at] : "?";
 }
 
 const char* to_string(BlockSource source) noexcept {

@@ -17,15 +17,8 @@ namespace tessera::linear_distillation {
 #include "host/loss/api.inc"
 
 const char* to_string(Divergence divergence) {
-  switch (divergence) {
-    case Divergence::forward_kl:
-      return "forward_kl";
-    case Divergence::reverse_kl:
-      return "reverse_kl";
-    case Divergence::jsd:
-      return "jsd";
-  }
-  return "?";
+  const auto at = static_cast<std::size_t>(divergence);
+  return at < divergence_names.size() ? divergence_names[at] : "?";
 }
 
 Divergence effective_divergence(const Options& options) {

@@ -28,8 +28,9 @@ TESSERA_API const char* to_string(Pass pass) noexcept;
 
 /// How per-token losses become the loss.
 enum class Reduction { mean, sum, none };
+inline constexpr std::array<const char*, 3> reduction_names = {"mean", "sum", "none"};
 
-/// "mean", "sum" or "none".
+/// Its name in that list.
 TESSERA_API const char* to_string(Reduction reduction) noexcept;
 
 /// Names of implementations in order of preference. Empty: the default order, `opencl`, `eigen`.

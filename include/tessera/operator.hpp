@@ -144,7 +144,6 @@ struct OptionRange {
 
 inline constexpr OptionRange share_range = {.least = 0, .most = 1};
 inline constexpr OptionRange soft_cap_range = {.least = 0, .hint = ", which turns it off"};
-inline constexpr std::array<const char*, 3> reduction_names = {"mean", "sum", "none"};
 
 /// An option of an operator: a member of its `Options`, of what they have of every loss, or of its
 /// `ExecutionOptions`. A default is what a member of a default struct holds.

@@ -21,8 +21,9 @@ inline engines::Operands operands_of(const Request& request) {
   return {.a = request.inputs.w.dtype(), .b = request.inputs.x.dtype()};
 }
 
-/// Adds what `prepare` looks at besides views and options.
-inline void add_to_key(const Request& request, std::vector<std::int64_t>& key) {
+/// Adds what `prepare` looks at besides views and options: Opencl::add_to_key of these operators.
+template <class Op>
+void add_to_key(const loss::OperatorRequest<Op>& request, std::vector<std::int64_t>& key) {
   key.push_back(loss::counted_rows(request.loss));
   key.push_back(kernels_can_read(request.gradients.grad_w));
 }

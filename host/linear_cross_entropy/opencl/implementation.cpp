@@ -57,9 +57,6 @@ auto tessera::loss::HostTraits<tessera::linear_cross_entropy::Operator>::opencl(
              const auto shared = linear::request_of(request);
              Run(call, shared, *prepared.engine, prepared.schedule, prepared.programs).enqueue();
            },
-       .add_to_key =
-           [](const Request& request, std::vector<std::int64_t>& key) {
-             linear::add_to_key(linear::request_of(request), key);
-           },
+       .add_to_key = linear::add_to_key<Operator>,
        .cost = cost_of});
 }

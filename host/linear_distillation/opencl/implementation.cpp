@@ -51,10 +51,6 @@ linear::Teacher teacher_of(const Request& r, const opencl::DeviceFacts& facts) {
   return t;
 }
 
-void add_to_key(const Request& r, std::vector<std::int64_t>& key) {
-  linear::add_to_key(linear::request_of(r), key);
-}
-
 Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime) {
   const auto student = linear::request_of(request);
   Prepared made = linear::prepare<Programs>(student, engine_name, runtime,
@@ -103,6 +99,6 @@ auto tessera::loss::HostTraits<tessera::linear_distillation::Operator>::opencl()
              const auto student = linear::request_of(request);
              Run(call, request, student, prepared).enqueue();
            },
-       .add_to_key = add_to_key,
+       .add_to_key = linear::add_to_key<Operator>,
        .cost = cost_of});
 }
