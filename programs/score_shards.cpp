@@ -2,6 +2,7 @@
 #include "programs/score_shards.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -84,6 +85,10 @@ void read_rows(const std::string& folder, std::vector<Row>& rows, std::optional<
   });
 }
 
+std::filesystem::path report_of(const std::string& folder) {
+  return std::filesystem::path(folder) / "report.json";
+}
+
 /// What a folder's report.json says of the run that wrote it last.
 struct Record {
   std::string folder;
@@ -93,7 +98,7 @@ struct Record {
 };
 
 std::optional<Record> read_record(const std::string& folder) {
-  const auto path = std::filesystem::path(folder) / "report.json";
+  const auto path = report_of(folder);
   std::ifstream file(path);
   if (!file) return std::nullopt;
   try {
@@ -192,9 +197,13 @@ void reconcile_teacher(const Record& record, ScoreOptions& options) {
     const auto given = options.values.find(option.name);
     if (!option.choices.empty()) {
       const auto& choices = option.choices;
-      const auto text = written.get<std::string>();
+      const auto text = written.is_string() ? written.get<std::string>() : written.dump();
       const auto at = std::find(choices.begin(), choices.end(), text);
-      if (at == choices.end()) continue;  // another version's
+      if (at == choices.end()) {
+        fail_call(fmt::format("{}: {} is '{}', which is not one of {}",
+                              report_of(record.folder).string(), option.name, text,
+                              fmt::join(choices, ", ")));
+      }
       if (given != options.values.end()) {
         const auto here = text_of(given->second, choices);
         require_same(record, name.c_str(), option.name, here, name.c_str());
@@ -216,7 +225,7 @@ ScoreOptions reconcile_teachers(const ScoreOptions& options) {
   for (const auto& folder : options.combine) {
     if (const auto record = read_record(folder)) reconcile_teacher(*record, result);
   }
-  if (options.values.contains("beta")) check_beta(result);
+  check_beta(result);
   return result;
 }
 

@@ -49,7 +49,7 @@ def check_row(name, row, b):
     for counter in COUNTERS & row.keys():
         check(math.isfinite(row[counter]) and row[counter] >= 0,
               f"{name}: {counter} {row[counter]}")
-    check(0 <= row["mean_abs_deviation"] <= row["max_abs_deviation"], f"{name}: mean deviation")
+    check(0 < row["mean_abs_deviation"] <= row["max_abs_deviation"], f"{name}: mean deviation")
     check(row["deviation_in_tolerances"] <= 1, f"{name}: deviation {row['max_abs_deviation']}")
     check(row["label"], f"{name}: no label")
     check(math.isclose(row["tokens_per_second"] * row["median_seconds"], b, rel_tol=1e-3),
@@ -181,6 +181,17 @@ def turns(folder):
         check(name.startswith("linear_cross_entropy/"), line)
         check(0 < float(low) <= float(ratio) <= float(high) < 100, line)
         check(float(ms) > 0 and float(other) > 0 and int(pairs) == 6, line)
+    # A program whose calls all take a second.
+    slow = folder / "slow"
+    slow.write_text("#!/bin/sh\necho ready\nwhile read -r line; do echo 1; done\n")
+    slow.chmod(0o755)
+    code, out, err = run(*call, "--compare", slow)
+    lines = out.splitlines()[1:]
+    check(code == 0 and not err and len(lines) == 2, f"exit {code}: {out} {err}")
+    for line in lines:
+        _, ms, other, ratio, low, high, _ = line.split()
+        check(float(ms) < 500 and float(other) == 1000, line)
+        check(float(low) <= float(ratio) <= float(high) < 0.5, line)
     code, out, err = run(*call, f"--compare={folder / 'absent'}")
     check(code == 1 and "absent: it could not be started" in err, f"exit {code}: {err}")
     code, out, err = run(*call, "--compare", "/bin/true")

@@ -6,9 +6,12 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tests/support/small_call.hpp"
@@ -257,6 +260,44 @@ TYPED_TEST(OperatorTraitsTest, EveryOptionIsAMemberOfItsOwn) {
   };
   check(OperatorTraits<TypeParam>::options, typename TypeParam::Options());
   check(OperatorTraits<TypeParam>::execution_options, typename TypeParam::ExecutionOptions());
+}
+
+/// Becomes a member of any type but std::optional, which may be made of it in several ways.
+struct AnyMember {
+  template <class Member>
+  operator Member() const;
+};
+
+/// How many members an aggregate has: the most values that it can be made of.
+template <class Aggregate, class... Given>
+consteval std::size_t member_count() {
+  if constexpr (requires { Aggregate{std::declval<Given>()..., AnyMember()}; }) {
+    return member_count<Aggregate, Given..., AnyMember>();
+  } else if constexpr (requires { Aggregate{std::declval<Given>()..., std::nullopt}; }) {
+    return member_count<Aggregate, Given..., std::nullopt_t>();
+  } else {
+    return sizeof...(Given);
+  }
+}
+
+/// What is added to the structs without a description is out of reach for bindings and programs.
+TYPED_TEST(OperatorTraitsTest, EveryMemberOfOptionsHasALine) {
+  using Traits = OperatorTraits<TypeParam>;
+  using Options = typename TypeParam::Options;
+  // They choose what a call returns: the outputs and gradients that are described as such.
+  const std::set<std::string> chooses_results = {"wants"};
+  std::size_t members = member_count<LossOptions>();
+  if constexpr (!std::is_same_v<Options, LossOptions>) {
+    members += member_count<Options>() - 1;  // the member `loss` holds those counted before
+  }
+  EXPECT_EQ(members, Traits::options.size() + chooses_results.size());
+  // Every operator has these, so operators::Call has each as a member; but block_size is the older
+  // way to give one of the block_sizes.
+  const std::set<std::string> of_every_call = {"implementation", "block_sizes",     "knobs",
+                                               "block_size",     "workspace_bytes", "workspace",
+                                               "queue",          "wait_for"};
+  EXPECT_EQ(member_count<typename TypeParam::ExecutionOptions>(),
+            Traits::execution_options.size() + of_every_call.size());
 }
 
 /// A value beyond each limit is one error, which names the option, the value and the limit.

@@ -147,6 +147,19 @@ def run_shards(problem, implementation):
                             (["--divergence", "jsd"], "--divergence is jsd here")):
             code, _, err = run(*combined, *wrong)
             check(code == 2 and says in err, f"{name}, {wrong}: {code} {err}")
+        # A report of another version, or by hand.
+        for unknown, text in (("hellinger", "hellinger"), (7, "7")):
+            path = os.path.join(out("second"), "report.json")
+            with open(path, encoding="utf-8") as file:
+                report = json.load(file)
+            report["options"]["divergence"] = unknown
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(report, file)
+            code, _, err = run(*combined)
+            says = (f"{path}: divergence is '{text}', which is not one of forward_kl, reverse_kl, "
+                    "jsd")
+            check(code == 2 and says in err and err.count("\n") == 1,
+                  f"{name}, a divergence of {unknown}: {code} {err}")
 
 
 def run_refusals(problem):
