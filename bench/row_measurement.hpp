@@ -15,8 +15,8 @@
 namespace tessera::bench {
 
 /// One row of the report: its first call, its samples, the check of what they computed, and the
-/// counters. The four calls come once each, in this order; each throws what failed. (timed_call is
-/// for who takes samples himself.)
+/// counters. Call first_call, take_samples, check and report once each, in this order; each throws
+/// what failed. Who needs the time of single calls, one by one, calls first_call, then timed_call.
 class RowMeasurement {
  public:
   /// `context` is the row's own; `data` and `peaks` outlive the measurement.
@@ -26,7 +26,7 @@ class RowMeasurement {
   RowMeasurement& operator=(const RowMeasurement&) = delete;
 
   void first_call();
-  /// Seconds of one call more.
+  /// Makes one more call and returns its seconds.
   double timed_call();
   void take_samples(double min_seconds);
   /// Throws `Error execution_failed` for wrong results.
@@ -34,7 +34,7 @@ class RowMeasurement {
   void report(benchmark::State& state);
 
  private:
-  /// The arrays that call number `turn` uses: caches are rotated.
+  /// The arrays of call number `turn`. Several sets take turns, so that no cache holds them.
   Arrays& arrays_of(std::int64_t turn) { return *arrays_[static_cast<std::size_t>(turn) % sets()]; }
   std::size_t sets() const { return arrays_.size(); }
   bool is_gemm() const { return products_.has_value(); }
@@ -48,17 +48,17 @@ class RowMeasurement {
   const Data& data_;
   Peaks& peaks_;
   Row row_;
-  peaks::Kind multiply_;  ///< the peak that multiplies the row's types
+  peaks::Kind multiply_;  ///< how fast the row's types can be multiplied
   std::vector<std::unique_ptr<Arrays>> arrays_{};
-  std::optional<EigenGemm> products_{};  ///< of the row of bare products alone
+  std::optional<EigenGemm> products_{};  ///< only for the row of bare products
 
   Dispatch dispatch_{};
   double first_seconds_ = 0.0;
   std::int64_t turns_ = 0;  ///< calls made for samples
   Timing timing_{};
   Deviation deviation_{};
-  ByName<FilterError> filter_errors_{};  ///< of gradients, where they are filtered
-  double filter_time_ = 1.0;             ///< over that of the same call without the filter
+  ByName<FilterError> filter_errors_{};  ///< of each gradient that is filtered
+  double filter_time_ = 1.0;             ///< time of a call over that without the filter
 };
 
 }  // namespace tessera::bench

@@ -13,43 +13,43 @@
 
 namespace tessera::bench {
 
-/// One process: the options, the peaks of its device and of its host, and the last problem's data.
+/// What the bench keeps from row to row: the options, the peaks of the device and of the host, and
+/// the data of the last problem.
 class Session {
  public:
   Session(const Options& options, double min_seconds);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Every row that the options ask for, in an order in which problems stay together. Rows that
-  /// nothing can run have `refusal`.
+  /// Every row that the options ask for; rows of one problem follow each other.
   struct Planned {
     Row row;
-    std::string refusal;  ///< empty: it runs
+    std::string refusal;  ///< why the row cannot run; empty: it can
   };
   std::vector<Planned> plan();
 
-  /// Makes a row's first call and returns what makes another and says how many seconds it took. The
-  /// session must outlive it.
+  /// Makes a row's first call. The function that it returns makes one more call and returns its
+  /// seconds; the session must outlive that function.
   std::function<double()> prepare(const Row& row);
 
-  /// Measures one row into `state`.
+  /// Measures one row and reports it to `state`.
   void run(benchmark::State& state, const Planned& planned);
 
   /// What a report says of the machine: device, driver, peaks, build, environment.
   std::vector<std::pair<std::string, std::string>> description();
-  /// A row gave wrong results or failed.
+  /// Whether any row failed or gave wrong results.
   bool failed() const { return failed_; }
 
  private:
   Context make_context() const;
-  /// As the options ask for it, as far as the operator has that.
+  /// The row of a problem and a pass, with those of the options that its operator has.
   Row row_of(ProblemKey problem, Pass pass) const;
   Peaks& peaks_of(const std::string& implementation);
   const Data& data_of(const ProblemKey& key);
 
   Options options_;
   double min_seconds_;
-  Context context_;  ///< the meters' own; each row gets a fresh one
+  Context context_;  ///< for meters and questions; each row runs in a fresh one
   std::unique_ptr<Peaks> device_peaks_{}, host_peaks_{};
   std::optional<Data> data_{};
   bool failed_ = false;

@@ -6,19 +6,20 @@
 
 #include "bench/session.hpp"
 
-/// Two builds of tessera-bench in turns (--compare): each runs in a process of its own, which
-/// makes a call when it is told to, so that what a shared machine does is in both. Pairs of such
-/// processes come one after the other.
+/// tessera-bench --compare: two builds take turns, call by call. Each runs in a process of its own
+/// and makes one call whenever it is told to, so that other work on a shared machine slows both.
+/// Several pairs of such processes run, one pair after the other.
 namespace tessera::bench {
 
-/// Takes turns with the program `other` on every row that can run: prints its name, both medians
-/// and the ratio of this build's time to the other's, with the interval that holds it with 95%
-/// probability. `arguments`: what both are called with.
+/// Compares this program with the program `other` on every row that can run. Prints for each row
+/// its name, the median time of a call of both programs, the ratio of this program's time to the
+/// other's with its 95% interval, and the number of pairs of processes. `arguments`: the options
+/// that both programs are started with.
 void compare_with(const std::string& other, const std::vector<std::string>& arguments,
                   const std::vector<Session::Planned>& rows, const Options& options);
 
-/// What compare_with starts: prepares the row of that name, says so on stdout, and for each line
-/// on stdin makes one call and answers with its seconds.
+/// Runs in each process that compare_with starts. Prepares the row of that name and prints "ready";
+/// then makes one call for each line on stdin, and prints its seconds.
 void answer_turns(Session& session, const std::string& name,
                   const std::vector<Session::Planned>& rows);
 

@@ -23,24 +23,25 @@ enum class ScoreMode {
   combine,         ///< merges shards into the ordinary outputs
 };
 
-/// "--class-weight" for "class_weight".
+/// The option for an argument: "--class-weight" for "class_weight".
 std::string option_of(std::string name);
-/// Adds the option of that name, which writes to `values`; `standard` says what it holds.
+/// Adds the option for `name`; what the command line gives goes to `values`. `standard` is the
+/// default, whose type is that of the option.
 CLI::Option* add_value(CLI::App& app, const std::string& name, const std::string& help,
                        const OptionValue& standard, std::span<const char* const> choices,
                        std::map<std::string, OptionValue>& values);
-/// "0.5", "mean".
+/// A value as a text: "0.5", or its name among the choices, "mean".
 std::string text_of(const OptionValue& value, std::span<const char* const> choices);
 
-/// The command line of tessera-score. Texts are empty, optionals unset, where an option was not
-/// given.
+/// The command line of tessera-score. Of an option that was not given, the text is empty or the
+/// optional is unset.
 struct ScoreOptions {
   std::map<std::string, std::string> files;  ///< by the argument's name; "": not given
   std::string out;
   std::string statistics;
   std::vector<std::string> combine;
   std::optional<bool> w_is_vh, teacher_w_is_vh;
-  std::map<std::string, OptionValue> values;  ///< options of operators that were given, by name
+  std::map<std::string, OptionValue> values;  ///< operators' options that were given, by name
   bool grad = false;
   bool bf16_bits = false;
   std::string grad_dtype;  ///< "f32", "bf16", "f16" or "same"
@@ -50,7 +51,7 @@ struct ScoreOptions {
   std::optional<std::int64_t> workspace_bytes;
 
   ScoreMode mode() const;
-  /// Not of --combine: the operator that the arrays are for.
+  /// The operator that takes the given arrays. Not for --combine, which merges what one wrote.
   const Description& op() const;
   bool given(const std::string& name) const {
     return files.contains(name) && !files.at(name).empty();
@@ -61,7 +62,7 @@ struct ScoreOptions {
   LossOptions loss_options() const;
 };
 
-/// Sets those of the described options that were given.
+/// Sets the described options that the command line gives.
 template <class Options, class Described>
 void set_given(const ScoreOptions& o, const Described& described, Options& options) {
   for (const auto& option : described) {
@@ -70,7 +71,7 @@ void set_given(const ScoreOptions& o, const Described& described, Options& optio
   }
 }
 
-/// An option of the command line for each of the described, in an order of its own for help.
+/// Adds an option of the command line for each described one; --help lists them under `group`.
 template <class Described>
 void add_described(CLI::App& app, ScoreOptions& o, const Described& described,
                    const std::string& group) {
@@ -86,9 +87,9 @@ struct ArrayOption {
   std::string option;  ///< "--class-weight"
   std::string description;
   bool integer = false;         ///< else floating
-  bool with_gradients = false;  ///< goes with --grad
+  bool with_gradients = false;  ///< only together with --grad
 };
-/// Of all operators, each once.
+/// The arrays of all operators, each listed once.
 const std::vector<ArrayOption>& array_options();
 
 /// Declares the options on `app`; parsing fills `options`.

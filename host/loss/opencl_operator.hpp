@@ -18,53 +18,55 @@
 #include "host/loss/operator.hpp"
 #include "host/opencl/call.hpp"
 
-/// The implementations `opencl.*` of any loss operator, one for each engine: prepares a call, or
-/// remembers one that is alike, and hands it to the operator to be enqueued.
+/// The implementations `opencl.*` of any loss operator, one for each engine. Each prepares a call,
+/// or takes what it prepared for the same kind of call before, and lets the operator enqueue it.
 namespace tessera::loss {
 
-/// What calls that are alike share: how they are cut, and what they compile. `Schedule` has name,
-/// blocks, source, chunk_rows and scratch_words, `Programs` has all().
+/// What calls of one kind share: how their work is cut into blocks, and the programs that they
+/// compile. `Schedule` has name, blocks, source, chunk_rows and scratch_words, `Programs` has
+/// all().
 template <class Schedule, class Programs>
 struct Prepared {
-  engines::EngineShapes shapes{};  ///< of which `engine` is one
+  engines::EngineShapes shapes{};  ///< the candidates; `engine` is one of them
   std::shared_ptr<const engines::Engine> engine{};
   Schedule schedule{};
   Programs programs{};
-  std::vector<std::string> notes{};  ///< of Dispatch
+  std::vector<std::string> notes{};  ///< for Dispatch::notes
 };
 
 /// A program and the name of one of its kernels.
 using Kernel = std::pair<opencl::Specialisation, std::string>;
 
-/// What an operator says of its OpenCL implementations. `Plan` is a Prepared.
+/// What an operator provides for its OpenCL implementations. `Plan` is a Prepared.
 template <class Op, class Plan>
 struct Opencl {
   using Request = OperatorRequest<Op>;
-  /// The operands of its products, or of its passes over rows.
+  /// The types that its products multiply, or that its passes over rows read.
   engines::Operands (*operands)(const Request&);
-  /// Why no engine of a device serves a request; nothing: the engine decides.
+  /// Why no engine can serve a request on this device. Nothing: each engine decides for itself.
   std::optional<std::string> (*refuses)(const Request&, const opencl::DeviceFacts&);
   /// Engine, schedule and programs. Throws Error invalid_argument for illegal blocks and knobs,
   /// workspace_too_small, out_of_memory.
   Plan (*prepare)(const Request&, const std::string& engine_name, opencl::Runtime&);
   std::vector<NamedValue> (*knobs)(const Request&, const Plan&);
-  /// The kernels that it launches itself, besides those of the rows.
+  /// The kernels that the operator launches itself. Those of loss_kernels_of come in addition.
   std::vector<Kernel> (*kernels)(const Request&, const Plan&);
   std::int64_t (*minimum_workspace_bytes)(const Request&, const Plan&, const opencl::Runtime&);
   void (*enqueue)(opencl::Call&, const Request&, const Plan&);
-  /// Adds to the key of a call what `prepare` looks at besides that.
+  /// Adds to the key of a call what `prepare` reads and key_of does not hold.
   void (*add_to_key)(const Request&, std::vector<std::int64_t>& key);
-  /// What a plan costs; nullptr: what the operator says of the block sizes.
+  /// The cost of a prepared call. nullptr: HostTraits::cost knows it from the block sizes.
   CostEstimate (*cost)(const Request&, const Plan&);
 };
 
-/// What `prepare` looks at of any call: views without their addresses, options, blocks and bounds.
-/// (The tuned tables do not change.)
+/// The kind of a call, by which a prepared one is found again: all that `prepare` reads of any
+/// call. That is views without their addresses, options, block sizes, knobs and the bound on
+/// memory. The tuned tables never change, so they are not in it.
 template <class Op>
 std::vector<std::int64_t> key_of(const OperatorRequest<Op>& r) {
   using Traits = OperatorTraits<Op>;
   std::vector<std::int64_t> words;
-  words.reserve(120);  // below 1 KiB, where glibc's malloc is quick; more is for exotic calls
+  words.reserve(120);  // less than 1 KiB, which glibc's malloc is quick at; few calls need more
   const auto add = [&](auto... values) {
     (words.push_back(static_cast<std::int64_t>(values)), ...);
   };
@@ -103,8 +105,8 @@ std::vector<std::int64_t> key_of(const OperatorRequest<Op>& r) {
   return words;
 }
 
-/// Compiles all that a call launches, before any output is touched: a driver that refuses one
-/// kernel of them leaves the call to another implementation.
+/// Compiles all kernels that a call launches, before any output is touched. When the driver refuses
+/// one of them, another implementation can still serve the call.
 template <class Op, class Plan>
 void build_kernels(const Opencl<Op, Plan>& own, const OperatorRequest<Op>& request,
                    const Plan& prepared, opencl::Runtime& runtime) {
@@ -116,8 +118,8 @@ void build_kernels(const Opencl<Op, Plan>& own, const OperatorRequest<Op>& reque
   }
 }
 
-/// Remembers what calls on one device have in common, because a tiny call would spend longer on
-/// putting it together than on its kernels. Thread-safe.
+/// Remembers prepared calls of one device, because preparing a tiny call takes longer than its
+/// kernels. Thread-safe.
 template <class Op, class Plan>
 class PreparedCalls {
  public:
@@ -138,7 +140,7 @@ class PreparedCalls {
     return verdicts_.emplace_back(KnownVerdict{engine_name, operands.a, operands.b, reason}).reason;
   }
 
-  /// What the operator prepares, with its kernels built.
+  /// The prepared call with its kernels built: a remembered one, or what the operator prepares.
   std::shared_ptr<const Plan> prepare(const Opencl<Op, Plan>& own, const Request& request,
                                       const std::string& engine_name, opencl::Runtime& runtime) {
     auto key = key_of(request);
@@ -164,7 +166,7 @@ class PreparedCalls {
   }
 
  private:
-  /// Kinds of calls that are remembered; a program rarely has more than a few at a time.
+  /// How many kinds of calls are remembered; a program rarely has more than a few at a time.
   static constexpr std::size_t most_calls = 32;
   struct KnownVerdict {
     std::string engine_name;
@@ -176,7 +178,8 @@ class PreparedCalls {
     std::vector<std::int64_t> key;
     std::shared_ptr<const Plan> prepared;
   };
-  /// Facts change in tests alone, which pretend to have another device.
+  /// Forgets everything where the facts have changed: only tests do that, to pretend that the
+  /// device is another one.
   void check_facts(const opencl::Runtime& runtime) {
     if (facts_ == runtime.facts()) return;
     facts_ = runtime.facts();
@@ -188,7 +191,7 @@ class PreparedCalls {
   opencl::DeviceFacts facts_;  ///< of the device that everything below is for
   std::vector<KnownVerdict> verdicts_;
   std::vector<KnownCall> calls_;
-  std::size_t next_ = 0;  ///< of calls_, replaced next when it is full
+  std::size_t next_ = 0;  ///< the place in a full calls_ that is replaced next
 };
 
 template <class Op, class Plan>
@@ -205,7 +208,7 @@ void describe(const Opencl<Op, Plan>& own, const OperatorRequest<Op>& request, c
   dispatch.workspace_bytes = prepared.schedule.scratch_words * 4;
 }
 
-/// Says what a device without the host's memory costs a caller who keeps arrays there.
+/// Notes how much a call copied because its arrays are in host memory and the device has its own.
 inline void note_staging(Dispatch& dispatch) {
   if (dispatch.staged_bytes == 0) return;
   dispatch.notes.push_back(
@@ -214,7 +217,8 @@ inline void note_staging(Dispatch& dispatch) {
       "examples/device_memory)");
 }
 
-/// The call without the gradients that have no element (H of 0): no kernel writes them.
+/// The call without its gradients that have no elements (H is 0), which no kernel writes; nothing
+/// where there are none.
 template <class Op>
 std::optional<OperatorRequest<Op>> without_empty_gradients(const OperatorRequest<Op>& request) {
   std::optional<OperatorRequest<Op>> changed;
@@ -243,7 +247,7 @@ std::unique_ptr<Completion::State> run_opencl(const Opencl<Op, Plan>& own,
   opencl::Call call(state, runtime, {execution.queue, execution.wait_for, execution.workspace},
                     attempt);
   own.enqueue(call, request, *prepared);
-  // Only now, while the device works.
+  // After the commands are enqueued: the device works while this is put together.
   describe(own, request, *prepared, runtime.info(), attempt.dispatch);
   note_staging(attempt.dispatch);
   return call.finish();
@@ -278,13 +282,14 @@ std::optional<std::string> why_unsupported(const Opencl<Op, Plan>& own, ContextS
   return reason ? reason : own.refuses(request, runtime->facts());
 }
 
-/// For questions that are asked without why_unsupported, and may compile or probe.
+/// The runtime, for questions that may compile or probe and that nobody has asked why_unsupported
+/// before. Throws Error unsupported where the library has no kernels.
 inline opencl::Runtime& usable_runtime(ContextState& state) {
   if (auto reason = opencl::Runtime::why_no_kernels()) throw Error(ErrorCode::unsupported, *reason);
   return *opencl::runtime_of(state);
 }
 
-/// A row for each engine, best first.
+/// The rows of the operator's table, one for each engine, best first.
 template <class Op, class Plan>
 dispatch::Table<OperatorRequest<Op>> opencl_rows(const Opencl<Op, Plan>& own) {
   using Request = OperatorRequest<Op>;
