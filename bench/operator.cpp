@@ -16,7 +16,7 @@ bool BenchOperator::is_saved(std::string_view output) const {
 }
 
 Dims BenchOperator::extents_of(const ProblemKey& key, const SymbolicShape& shape) const {
-  return shape.extents({key.shape.b}, Reduction::mean,
+  return shape.extents({key.shape.b}, true,
                        [&](char letter) { return extent_of(key.shape, letter); });
 }
 
@@ -72,13 +72,13 @@ Call BenchOperator::call_of(const Row& row, const Options& options, const Views&
     const bool writes = is_saved(output) ? row.pass == Pass::forward : row.values();
     if (writes) call.outputs[i] = views.outputs[output];
   }
-  for (std::size_t i = 0; i < op_.gradients.size(); ++i) {
+  for (std::size_t i = 0; i < op_.gradients.size() && has_gradients(row.pass); ++i) {
     call.gradients[i] = views.outputs[op_.gradients[i].name];
   }
   call.set("divergence", static_cast<std::int64_t>(row.problem.divergence));
   call.set("gradient_filter_eps", row.gradient_filter_eps);
   call.implementation = row.implementation;
-  call.block_sizes = options.block_sizes;
+  if (!options.block_sizes.empty()) call.set_block_sizes(options.block_sizes);
   call.knobs = options.knobs;
   if (options.workspace_bytes) {
     call.workspace_bytes = static_cast<std::size_t>(*options.workspace_bytes);

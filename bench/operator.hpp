@@ -79,7 +79,7 @@ class BenchOperator {
   const operators::Description& op_;
 };
 
-/// Every operator, in the order of tessera/operators.hpp.
+/// Every operator, in the order of host/catalog/operators.hpp.
 std::span<const BenchOperator* const> bench_operators();
 
 }  // namespace tessera::bench

@@ -23,7 +23,7 @@ MutableView absent_array(const InfoOptions& o, const SymbolicShape& shape, Eleme
   const auto extent_of = [&](char letter) {
     return letter == 'V' || letter == 'T' ? o.shape.back() : hidden_of(o);
   };
-  const Dims extents = shape.extents({o.shape.front()}, Reduction::mean, extent_of);
+  const Dims extents = shape.extents({o.shape.front()}, true, extent_of);
   Dims strides = contiguous_strides(extents);
   DType type = types == ElementTypes::floating ? x_type_of(o) : DType::f32;
   if (types == ElementTypes::integer) type = DType::i32;
@@ -59,7 +59,7 @@ Call make_question(const InfoOptions& o) {
   }
   if (o.pass == Pass::forward_partial) call.set("vocab_size_total", o.shape.back());
   call.implementation = ImplementationList(o.implementation);
-  if (!o.block_sizes.empty()) call.block_sizes = *named_blocks(op, o.block_sizes);
+  if (!o.block_sizes.empty()) call.set_block_sizes(*named_blocks(op, o.block_sizes));
   if (o.workspace_bytes) call.workspace_bytes = static_cast<std::size_t>(*o.workspace_bytes);
   return call;
 }

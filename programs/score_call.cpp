@@ -7,11 +7,12 @@
 #include <string_view>
 #include <type_traits>
 
+#include "host/catalog/operators.hpp"
+#include "host/loss/partial.hpp"
 #include "programs/cli.hpp"
 #include "programs/score.hpp"
 #include "programs/score_shards.hpp"
 #include "programs/score_teacher.hpp"
-#include "tessera/operators.hpp"
 #include "tessera/tessera.hpp"
 
 namespace tessera::programs {
@@ -49,13 +50,13 @@ void add_outputs(Call& call, const ScoreOptions& o, const ScoreArrays& arrays,
                  ScoreResults& results) {
   if (o.mode() != ScoreMode::forward && o.mode() != ScoreMode::value_and_grad) return;
   const Dims leading = arrays.leading();
-  const Reduction reduction = o.loss_options().reduction;
+  const bool reduced = o.loss_options().reduction != Reduction::none;
   for (std::size_t i = 0; i < call.outputs.size(); ++i) {
     const auto& output = call.op->outputs[i];
     if (std::string_view(output.name).ends_with("statistics")) continue;
     const DType type = output.types == ElementTypes::integer ? DType::i32 : DType::f32;
     const Dims extents = output.shape.extents(
-        leading, reduction, [&](char letter) { return arrays.extent_of(letter); });
+        leading, reduced, [&](char letter) { return arrays.extent_of(letter); });
     call.outputs[i] = results.add(output.name, HostTensor(type, extents)).mutable_view();
   }
 }
@@ -85,13 +86,9 @@ Pass pass_of(ScoreMode mode) {
 
 /// The rows of a shard; with a teacher, of both distributions.
 void run_partial(Context& context, const Call& call, ScoreResults& results) {
-  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
-    if (call.op->name != std::string_view(OperatorTraits<Operator>::name)) return;
-    const operators::Typed<Operator> typed(call);
-    auto partial = forward_partial(context, typed.inputs, typed.options, typed.execution);
-    static_cast<PartialResult&>(results.partial) = partial;
-    if constexpr (requires { partial.divergence_rows; }) results.partial = std::move(partial);
-  });
+  auto partial = loss::forward_partial(context, call);
+  static_cast<PartialResult&>(results.partial) = std::move(partial.result);
+  results.partial.divergence_rows = loss::rows_of<linear_distillation::DivergenceSums>(partial.own);
 }
 
 /// Merging is host arithmetic, but a name that no implementation has is an error all the same.
@@ -134,7 +131,7 @@ ScoreOutcome call_operator(const ScoreOptions& o, const ScoreArrays& arrays, Con
   add_gradients(call, o, arrays, results);
   for (const auto& [name, value] : o.values) call.set(name, value);
   call.implementation = ImplementationList(o.implementation);
-  if (!o.block_sizes.empty()) call.block_sizes = *named_blocks(o.op(), o.block_sizes);
+  if (!o.block_sizes.empty()) call.set_block_sizes(*named_blocks(o.op(), o.block_sizes));
   if (o.workspace_bytes) call.workspace_bytes = static_cast<std::size_t>(*o.workspace_bytes);
   return run_twice([&]() -> Dispatch {
     if (o.mode() == ScoreMode::shard) {

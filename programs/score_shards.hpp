@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "host/catalog/operators.hpp"
 #include "programs/output_set.hpp"
 #include "programs/report.hpp"
 #include "programs/score_options.hpp"
-#include "tessera/linear_distillation.hpp"
 
 /// The folders that runs of tessera-score hand to each other: partial_<field>.npy, statistics.npy
 /// and the record of how they came to be in report.json.

@@ -3,9 +3,9 @@
 
 #include <span>
 
+#include "host/catalog/operators.hpp"
 #include "programs/report.hpp"
 #include "programs/score_options.hpp"
-#include "tessera/linear_distillation.hpp"
 
 /// What tessera-score's command line says of a teacher.
 namespace tessera::programs {

@@ -218,7 +218,7 @@ std::vector<Call> calls_of(Context& context, const std::string& implementation) 
         std::string(Traits::name) + "." + to_string(pass) + " on " + implementation;
     calls.push_back({name,
                      [=, &context, keep = call] {
-                       tessera::run<Operator>(context, pass, *inputs, *outputs, *gradients,
+                       run_views<Operator>(context, pass, *inputs, *outputs, *gradients,
                                               *options, *execution)
                            .wait();
                      },

@@ -233,10 +233,12 @@ TEST_P(Api, PlanAnswersInAdvance) {
 TEST_P(Api, TheCallersBlocksArriveWhateverTheWay) {
   lce::ExecutionOptions given = execution();
   given.block_size = 64;
-  const auto request = loss::make_request<lce::Operator>(context_.state(), Pass::forward, inputs(),
-                                                         {}, {}, {}, given, loss::Form::owned);
-  ASSERT_TRUE(request.execution.block_sizes);
-  EXPECT_EQ(*request.execution.block_sizes, (lce::BlockSizes{.v_block_size = 64}));
+  const auto call = operators::bind<lce::Operator>(Pass::forward, inputs(), {}, {}, {}, given);
+  const auto arrived =
+      operators::with_checked(context_, call, operators::Form::owned, [](const auto& request) {
+        return operators::blocks_as<lce::BlockSizes>(request.call.block_sizes);
+      });
+  EXPECT_EQ(arrived, (lce::BlockSizes{.v_block_size = 64}));
   const auto [blocks, source] =
       lce::infer_block_sizes(context_, GetParam(), Pass::forward, 6, H, V);
   EXPECT_GT(blocks.v_block_size, 0);

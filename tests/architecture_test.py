@@ -16,14 +16,14 @@ import function_lengths
 MAX_LINES = 400  # a file a reader can hold in mind (docs/design.md)
 # A folder each in host and cl_kernels.
 OPERATORS = re.findall(r"^    (\w+)::Operator\b", (pathlib.Path(__file__).resolve().parent.parent /
-                       "include/tessera/operators.hpp").read_text(encoding="utf-8"), re.MULTILINE)
+                       "host/catalog/operators.hpp").read_text(encoding="utf-8"), re.MULTILINE)
 
 # Which modules each module may see besides itself; the arrows of docs/design.md, written out.
 BELOW = {
     "include": set(),
     "host/dispatch": {"include"},
     "host/arguments": {"include", "host/dispatch"},
-    "host/operators": {"include", "host/dispatch", "host/arguments"},
+    "host/operators": {"include", "host/dispatch", "host/arguments", "host/opencl", "host/engines"},
     "tuning/lookup": {"include"},
     "host/opencl": {"include", "host/dispatch"},
     "host/context": {"include", "host/dispatch", "host/opencl"},
@@ -49,13 +49,16 @@ _OPERATOR = {"include", "host/dispatch", "host/arguments", "host/operators", "ho
              "reference/oracle", "reference/streaming"}
 for _name in OPERATORS:
     BELOW[f"host/{_name}"] = _OPERATOR
+# The list of all operators.
+BELOW["host/catalog"] = _OPERATOR | {f"host/{_name}" for _name in OPERATORS}
 _ALL = set(BELOW)
 BELOW["bench"] = _ALL - {"examples"}  # shares the command line of programs
 BELOW["tuning"] = _ALL - {"programs", "examples"}
 BELOW["tests"] = _ALL | {"bench"}
 
 # Single headers that stand on their own, of modules that are out of sight.
-ALSO = {"host/tile": {"host/dispatch/thread_pool.hpp"}, "programs": {"host/operators/call.hpp"}}
+ALSO = {"host/tile": {"host/dispatch/thread_pool.hpp"}, "programs": {"host/operators/call.hpp", "host/loss/partial.hpp",
+                     "host/catalog/operators.hpp"}}
 
 # The public headers that hold nothing but views, options and results: all the oracle may know.
 OPTION_HEADERS = {"view.hpp", "dtype.hpp", "error.hpp", "loss.hpp", "execution.hpp", "context.hpp",

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "host/operators/bind.hpp"
 #include "tests/support/small_call.hpp"
 
 namespace tessera::test {
@@ -70,32 +71,47 @@ TYPED_TEST(CallTest, WritesWhatTheTypedCallReturns) {
   }
 }
 
-TYPED_TEST(CallTest, HandsOnHowItRuns) {
+TYPED_TEST(CallTest, IsWhatThePublicStructsSay) {
   using Traits = OperatorTraits<TypeParam>;
   const auto& op = operators::description(Traits::name);
-  operators::Call call(op, Pass::backward);
-  for (std::size_t i = 0; i < op.options.size(); ++i) {
-    call.options[i] = other_value(op.options[i], op.options[i].standard);
+  typename TypeParam::Gradients gradients;
+  Traits::accumulate(gradients, Traits::gradients.size() - 1);
+  typename TypeParam::Options options;
+  typename TypeParam::ExecutionOptions execution;
+  std::vector<OptionValue> values;
+  for (const auto& option : Traits::options) {
+    values.push_back(other_value(option, option.value(options)));
+    option.set(options, values.back());
   }
-  call.block_sizes = {{op.block_sizes.front(), 48}};
-  call.knobs = {{"slices", 3}};
-  call.workspace_bytes = 12345;
-  call.accumulate.back() = true;
-  const operators::Typed<TypeParam> typed(call);
-  for (std::size_t i = 0; i < Traits::options.size(); ++i) {
-    EXPECT_EQ(Traits::options[i].value(typed.options), call.options[i]) << op.options[i].name;
+  for (const auto& option : Traits::execution_options) {
+    values.push_back(other_value(option, option.value(execution)));
+    option.set(execution, values.back());
   }
-  for (std::size_t i = 0; i < Traits::execution_options.size(); ++i) {
-    const std::size_t at = Traits::options.size() + i;
-    EXPECT_EQ(Traits::execution_options[i].value(typed.execution), call.options[at])
-        << op.options[at].name;
-  }
-  ASSERT_TRUE(typed.execution.block_sizes);
-  EXPECT_EQ(to_named(*typed.execution.block_sizes).front(), call.block_sizes.front());
-  EXPECT_EQ(typed.execution.knobs, call.knobs);
-  EXPECT_EQ(typed.execution.workspace_bytes, call.workspace_bytes);
+  loss_options(options).wants.argmax = true;
+  const auto axis = TypeParam::BlockSizes::axes()[0];
+  execution.block_sizes.emplace().*axis.value = 48;
+  execution.block_size = 64;
+  execution.knobs = {{"slices", 3}};
+  execution.workspace_bytes = 12345;
+  execution.implementation = "eigen";
+  const auto call =
+      operators::bind<TypeParam>(Pass::backward, {}, {}, gradients, options, execution);
+  EXPECT_EQ(call.op, &op);
+  EXPECT_EQ(std::vector<OptionValue>(call.options.begin(), call.options.end()), values);
+  ASSERT_TRUE(call.block_sizes);
+  EXPECT_EQ(operators::blocks_as<typename TypeParam::BlockSizes>(call.block_sizes),
+            execution.block_sizes);
+  EXPECT_EQ(call.block_size, 64);
+  EXPECT_EQ(call.knobs, execution.knobs);
+  EXPECT_EQ(call.workspace_bytes, execution.workspace_bytes);
+  EXPECT_EQ(call.implementation.names(), std::vector<std::string>{"eigen"});
   for (std::size_t i = 0; i < op.gradients.size(); ++i) {
-    EXPECT_EQ(Traits::accumulates(typed.gradients, i), i + 1 == op.gradients.size());
+    EXPECT_EQ(call.accumulate[i], i + 1 == op.gradients.size());
+    EXPECT_TRUE(call.wants_gradients[i]);
+  }
+  for (std::size_t i = 0; i < op.outputs.size(); ++i) {
+    const std::string name = op.outputs[i].name;
+    EXPECT_EQ(call.wants[i], name == "loss" || name == "argmax") << name;
   }
 }
 

@@ -11,60 +11,75 @@
 namespace tessera::dispatch {
 namespace {
 
-struct ToyBlocks {
-  std::int64_t n = 7;
-  static ToyBlocks get_default() { return {}; }
-};
+struct Toy final : Request {
+  explicit Toy(std::vector<std::string> list = {}, std::vector<NamedValue> given = {})
+      : names(std::move(list)), given_knobs(std::move(given)) {}
+  std::string operation() const override { return "toy.forward"; }
+  const std::vector<std::string>& implementation_names() const override { return names; }
+  const std::vector<NamedValue>& knobs() const override { return given_knobs; }
+  std::string output_names() const override { return "loss, grad_w"; }
 
-void from_named(const std::vector<NamedValue>& values, ToyBlocks& blocks) {
-  for (const auto& value : values) blocks.n = value.value;
-}
-
-struct Toy {
-  using Blocks = ToyBlocks;
-  std::vector<std::string> names{};
-  std::string operation() const { return "toy.forward"; }
-  const std::vector<std::string>& implementation_names() const { return names; }
-  const std::vector<NamedValue>& knobs() const { return given_knobs; }
-  std::vector<NamedValue> given_knobs{};
-  std::string output_names() const { return "loss, grad_w"; }
+  std::vector<std::string> names;
+  std::vector<NamedValue> given_knobs;
 };
 
 enum class Does { runs, refuses, fails, fails_late, bad_alloc, bad_label, invalid };
 
-Implementation<Toy> row(const std::string& name, Does does, bool by_default = true,
-                        ErrorCode code = ErrorCode::build_failed) {
-  Implementation<Toy> result;
-  result.name = name;
-  result.by_default = by_default;
-  result.why_unsupported = [=](ContextState&, const Toy&) -> std::optional<std::string> {
-    if (does == Does::refuses) return "reason of " + name;
+class Row final : public Implementation {
+ public:
+  Row(const std::string& name, Does does, bool by_default, ErrorCode code)
+      : Implementation({name, "", by_default}), does_(does), code_(code) {}
+
+  std::optional<std::string> why_unsupported(ContextState&, const Request&) const override {
+    if (does_ == Does::refuses) return "reason of " + name();
     return std::nullopt;
-  };
-  result.run = [=](const std::shared_ptr<ContextState>&, const Toy&, Attempt& attempt) {
-    if (does == Does::fails) throw Error(code, name + " broke", "the log");
-    if (does == Does::bad_alloc) throw std::bad_alloc();
-    if (does == Does::invalid) throw Error(ErrorCode::invalid_argument, "illegal blocks");
+  }
+  std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>&, const Request&,
+                                         Attempt& attempt) const override {
+    if (does_ == Does::fails) throw Error(code_, name() + " broke", "the log");
+    if (does_ == Does::bad_alloc) throw std::bad_alloc();
+    if (does_ == Does::invalid) throw Error(ErrorCode::invalid_argument, "illegal blocks");
     attempt.outputs_touched = true;
-    if (does == Does::bad_label) throw Error(ErrorCode::label_out_of_range, "row 3");
-    if (does == Does::fails_late) throw Error(code, name + " broke late", "the log");
+    if (does_ == Does::bad_label) throw Error(ErrorCode::label_out_of_range, "row 3");
+    if (does_ == Does::fails_late) throw Error(code_, name() + " broke late", "the log");
     return std::make_unique<Completion::State>();
-  };
-  result.plan = [=](ContextState&, const Toy&) {
-    if (does == Does::fails) throw Error(code, name + " broke");
+  }
+  Plan plan(ContextState&, const Request&) const override {
+    if (does_ == Does::fails) throw Error(code_, name() + " broke");
     Plan plan;
     plan.workspace_bytes = 5;
     return plan;
-  };
-  return result;
+  }
+  std::pair<std::vector<NamedValue>, BlockSource> infer(ContextState&,
+                                                        const Request&) const override {
+    return {};
+  }
+  CostEstimate cost(ContextState&, const Request&) const override { return {}; }
+
+ private:
+  Does does_;
+  ErrorCode code_;
+};
+
+std::unique_ptr<const Implementation> row(const std::string& name, Does does,
+                                          bool by_default = true,
+                                          ErrorCode code = ErrorCode::build_failed) {
+  return std::make_unique<Row>(name, does, by_default, code);
+}
+
+template <class... Rows>
+Table table_of(Rows... rows) {
+  Table table;
+  (table.push_back(std::move(rows)), ...);
+  return table;
 }
 
 class DispatchTest : public testing::Test {
  protected:
-  Dispatch run(const Table<Toy>& table, std::vector<std::string> names = {}) {
+  Dispatch run(const Table& table, std::vector<std::string> names = {}) {
     return dispatch::run(table, state_, Toy{std::move(names)})->dispatch;
   }
-  Error error(const Table<Toy>& table, std::vector<std::string> names = {}) {
+  Error error(const Table& table, std::vector<std::string> names = {}) {
     try {
       run(table, std::move(names));
     } catch (const Error& e) {
@@ -85,18 +100,22 @@ void expect_contains(const std::string& text, const std::string& part) {
 }
 
 TEST(SelectRows, NamesGroupsOrderAndDuplicates) {
-  const std::vector<RowName> rows = {
-      {"opencl.mma", true}, {"opencl.cpu", true}, {"eigen", true}, {"reference", false}};
-  using Rows = std::vector<std::size_t>;
-  EXPECT_EQ(select_rows(rows, {}), (Rows{0, 1, 2}));
-  EXPECT_EQ(select_rows(rows, {"opencl"}), (Rows{0, 1}));
-  EXPECT_EQ(select_rows(rows, {"opencl.cpu"}), (Rows{1}));
-  EXPECT_EQ(select_rows(rows, {"reference", "eigen"}), (Rows{3, 2}));
-  EXPECT_EQ(select_rows(rows, {"opencl.cpu", "opencl", "eigen", "eigen"}), (Rows{1, 0, 2}));
+  const Table rows = table_of(row("opencl.mma", Does::runs), row("opencl.cpu", Does::runs),
+                              row("eigen", Does::runs), row("reference", Does::runs, false));
+  const auto selected = [&](const std::vector<std::string>& names) {
+    std::string list;
+    for (const auto* each : select_rows(rows, names)) list += each->name() + " ";
+    return list;
+  };
+  EXPECT_EQ(selected({}), "opencl.mma opencl.cpu eigen ");
+  EXPECT_EQ(selected({"opencl"}), "opencl.mma opencl.cpu ");
+  EXPECT_EQ(selected({"opencl.cpu"}), "opencl.cpu ");
+  EXPECT_EQ(selected({"reference", "eigen"}), "reference eigen ");
+  EXPECT_EQ(selected({"opencl.cpu", "opencl", "eigen", "eigen"}), "opencl.cpu opencl.mma eigen ");
 }
 
 TEST(SelectRows, AnUnknownNameAnywhereIsAnErrorThatListsTheKnown) {
-  const std::vector<RowName> rows = {{"opencl.cpu", true}, {"eigen", true}};
+  const Table rows = table_of(row("opencl.cpu", Does::runs), row("eigen", Does::runs));
   for (const std::string bad : {"cuda", "open", "opencl.", "opencl.cp", "eigen.x", "", "Eigen"}) {
     try {
       select_rows(rows, {"eigen", bad});
@@ -110,14 +129,15 @@ TEST(SelectRows, AnUnknownNameAnywhereIsAnErrorThatListsTheKnown) {
 }
 
 TEST_F(DispatchTest, TakesTheFirstThatServes) {
-  const auto d = run({row("a", Does::runs), row("b", Does::runs)});
+  const auto d = run(table_of(row("a", Does::runs), row("b", Does::runs)));
   EXPECT_EQ(d.implementation, "a");
   EXPECT_TRUE(d.refused.empty());
   EXPECT_TRUE(heard_.empty());
 }
 
 TEST_F(DispatchTest, EachRefusalIsAWarningWithItsReason) {
-  const auto d = run({row("a", Does::refuses), row("b", Does::refuses), row("c", Does::runs)});
+  const auto d =
+      run(table_of(row("a", Does::refuses), row("b", Does::refuses), row("c", Does::runs)));
   EXPECT_EQ(d.implementation, "c");
   ASSERT_EQ(d.refused.size(), 2u);
   EXPECT_EQ(d.refused[0].implementation, "a");
@@ -128,37 +148,38 @@ TEST_F(DispatchTest, EachRefusalIsAWarningWithItsReason) {
 }
 
 TEST_F(DispatchTest, WarnsOncePerDistinctMessageButReportsEveryTime) {
-  const Table<Toy> table = {row("a", Does::refuses), row("b", Does::runs)};
+  const Table table = table_of(row("a", Does::refuses), row("b", Does::runs));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(run(table).warnings.size(), 1u);
   EXPECT_EQ(heard_.size(), 1u);
 }
 
 TEST_F(DispatchTest, OutsideTheDefaultOrderRunsOnlyWhenNamed) {
-  const Table<Toy> table = {row("a", Does::refuses), row("r", Does::runs, false)};
+  const Table table = table_of(row("a", Does::refuses), row("r", Does::runs, false));
   EXPECT_EQ(error(table).code(), ErrorCode::unsupported);
   EXPECT_EQ(run(table, {"r"}).implementation, "r");
 }
 
 TEST_F(DispatchTest, OneNameThatRefusesIsAnErrorWithoutWarning) {
-  const auto e = error({row("a", Does::refuses), row("b", Does::runs)}, {"a"});
+  const auto e = error(table_of(row("a", Does::refuses), row("b", Does::runs)), {"a"});
   EXPECT_EQ(e.code(), ErrorCode::unsupported);
   expect_contains(e.what(), "a cannot run it: reason of a");
   EXPECT_TRUE(heard_.empty());
 }
 
 TEST_F(DispatchTest, FamiliesOfOneNameFallBackAmongThemselvesOnly) {
-  const Table<Toy> table = {row("o.x", Does::refuses), row("o.y", Does::runs),
-                            row("e", Does::runs)};
+  const Table table =
+      table_of(row("o.x", Does::refuses), row("o.y", Does::runs), row("e", Does::runs));
   EXPECT_EQ(run(table, {"o"}).implementation, "o.y");
-  const Table<Toy> none = {row("o.x", Does::refuses), row("o.y", Does::refuses),
-                           row("e", Does::runs)};
+  const Table none =
+      table_of(row("o.x", Does::refuses), row("o.y", Does::refuses), row("e", Does::runs));
   const auto e = error(none, {"o"});
   expect_contains(e.what(), "o.x: reason of o.x");
   expect_contains(e.what(), "o.y: reason of o.y");
 }
 
 TEST_F(DispatchTest, AllRefusedHoldsEveryReason) {
-  const auto e = error({row("a", Does::refuses), row("b", Does::fails), row("c", Does::refuses)});
+  const auto e =
+      error(table_of(row("a", Does::refuses), row("b", Does::fails), row("c", Does::refuses)));
   EXPECT_EQ(e.code(), ErrorCode::unsupported);
   for (const char* part : {"toy.forward", "a: reason of a", "b: b broke", "c: reason of c"}) {
     expect_contains(e.what(), part);
@@ -169,31 +190,32 @@ TEST_F(DispatchTest, AllRefusedHoldsEveryReason) {
 TEST_F(DispatchTest, FallsBackOnRunTimeFailureBeforeOutputsAreTouched) {
   for (auto code : {ErrorCode::build_failed, ErrorCode::out_of_memory, ErrorCode::execution_failed,
                     ErrorCode::unsupported}) {
-    const auto d = run({row("a", Does::fails, true, code), row("b", Does::runs)});
+    const auto d = run(table_of(row("a", Does::fails, true, code), row("b", Does::runs)));
     EXPECT_EQ(d.implementation, "b");
     ASSERT_EQ(d.refused.size(), 1u);
     expect_contains(d.refused[0].reason, "a broke");
   }
-  EXPECT_EQ(run({row("a", Does::bad_alloc), row("b", Does::runs)}).implementation, "b");
+  EXPECT_EQ(run(table_of(row("a", Does::bad_alloc), row("b", Does::runs))).implementation, "b");
 }
 
 TEST_F(DispatchTest, TheCallersMistakesDoNotFallBack) {
   for (auto code : {ErrorCode::invalid_argument, ErrorCode::foreign_context,
                     ErrorCode::label_out_of_range, ErrorCode::workspace_too_small}) {
-    EXPECT_EQ(error({row("a", Does::fails, true, code), row("b", Does::runs)}).code(), code);
+    EXPECT_EQ(error(table_of(row("a", Does::fails, true, code), row("b", Does::runs))).code(),
+              code);
   }
   EXPECT_TRUE(heard_.empty());
 }
 
 TEST_F(DispatchTest, PinnedFailuresKeepTheirCodeAndLog) {
-  const auto e = error({row("a", Does::fails), row("b", Does::runs)}, {"a"});
+  const auto e = error(table_of(row("a", Does::fails), row("b", Does::runs)), {"a"});
   EXPECT_EQ(e.code(), ErrorCode::build_failed);
   EXPECT_EQ(e.build_log(), "the log");
-  EXPECT_EQ(error({row("a", Does::bad_alloc)}, {"a"}).code(), ErrorCode::out_of_memory);
+  EXPECT_EQ(error(table_of(row("a", Does::bad_alloc)), {"a"}).code(), ErrorCode::out_of_memory);
 }
 
 TEST_F(DispatchTest, AfterOutputsWereTouchedNothingElseRuns) {
-  const auto e = error({row("a", Does::fails_late), row("b", Does::runs)});
+  const auto e = error(table_of(row("a", Does::fails_late), row("b", Does::runs)));
   EXPECT_EQ(e.code(), ErrorCode::execution_failed);
   for (const char* part : {"a failed", "loss, grad_w", "a broke late", "stays usable"}) {
     expect_contains(e.what(), part);
@@ -203,7 +225,7 @@ TEST_F(DispatchTest, AfterOutputsWereTouchedNothingElseRuns) {
 }
 
 TEST_F(DispatchTest, ABadDeviceLabelKeepsItsCode) {
-  EXPECT_EQ(error({row("a", Does::bad_label), row("b", Does::runs)}).code(),
+  EXPECT_EQ(error(table_of(row("a", Does::bad_label), row("b", Does::runs))).code(),
             ErrorCode::label_out_of_range);
 }
 
@@ -219,12 +241,13 @@ TEST_F(DispatchTest, AHandlerMayThrowOrCallBack) {
                                                         }},
                                      nullptr);
   EXPECT_NO_THROW(
-      dispatch::run(Table<Toy>{row("a", Does::refuses), row("b", Does::runs)}, noisy, Toy{}));
+      dispatch::run(table_of(row("a", Does::refuses), row("b", Does::runs)), noisy, Toy{}));
   EXPECT_TRUE(called);
 }
 
 TEST_F(DispatchTest, PlanFollowsTheOrderWithoutWarning) {
-  const Table<Toy> table = {row("a", Does::refuses), row("b", Does::fails), row("c", Does::runs)};
+  const Table table =
+      table_of(row("a", Does::refuses), row("b", Does::fails), row("c", Does::runs));
   const auto p = dispatch::plan(table, *state_, Toy{});
   EXPECT_EQ(p.dispatch.implementation, "c");
   EXPECT_EQ(p.dispatch.refused.size(), 2u);
@@ -234,8 +257,8 @@ TEST_F(DispatchTest, PlanFollowsTheOrderWithoutWarning) {
 }
 
 TEST_F(DispatchTest, WhyUnsupportedSpeaksForAGroup) {
-  const Table<Toy> table = {row("o.x", Does::refuses), row("o.y", Does::runs),
-                            row("p.x", Does::refuses), row("p.y", Does::refuses)};
+  const Table table = table_of(row("o.x", Does::refuses), row("o.y", Does::runs),
+                               row("p.x", Does::refuses), row("p.y", Does::refuses));
   EXPECT_FALSE(dispatch::why_unsupported(table, *state_, Toy{}, "o"));
   EXPECT_EQ(dispatch::why_unsupported(table, *state_, Toy{}, "o.x"), "reason of o.x");
   EXPECT_EQ(dispatch::why_unsupported(table, *state_, Toy{}, "p"),
@@ -244,7 +267,7 @@ TEST_F(DispatchTest, WhyUnsupportedSpeaksForAGroup) {
 }
 
 TEST_F(DispatchTest, ALeftOutRowRefusesWithItsReason) {
-  const Table<Toy> table = {left_out<Toy>("o", "not built"), row("b", Does::runs)};
+  const Table table = table_of(left_out("o", "not built"), row("b", Does::runs));
   EXPECT_EQ(run(table).implementation, "b");
   EXPECT_TRUE(heard_.empty());
   EXPECT_EQ(run(table, {"o", "b"}).refused.at(0).reason, "not built");
@@ -298,6 +321,15 @@ TEST(Reports, OneLine) {
   EXPECT_EQ(to_string(d),
             "opencl.cpu on a device, schedule chunks, blocks b_block_size=8 v_block_size=16 "
             "(heuristic), knobs slices=2");
+}
+
+struct ToyBlocks {
+  std::int64_t n = 7;
+  static ToyBlocks get_default() { return {}; }
+};
+
+void from_named(const std::vector<NamedValue>& values, ToyBlocks& blocks) {
+  for (const auto& value : values) blocks.n = value.value;
 }
 
 TEST(BlockPrecedence, CallerThenTablesThenHeuristicThenDefault) {

@@ -173,7 +173,7 @@ Dispatch run(const std::string& implementation, const Case& c, Pass pass, float 
     execution.workspace = block.mutable_view();
   }
   Completion done =
-      tessera::run<lce::Operator>(context, pass, in, outputs, gradients, c.options, execution);
+      run_views<lce::Operator>(context, pass, in, outputs, gradients, c.options, execution);
   done.wait();
   for (Argument* a : {&results["grad_x"], &results["grad_w"], &results["grad_bias"]}) {
     if (*a) a->storage->download();

@@ -34,7 +34,7 @@ class GoldenCall {
  private:
   Dims extents(const SymbolicShape& shape) const {
     const auto& p = golden_.problem;
-    return shape.extents({p.b}, p.options.reduction, [&](char letter) {
+    return shape.extents({p.b}, p.options.reduction != Reduction::none, [&](char letter) {
       return letter == 'H' ? p.h : letter == 'G' ? p.teacher_h : letter == 'K' ? p.k : p.v;
     });
   }

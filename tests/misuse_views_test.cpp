@@ -100,7 +100,7 @@ std::vector<Case<Op>> input_cases() {
     if (name == "target_indices") continue;  // says how many pairs there are
     for (const auto& [what, wrong] : wrong_shapes(right)) {
       std::vector<std::string> says = {shape_message(input.name, wrong, right)};
-      if (input.shape.is_of_loss()) says.emplace_back("reduction mean");
+      if (input.shape.is_reducible()) says.emplace_back("reduction mean");
       add(
           what,
           [extents = wrong](C& c, View& view, const Dims&) {
@@ -129,7 +129,7 @@ std::vector<Case<Op>> output_cases() {
     const Dims right = C().extents(output.shape);
     for (const auto& [what, wrong] : wrong_shapes(right)) {
       std::vector<std::string> says = {shape_message(output.name, wrong, right)};
-      if (output.shape.is_of_loss()) says.emplace_back("reduction mean");
+      if (output.shape.is_reducible()) says.emplace_back("reduction mean");
       cases.push_back({"output_" + name + "_" + what,
                        [&output, extents = wrong, type](C& c) {
                          c.out.*output.view = c.out_view(spare, extents, type);

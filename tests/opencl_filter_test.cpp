@@ -3,7 +3,9 @@
 // marks of the tiles lie.
 #include <gtest/gtest.h>
 
-#include "host/linear_cross_entropy/opencl/prepare.hpp"
+#include "host/linear/opencl/prepare.hpp"
+#include "host/linear_cross_entropy/opencl/run.hpp"
+#include "host/linear_cross_entropy/request.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tests/support/matrix.hpp"
 
@@ -29,7 +31,9 @@ Case problem() {
   return c;
 }
 
-lce::Prepared prepared(const std::string& implementation, float eps) {
+using Prepared = operators::PreparedOf<linear::Schedule, lce::Programs>;
+
+Prepared prepared(const std::string& implementation, float eps) {
   Context& context = shared_context();
   const auto shape = [](DType type, const Dims& extents) {
     return View::host(nullptr, type, extents);
@@ -40,11 +44,17 @@ lce::Prepared prepared(const std::string& implementation, float eps) {
                        .bias = shape(DType::f32, {1001})};
   LossOptions options;
   options.wants.grad_x = options.wants.grad_w = options.wants.grad_bias = true;
-  const auto request =
-      loss::make_request<lce::Operator>(context.state(), Pass::value_and_grad, in, {}, {}, options,
-                                        {.gradient_filter_eps = eps}, loss::Form::question);
-  return lce::prepare(request, implementation.substr(std::string("opencl.").size()),
-                      *opencl::runtime_of(context.state()));
+  const auto call = operators::bind<lce::Operator>(Pass::value_and_grad, in, {}, {}, options,
+                                                   {.gradient_filter_eps = eps});
+  return operators::with_checked(
+      context, call, operators::Form::question, [&](const auto& checked) {
+        const auto request = lce::request_of(checked);
+        auto made =
+            linear::prepare<Prepared>(request, implementation.substr(std::string("opencl.").size()),
+                                      *opencl::runtime_of(context.state()));
+        made->programs = lce::programs_of(request, *made->engine, made->schedule);
+        return *made;
+      });
 }
 
 TEST_P(OpenclFilter, OnlyItsOwnKernelsAreOthers) {
@@ -90,7 +100,7 @@ TEST_P(OpenclFilter, TheLeastWorkspaceHoldsItsMarks) {
         make_argument(context, Place::device, DType::f32, {(plan.workspace_bytes + 3) / 4});
     block.storage->upload();
     execution.workspace = block.mutable_view();
-    tessera::run<lce::Operator>(context, pass, arguments.inputs<lce::Operator>(pass),
+    run_views<lce::Operator>(context, pass, arguments.inputs<lce::Operator>(pass),
                                 results.outputs(), results.gradients<lce::Operator>(arguments),
                                 c.options, execution)
         .wait();

@@ -8,12 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "host/catalog/operators.hpp"
 #include "host/engines/engine.hpp"
 #include "host/opencl/embedded_kernels.hpp"
 #include "host/opencl/program_cache.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tessera/error.hpp"
-#include "tessera/operators.hpp"
 #include "tests/support/test_operator.hpp"
 
 namespace tessera::opencl {

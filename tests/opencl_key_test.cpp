@@ -8,143 +8,127 @@
 #include <utility>
 #include <vector>
 
-#include "host/loss/opencl_operator.hpp"
+#include "host/operators/bind.hpp"
+#include "host/operators/opencl_operator.hpp"
 #include "tests/support/small_call.hpp"
 
 namespace tessera::test {
 namespace {
 
+using operators::Call;
+
 template <class Operator>
 class KeyTest : public testing::Test {
  protected:
-  using Request = loss::OperatorRequest<Operator>;
-  using Key = std::vector<std::int64_t>;
-
-  /// Everything that can be given and asked for, as a validated call has it.
+  /// Everything that can be given and asked for.
   KeyTest() {
-    using Traits = OperatorTraits<Operator>;
-    base_.loss.pass = Pass::value_and_grad;
-    base_.inputs = call_.inputs(Pass::value_and_grad, Given::all);
-    base_.execution.workspace_bytes = std::size_t{1} << 20;
-    for (std::size_t i = 0; i < Traits::outputs.size(); ++i) {
-      const auto& output = Traits::outputs[i];
+    const SmallCall<Operator> small{{2, 3}, 4, 5, {0, 4, -100, 1, 2, 3}};
+    base_ = operators::bind<Operator>(Pass::value_and_grad,
+                                      small.inputs(Pass::value_and_grad, Given::all), {}, {}, {},
+                                      {.workspace_bytes = std::size_t{1} << 20});
+    for (std::size_t i = 0; i < base_.outputs.size(); ++i) {
+      const auto& output = base_.op->outputs[i];
       const DType type = output.types == ElementTypes::integer ? DType::i32 : DType::f32;
-      loss::output_at<Operator>(base_, i) =
-          MutableView::host(nullptr, type, call_.extents(output.shape));
+      base_.outputs[i] = MutableView::host(nullptr, type, small.extents(output.shape));
     }
-    for (const auto& gradient : Traits::gradients) {
-      base_.gradients.*gradient.view =
-          MutableView::host(nullptr, DType::f32, call_.extents(input_of(gradient).shape));
+    for (std::size_t i = 0; i < base_.gradients.size(); ++i) {
+      const auto& of = base_.op->inputs[base_.op->gradients[i].of];
+      base_.gradients[i] = MutableView::host(nullptr, DType::f32, small.extents(of.shape));
     }
   }
 
   /// The key of the base with a change, which no other change may have.
   template <class Change>
   void expect_own_key(const std::string& what, const Change& change) {
-    Request changed = base_;
+    Call changed = base_;
     change(changed);
-    const auto [at, is_new] = seen_.emplace(loss::key_of(changed), what);
+    const auto [at, is_new] = seen_.emplace(operators::key_of(changed), what);
     EXPECT_TRUE(is_new) << what << " has the key of " << at->second;
   }
 
   template <class ViewOf>
   void expect_view_keys(const std::string& name, const ViewOf& view_of) {
     if (!view_of(base_)) return;
-    expect_own_key(name + " left out", [&](Request& r) { view_of(r) = {}; });
+    expect_own_key(name + " left out", [&](Call& call) { view_of(call) = {}; });
     using Held = std::remove_reference_t<decltype(view_of(base_))>;
-    const auto remade = [&](Request& r, DType type, const Dims& extents, const Dims& strides) {
-      view_of(r) = Held::host(nullptr, type, extents, strides);
+    const auto remade = [&](Call& call, DType type, const Dims& extents, const Dims& strides) {
+      view_of(call) = Held::host(nullptr, type, extents, strides);
     };
     const Held& view = view_of(base_);
     const DType other = view.dtype() == DType::f16 ? DType::bf16 : DType::f16;
     expect_own_key(name + " of another type",
-                   [&](Request& r) { remade(r, other, view.extents(), view.strides()); });
+                   [&](Call& call) { remade(call, other, view.extents(), view.strides()); });
     for (int axis = 0; axis < view.rank(); ++axis) {
       Dims extents = view.extents(), strides = view.strides();
       ++extents[axis];
       strides[axis] += 64;
       const std::string of_axis = name + " axis " + std::to_string(axis);
       expect_own_key(of_axis + " longer",
-                     [&](Request& r) { remade(r, view.dtype(), extents, view.strides()); });
+                     [&](Call& call) { remade(call, view.dtype(), extents, view.strides()); });
       expect_own_key(of_axis + " wider",
-                     [&](Request& r) { remade(r, view.dtype(), view.extents(), strides); });
+                     [&](Call& call) { remade(call, view.dtype(), view.extents(), strides); });
     }
   }
 
-  SmallCall<Operator> call_{{2, 3}, 4, 5, {0, 4, -100, 1, 2, 3}};
-  Request base_{};
-  std::map<Key, std::string> seen_{};
+  Call base_{operators::description_of<Operator>(), Pass::value_and_grad};
+  std::map<std::vector<std::int64_t>, std::string> seen_{};
 };
 
 TYPED_TEST_SUITE(KeyTest, OperatorTypes, OperatorName);
 
 TYPED_TEST(KeyTest, WhateverIsDescribedIsInIt) {
-  using Traits = OperatorTraits<TypeParam>;
+  const auto& op = *this->base_.op;
   this->expect_own_key("nothing", [](auto&) {});
-  for (const auto& input : Traits::inputs) {
-    this->expect_view_keys(input.name, [&](auto& r) -> View& { return r.inputs.*input.view; });
+  for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+    this->expect_view_keys(op.inputs[i].name, [=](Call& call) -> View& { return call.inputs[i]; });
   }
-  for (std::size_t i = 0; i < Traits::outputs.size(); ++i) {
-    this->expect_view_keys(
-        std::string("output ") + Traits::outputs[i].name,
-        [&](auto& r) -> MutableView& { return loss::output_at<TypeParam>(r, i); });
+  for (std::size_t i = 0; i < op.outputs.size(); ++i) {
+    this->expect_view_keys(std::string("output ") + op.outputs[i].name,
+                           [=](Call& call) -> MutableView& { return call.outputs[i]; });
   }
-  for (const auto& gradient : Traits::gradients) {
-    this->expect_view_keys(gradient.name,
-                           [&](auto& r) -> MutableView& { return r.gradients.*gradient.view; });
+  for (std::size_t i = 0; i < op.gradients.size(); ++i) {
+    this->expect_view_keys(op.gradients[i].name,
+                           [=](Call& call) -> MutableView& { return call.gradients[i]; });
+    this->expect_own_key("accumulate " + std::to_string(i),
+                         [=](Call& call) { call.accumulate[i] = true; });
   }
-  for (unsigned bits = 1; bits < 1u << Traits::gradients.size(); ++bits) {
-    this->expect_own_key("accumulate " + std::to_string(bits),
-                         [&](auto& r) { set_accumulate(r.gradients.accumulate, bits); });
-  }
-  for (const auto& option : Traits::options) {
-    this->expect_own_key(option.name, [&](auto& r) {
-      option.set(r.options, other_value(option, option.value(r.options)));
-    });
-  }
-  for (const auto& option : Traits::execution_options) {
-    this->expect_own_key(option.name, [&](auto& r) {
-      option.set(r.execution, other_value(option, option.value(r.execution)));
+  for (std::size_t i = 0; i < op.options.size(); ++i) {
+    this->expect_own_key(op.options[i].name, [&](Call& call) {
+      call.options[i] = other_value(op.options[i], call.options[i]);
     });
   }
 }
 
 TYPED_TEST(KeyTest, HowACallRunsIsInIt) {
-  using Blocks = typename TypeParam::BlockSizes;
+  const auto& op = *this->base_.op;
   this->expect_own_key("nothing", [](auto&) {});
-  for (const Pass pass : OperatorTraits<TypeParam>::passes) {
-    if (pass == this->base_.loss.pass) continue;
-    this->expect_own_key(to_string(pass), [&](auto& r) { r.loss.pass = pass; });
+  for (const Pass pass : op.passes) {
+    if (pass == this->base_.pass) continue;
+    this->expect_own_key(to_string(pass), [=](Call& call) { call.pass = pass; });
   }
-  this->expect_own_key("a shard", [](auto& r) { r.loss.is_shard = true; });
-  this->expect_own_key("the default blocks, given",
-                       [](auto& r) { r.execution.block_sizes = Blocks::get_default(); });
-  for (const auto& axis : Blocks::axes()) {
-    this->expect_own_key(axis.name, [&](auto& r) {
-      r.execution.block_sizes = Blocks::get_default();
-      (*r.execution.block_sizes).*axis.value += 16;
-    });
+  this->expect_own_key("the default blocks, given", [](Call& call) { call.set_block_sizes({}); });
+  for (const auto& [name, value] : op.block_sizes) {
+    this->expect_own_key(name, [&](Call& call) { call.set_block_sizes({{name, value + 16}}); });
   }
   for (const auto& [name, value] : {NamedValue{"slices", 1}, {"slices", 2}, {"lanes", 1}}) {
-    this->expect_own_key(name + "=" + std::to_string(value), [&](auto& r) {
-      r.execution.knobs = {{name, value}};
+    this->expect_own_key(name + "=" + std::to_string(value), [&](Call& call) {
+      call.knobs = {{name, value}};
     });
   }
-  this->expect_own_key("no bound", [](auto& r) { r.execution.workspace_bytes.reset(); });
-  this->expect_own_key("a bound of 0", [](auto& r) { r.execution.workspace_bytes = 0; });
+  this->expect_own_key("no bound", [](Call& call) { call.workspace_bytes.reset(); });
+  this->expect_own_key("a bound of 0", [](Call& call) { call.workspace_bytes = 0; });
 }
 
 /// A training loop has new arrays each step.
 TYPED_TEST(KeyTest, AddressesAreNotInIt) {
-  auto moved = this->base_;
+  Call moved = this->base_;
   std::vector<std::vector<char>> memory;
-  for (const auto& input : OperatorTraits<TypeParam>::inputs) {
-    View& view = moved.inputs.*input.view;
+  for (View& view : moved.inputs) {
     if (!view) continue;
     memory.emplace_back(static_cast<std::size_t>(view.size()) * size_of(view.dtype()));
     view = View::host(memory.back().data(), view.dtype(), view.extents(), view.strides());
   }
-  EXPECT_EQ(loss::key_of(moved), loss::key_of(this->base_));
+  EXPECT_EQ(operators::key_of(moved), operators::key_of(this->base_));
 }
 
 }  // namespace

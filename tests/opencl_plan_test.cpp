@@ -35,7 +35,9 @@ opencl::DeviceFacts cpu(std::int64_t lanes, std::int64_t units = 2) {
 
 class OpenclPlan : public ::testing::Test {
  protected:
-  lce::Request request(const Question& q) {
+  /// What `use` returns of the question, as a validated call.
+  template <class Use>
+  auto with_request(const Question& q, const Use& use) {
     const auto shape = [](DType type, const Dims& extents, const Dims& strides = {}) {
       return View::host(nullptr, type, extents, strides);
     };
@@ -44,17 +46,22 @@ class OpenclPlan : public ::testing::Test {
     lce::ExecutionOptions execution;
     if (q.b_block) execution.block_sizes = lce::BlockSizes{*q.b_block, 64, 64};
     const Dims w_strides = q.layout == WLayout::vh ? Dims{1, q.h} : Dims{q.v, 1};
-    return loss::make_request<lce::Operator>(
-        context_.state(), q.pass,
+    const auto call = operators::bind<lce::Operator>(
+        q.pass,
         {.x = shape(q.type, {q.b, q.h}),
          .labels = shape(DType::i32, {q.b}),
          .w = shape(q.type, {q.h, q.v}, w_strides),
          .statistics = q.pass == Pass::backward ? shape(DType::f32, {q.b, 2}) : View()},
-        {}, {}, options, execution, loss::Form::question);
+        {}, {}, options, execution);
+    return operators::with_checked(
+        context_, call, operators::Form::question,
+        [&](const auto& checked) { return use(lce::request_of(checked)); });
   }
   std::int64_t least(const Question& q, const opencl::DeviceFacts& facts) {
     const auto shapes = engines::make_cpu_shapes(facts, q.b, engines::DotBf16::none);
-    return linear::minimum_workspace_bytes(linear::request_of(request(q)), shapes, facts, {});
+    return with_request(q, [&](const lce::Request& request) {
+      return linear::minimum_workspace_bytes(request, shapes, facts, {});
+    });
   }
 
   Context context_{{.host_only = true, .warning_handler = [](const std::string&) {}}};
@@ -87,8 +94,9 @@ TEST_F(OpenclPlan, OperandsReadInPlaceShrinkToo) {
     const auto facts = cpu(lanes);
     for (const auto& shape : engines::make_cpu_shapes(facts, 64, engines::DotBf16::none)) {
       const auto least = [&](WLayout layout) {
-        return linear::minimum_workspace_bytes(linear::request_of(request({.layout = layout})),
-                                               {shape}, facts, {});
+        return with_request({.layout = layout}, [&](const lce::Request& request) {
+          return linear::minimum_workspace_bytes(request, {shape}, facts, {});
+        });
       };
       EXPECT_LE(least(WLayout::vh), least(WLayout::hv) * 5 / 4) << shape->tile_n() << " tokens";
     }
@@ -109,9 +117,10 @@ TEST_F(OpenclPlan, TheDefaultWorkspaceIsAWish) {
   const Question q{Pass::backward, DType::bf16, 8192, 4096, 128256, WLayout::vh, {}};
   const auto facts = cpu(16);
   const auto shapes = engines::make_cpu_shapes(facts, q.b, engines::DotBf16::none);
-  lce::Request asked = request(q);
-  asked.gradients.accumulate = true;  // so that the memory of grad_w cannot serve
-  const auto choice = linear::make_schedule(linear::request_of(asked), shapes, facts, {});
+  const auto choice = with_request(q, [&](lce::Request asked) {
+    asked.gradients.accumulate = true;  // so that the memory of grad_w cannot serve
+    return linear::make_schedule(asked, shapes, facts, {});
+  });
   EXPECT_EQ(choice.engine->tile_n(), shapes.front()->tile_n());
   EXPECT_GT(choice.schedule.scratch_words * 4, std::int64_t{64} << 20);
   EXPECT_LT(choice.schedule.scratch_words * 4, std::int64_t{1} << 30) << "a quarter of the logits";
@@ -122,15 +131,19 @@ TEST_F(OpenclPlan, BlocksAreLegalAtEveryWidth) {
   for (const std::int64_t lanes : {4, 8, 16}) {
     const auto facts = cpu(lanes);
     const auto shapes = engines::make_cpu_shapes(facts, 64, engines::DotBf16::none);
+    const auto schedule_with = [&](std::int64_t block) {
+      return with_request({.b_block = block}, [&](const lce::Request& request) {
+        return linear::make_schedule(request, shapes, facts, {});
+      });
+    };
     for (const std::int64_t block : {8, 16, 24, 32, 48, 64}) {
-      const auto choice =
-          linear::make_schedule(linear::request_of(request({.b_block = block})), shapes, facts, {});
+      const auto choice = schedule_with(block);
       EXPECT_EQ(choice.schedule.blocks.b_block_size, block) << lanes << " lanes";
       EXPECT_EQ(block % choice.engine->tile_n(), 0) << lanes << " lanes, " << block;
     }
     for (const std::int64_t block : {1, 4, 12, 63}) {
       try {
-        linear::make_schedule(linear::request_of(request({.b_block = block})), shapes, facts, {});
+        schedule_with(block);
         ADD_FAILURE() << block << " was taken";
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::invalid_argument);

@@ -91,7 +91,8 @@ TYPED_TEST(OperatorTraitsTest, BlockSizesByName) {
 
 TYPED_TEST(OperatorTraitsTest, ImplementationsAreNamedOnce) {
   std::set<std::string> names;
-  for (const auto& info : OperatorTraits<TypeParam>::implementations()) {
+  for (const auto& info :
+       operators::description(OperatorTraits<TypeParam>::name).implementations()) {
     EXPECT_TRUE(names.insert(info.name).second) << info.name;
   }
   EXPECT_TRUE(names.contains("reference"));
@@ -153,8 +154,8 @@ TYPED_TEST(OperatorTraitsTest, OwnedResultsLieWhereTheViewsWrite) {
     const HostTensor& tensor = result.*gradient.owned;
     gradients.*gradient.view = room(gradient.name, tensor, DType::f32);
   }
-  tessera::run<TypeParam>(this->context_, Pass::value_and_grad, inputs, outputs, gradients,
-                          call.all_options(), this->execution_)
+  run_views<TypeParam>(this->context_, Pass::value_and_grad, inputs, outputs, gradients,
+                       call.all_options(), this->execution_)
       .wait();
   for (std::size_t i = 0; i < owned.size(); ++i) {
     ASSERT_EQ(owned[i]->strides(), contiguous_strides(owned[i]->extents())) << names[i];
@@ -228,8 +229,8 @@ TYPED_TEST(OperatorTraitsTest, AccumulatesSaysWhatIsAddedTo) {
       memory.emplace_back(static_cast<std::size_t>(tensor.size()), 8.0f);
       gradients.*gradient.view = MutableView::host(memory.back().data(), tensor.extents());
     }
-    tessera::run<TypeParam>(this->context_, Pass::value_and_grad, inputs, {}, gradients,
-                            call.all_options(), this->execution_)
+    run_views<TypeParam>(this->context_, Pass::value_and_grad, inputs, {}, gradients,
+                         call.all_options(), this->execution_)
         .wait();
     for (std::size_t i = 0; i < Traits::gradients.size(); ++i) {
       const bool adds = Traits::accumulates(gradients, i);
@@ -350,16 +351,16 @@ TEST(SymbolicShape, ReadsItsText) {
       of_loss("() or [...]");
   static_assert(rows.has_leading() && rows.rank() == 1 && rows.axis(0) == 'H');
   static_assert(!matrix.has_leading() && matrix.rank() == 2 && matrix.axis(1) == 'V');
-  static_assert(leading.has_leading() && leading.rank() == 0 && !leading.is_of_loss());
-  static_assert(of_loss.is_of_loss());
+  static_assert(leading.has_leading() && leading.rank() == 0 && !leading.is_reducible());
+  static_assert(of_loss.is_reducible());
   const auto extent = [](char letter) { return letter == 'H' ? std::int64_t{7} : 9; };
   const Dims axes{4, 3};
-  EXPECT_EQ(rows.extents(axes, Reduction::mean, extent), (Dims{4, 3, 7}));
-  EXPECT_EQ(pairs.extents(axes, Reduction::mean, extent), (Dims{4, 3, 2}));
-  EXPECT_EQ(matrix.extents(axes, Reduction::none, extent), (Dims{7, 9}));
-  EXPECT_EQ(leading.extents(axes, Reduction::mean, extent), axes);
-  EXPECT_EQ(of_loss.extents(axes, Reduction::mean, extent), Dims{});
-  EXPECT_EQ(of_loss.extents(axes, Reduction::none, extent), axes);
+  EXPECT_EQ(rows.extents(axes, true, extent), (Dims{4, 3, 7}));
+  EXPECT_EQ(pairs.extents(axes, true, extent), (Dims{4, 3, 2}));
+  EXPECT_EQ(matrix.extents(axes, false, extent), (Dims{7, 9}));
+  EXPECT_EQ(leading.extents(axes, true, extent), axes);
+  EXPECT_EQ(of_loss.extents(axes, true, extent), Dims{});
+  EXPECT_EQ(of_loss.extents(axes, false, extent), axes);
 }
 
 }  // namespace

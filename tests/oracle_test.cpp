@@ -154,8 +154,8 @@ TEST(Oracle, gradients_are_the_difference_quotients_under_every_combination_of_o
     ++combinations;
     Problem p = make_problem(c, 1000u + static_cast<unsigned>(combinations));
     const auto gradients = c.op->backward_by_oracle(p);
-    for_each_gradient(c.op, [&](const test::GradientInfo& gradient, auto where) {
-      expect_derivative(c.op, p, p.*c.op->values(gradient.of.name), gradients.*where,
+    for_each_gradient(c.op, [&](const operators::Gradient& gradient, auto where) {
+      expect_derivative(c.op, p, p.*c.op->values(c.op->input_of(gradient).name), gradients.*where,
                         c.name() + ": " + gradient.name);
     });
   });
@@ -175,7 +175,7 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
 }
 
 /// Whether a shard has its columns of an input alone, whose last axis they are.
-bool has_columns(const test::InputInfo& input) {
+bool has_columns(const operators::Input& input) {
   const int rank = input.shape.rank();
   return rank > 0 && input.shape.axis(rank - 1) == 'V';
 }
@@ -250,14 +250,14 @@ TEST(Oracle, shards_make_up_the_whole) {
       const auto part_gradients = c.op->backward_by_oracle(shard);
       const Problem expected = [&] {  // cut the whole's gradients as the whole's inputs were cut
         Problem p = whole;
-        for_each_gradient(c.op, [&](const test::GradientInfo& gradient, auto where) {
-          p.*c.op->values(gradient.of.name) = gradients.*where;
+        for_each_gradient(c.op, [&](const operators::Gradient& gradient, auto where) {
+          p.*c.op->values(c.op->input_of(gradient).name) = gradients.*where;
         });
         return shard_of(c.op, p, begin, end);
       }();
-      for_each_gradient(c.op, [&](const test::GradientInfo& gradient, auto where) {
-        if (!has_columns(gradient.of)) return;
-        expect_near(part_gradients.*where, expected.*c.op->values(gradient.of.name),
+      for_each_gradient(c.op, [&](const operators::Gradient& gradient, auto where) {
+        if (!has_columns(c.op->input_of(gradient))) return;
+        expect_near(part_gradients.*where, expected.*c.op->values(c.op->input_of(gradient).name),
                     c.name() + ": " + gradient.name);
       });
     }

@@ -22,19 +22,9 @@ namespace sce = softmax_cross_entropy;
 // One rounding of a double result to f32 is 2^-24 relative; f32 inputs are exact.
 constexpr double f32_rounding = 0x1p-24;
 
-std::shared_ptr<ContextState> host_state() {
-  static const auto state = std::make_shared<ContextState>(ContextOptions{}, nullptr);
-  return state;
-}
-
-template <class Request>
-Dispatch run(const dispatch::Implementation<Request>& row, const Request& request) {
-  const auto reason = row.why_unsupported(*host_state(), request);
-  EXPECT_FALSE(reason.has_value()) << *reason;
-  dispatch::Attempt attempt;
-  row.run(host_state(), request, attempt)->wait_once();
-  EXPECT_TRUE(attempt.outputs_touched);
-  return attempt.dispatch;
+Context& host() {
+  static Context context(ContextOptions{.host_only = true});
+  return context;
 }
 
 std::vector<float> to_f32(const std::vector<double>& values) {
@@ -52,57 +42,53 @@ void expect_close(const std::vector<float>& actual, const std::vector<double>& e
   }
 }
 
-/// The loss half of a request over vectors it owns.
+/// The loss half of a call over vectors it owns.
+template <class Inputs>
 struct LossArrays {
   std::vector<std::int64_t> labels, target_indices;
   std::vector<float> weight, class_weight, dloss, dlse, target_probs, targets;
   std::vector<float> loss, lse, label_logprob, entropy, z_loss, statistics;
   std::vector<std::int32_t> argmax;
+  Outputs outputs;
 
-  LossArrays(const oracle::Problem& p, loss::LossRequest& request)
+  LossArrays(const oracle::Problem& p, Inputs& in)
       : labels(p.labels),
         weight(to_f32(p.weight)),
         class_weight(to_f32(p.class_weight)),
         dloss(to_f32(p.dloss)),
         dlse(to_f32(p.dlse)) {
-    set_targets(p, request);
-    request.leading = {p.b};
-    request.b = p.b;
-    request.v = p.v;
-    request.v_total = p.v_total();
-    request.options = p.options;
-    if (!weight.empty()) request.weight = weight;
-    if (!class_weight.empty()) request.class_weight = class_weight;
+    set_targets(p, in);
+    if (!weight.empty()) in.weight = weight;
+    if (!class_weight.empty()) in.class_weight = class_weight;
     const bool none = p.options.reduction == Reduction::none;
     const Dims loss_shape = none ? Dims{p.b} : Dims{};
-    if (!dloss.empty()) request.dloss = View::host(dloss.data(), loss_shape);
-    if (!dlse.empty()) request.dlse = dlse;
+    if (!dloss.empty()) in.dloss = View::host(dloss.data(), loss_shape);
+    if (!dlse.empty()) in.dlse = dlse;
     const auto b = static_cast<std::size_t>(p.b);
     loss.resize(none ? b : 1);
     for (auto* output : {&lse, &label_logprob, &entropy, &z_loss}) output->resize(b);
     statistics.resize(2 * b);
     argmax.resize(b);
-    request.outputs = {.loss = MutableView::host(loss.data(), loss_shape),
-                       .lse = lse,
-                       .argmax = argmax,
-                       .label_logprob = label_logprob,
-                       .entropy = entropy,
-                       .z_loss = z_loss,
-                       .statistics = MutableView::host(statistics.data(), {p.b, 2})};
+    outputs = {.loss = MutableView::host(loss.data(), loss_shape),
+               .lse = lse,
+               .argmax = argmax,
+               .label_logprob = label_logprob,
+               .entropy = entropy,
+               .z_loss = z_loss,
+               .statistics = MutableView::host(statistics.data(), {p.b, 2})};
   }
 
-  void set_targets(const oracle::Problem& p, loss::LossRequest& request) {
+  void set_targets(const oracle::Problem& p, Inputs& in) {
     target_indices = p.target_indices;
     target_probs = to_f32(p.target_probs);
     targets = to_f32(p.targets);
     if (p.k > 0) {
-      request.k = p.k;
-      request.target_indices = View::host(target_indices.data(), {p.b, p.k});
-      request.target_probs = View::host(target_probs.data(), {p.b, p.k});
+      in.target_indices = View::host(target_indices.data(), {p.b, p.k});
+      in.target_probs = View::host(target_probs.data(), {p.b, p.k});
     } else if (!targets.empty()) {
-      request.targets = View::host(targets.data(), {p.b, p.v_total()});
+      in.targets = View::host(targets.data(), {p.b, p.v_total()});
     } else {
-      request.labels = labels;
+      in.labels = labels;
     }
   }
 
@@ -122,33 +108,35 @@ TEST_P(ReferenceGoldens, value_and_grad_agrees_with_pytorch) {
   const auto golden = test::read_golden(GetParam());
   const auto& p = golden.problem;
   if (p.from_logits()) {
-    sce::Request request;
-    LossArrays arrays(p, request.loss);
+    sce::Inputs in;
+    LossArrays arrays(p, in);
     std::vector<float> logits = to_f32(p.logits);
-    request.loss.pass = Pass::value_and_grad;
     // In place.
-    request.inputs.logits = View::host(logits.data(), {p.b, p.v});
-    request.gradients.grad_logits = MutableView::host(logits.data(), {p.b, p.v});
-    const auto dispatch = run(sce::reference_implementation(), request);
-    EXPECT_EQ(dispatch.schedule, "textbook");
+    in.logits = View::host(logits.data(), {p.b, p.v});
+    auto call = sce::value_and_grad(host(), in, arrays.outputs,
+                                    {.grad_logits = MutableView::host(logits.data(), {p.b, p.v})},
+                                    p.options, {.implementation = "reference"});
+    EXPECT_EQ(call.dispatch().schedule, "textbook");
     arrays.expect(golden.expected);
     expect_close(logits, golden.expected.at("grad_logits"), "grad_logits");
     return;
   }
-  lce::Request request;
-  LossArrays arrays(p, request.loss);
+  lce::Inputs in;
+  lce::Gradients gradients;
+  LossArrays arrays(p, in);
   const std::vector<float> x = to_f32(p.x), w = to_f32(p.w), bias = to_f32(p.bias);
   std::vector<float> grad_x(x.size()), grad_w(w.size()), grad_bias(bias.size());
-  request.loss.pass = Pass::value_and_grad;
-  request.inputs.x = View::host(x.data(), {p.b, p.h});
-  request.inputs.w = View::host(w.data(), {p.h, p.v});
-  request.gradients.grad_x = MutableView::host(grad_x.data(), {p.b, p.h});
-  request.gradients.grad_w = MutableView::host(grad_w.data(), {p.h, p.v});
+  in.x = View::host(x.data(), {p.b, p.h});
+  in.w = View::host(w.data(), {p.h, p.v});
+  gradients.grad_x = MutableView::host(grad_x.data(), {p.b, p.h});
+  gradients.grad_w = MutableView::host(grad_w.data(), {p.h, p.v});
   if (!bias.empty()) {
-    request.inputs.bias = bias;
-    request.gradients.grad_bias = grad_bias;
+    in.bias = bias;
+    gradients.grad_bias = grad_bias;
   }
-  const auto dispatch = run(lce::reference_implementation(), request);
+  const lce::ExecutionOptions textbook{.implementation = "reference"};
+  const auto call = lce::value_and_grad(host(), in, arrays.outputs, gradients, p.options, textbook);
+  const Dispatch& dispatch = call.dispatch();
   EXPECT_EQ(dispatch.implementation, "reference");
   EXPECT_EQ(dispatch.device, "host");
   EXPECT_EQ(dispatch.block_source, BlockSource::fallback);
@@ -160,17 +148,15 @@ TEST_P(ReferenceGoldens, value_and_grad_agrees_with_pytorch) {
   // backward from the statistics of that call, and from its lse.
   for (bool from_lse : {false, true}) {
     std::vector<float> again(w.size());
-    lce::Request backward = request;
-    backward.loss.pass = Pass::backward;
-    backward.loss.outputs = {};
-    backward.gradients = {};
-    backward.gradients.grad_w = MutableView::host(again.data(), {p.h, p.v});
+    lce::Inputs saved = in;
     if (from_lse) {
-      backward.loss.lse = arrays.lse;
+      saved.lse = arrays.lse;
     } else {
-      backward.loss.statistics = View::host(arrays.statistics.data(), {p.b, 2});
+      saved.statistics = View::host(arrays.statistics.data(), {p.b, 2});
     }
-    run(lce::reference_implementation(), backward);
+    lce::backward(host(), saved, {.grad_w = MutableView::host(again.data(), {p.h, p.v})}, p.options,
+                  textbook)
+        .wait();
     // p is off by the rounding of sum alone, or by |lse| 2^-24, and dw sums over x; the z-term
     // carries lse^2 beside it.
     double largest_lse = 1.0, largest_x = 0.0;
@@ -230,24 +216,20 @@ TEST(Reference, takes_views_of_any_strides_and_types) {
   const auto expected = oracle::backward(p);
   const auto expected_values = oracle::forward(p);
 
-  lce::Request request;
-  request.inputs.x = View::host(x.data(), {2, 3, h}, {4 * h, h, 1});
-  request.inputs.w = View::host(w.data(), {h, v}, {1, h});
-  request.loss.pass = Pass::value_and_grad;
-  request.loss.leading = {2, 3};
-  request.loss.b = 6;
-  request.loss.v = request.loss.v_total = v;
-  request.loss.labels = View::host(labels.data() + 1, {2, 3}, {4, 1});
-  request.loss.dlse = View::host(&dlse, {2, 3}, {0, 0});
+  const lce::Inputs in{.x = View::host(x.data(), {2, 3, h}, {4 * h, h, 1}),
+                       .labels = View::host(labels.data() + 1, {2, 3}, {4, 1}),
+                       .w = View::host(w.data(), {h, v}, {1, h}),
+                       .dlse = View::host(&dlse, {2, 3}, {0, 0})};
   // grad_x in the layout of x, in bf16, added to 1; lse strided as the labels are.
   std::vector<bf16> grad_x(24, bf16(1.0f));
   std::vector<float> grad_w(static_cast<std::size_t>(v * h), 2.0f);
   std::vector<float> lse(8, -7.0f);
-  request.gradients.grad_x = MutableView::host(grad_x.data(), {2, 3, h}, {4 * h, h, 1});
-  request.gradients.grad_w = MutableView::host(grad_w.data(), {h, v}, {1, h});
-  request.gradients.accumulate = true;
-  request.loss.outputs.lse = MutableView::host(lse.data() + 1, {2, 3}, {4, 1});
-  run(lce::reference_implementation(), request);
+  lce::value_and_grad(host(), in, {.lse = MutableView::host(lse.data() + 1, {2, 3}, {4, 1})},
+                      {.grad_x = MutableView::host(grad_x.data(), {2, 3, h}, {4 * h, h, 1}),
+                       .grad_w = MutableView::host(grad_w.data(), {h, v}, {1, h}),
+                       .accumulate = true},
+                      LossOptions{}, {.implementation = "reference"})
+      .wait();
 
   std::size_t row = 0;
   for (std::size_t i : {0u, 1u, 2u, 4u, 5u, 6u}) {
@@ -274,22 +256,13 @@ TEST(Reference, partial_rows_are_relative_to_the_rounded_maximum) {
   const std::vector<float> logits = {30001.0f, 30000.0f, 29999.0f, -5.0f};
   const std::vector<float> c = {1, 1, 1, 0.5f, 2, 0, 1, 1};
   const std::vector<std::int64_t> labels = {5};
-  std::vector<loss::PartialWords> rows(1);
-  sce::Request request;
-  request.inputs.logits = View::host(logits.data(), {1, 4});
-  request.loss.pass = Pass::forward_partial;
-  request.loss.leading = {1};
-  request.loss.b = 1;
-  request.loss.v = 4;
-  request.loss.v_total = 8;
-  request.loss.is_shard = true;
-  request.loss.options.vocab_offset = 4;
-  request.loss.options.vocab_size_total = 8;
-  request.loss.options.logit_scale = 1.0f / 3.0f;
-  request.loss.class_weight = c;
-  request.loss.labels = labels;
-  request.loss.partial = loss::view_of(rows.data(), 1);
-  run(sce::reference_implementation(), request);
+  const auto rows =
+      sce::forward_partial(
+          host(),
+          {.logits = View::host(logits.data(), {1, 4}), .labels = labels, .class_weight = c},
+          {.logit_scale = 1.0f / 3.0f, .vocab_offset = 4, .vocab_size_total = 8},
+          {.implementation = "reference"})
+          .rows;
 
   const double scale = 1.0f / 3.0f;
   double sum = 0, class_logit = 0, exp_logit = 0;
@@ -300,7 +273,7 @@ TEST(Reference, partial_rows_are_relative_to_the_rounded_maximum) {
     exp_logit += std::exp(shifted) * shifted;
   }
   EXPECT_EQ(rows[0].max, static_cast<float>(scale * 30001.0));
-  EXPECT_EQ(rows[0].argmax, 0) << "of the shard's columns";
+  EXPECT_EQ(rows[0].argmax, 4) << "of the whole's columns";
   EXPECT_EQ(rows[0].argmax_value, rows[0].max);
   EXPECT_EQ(rows[0].label_logit, static_cast<float>(scale * 30000.0));
   EXPECT_EQ(rows[0].class_sum, 4.0f);
@@ -309,42 +282,52 @@ TEST(Reference, partial_rows_are_relative_to_the_rounded_maximum) {
   EXPECT_NEAR(rows[0].exp_logit, exp_logit, -exp_logit * 2 * f32_rounding);
 }
 
+/// A question about a call of these extents.
+struct Asked {
+  lce::Inputs in;
+  explicit Asked(std::int64_t b, std::int64_t h, std::int64_t v) {
+    const auto shape = [](DType type, const Dims& extents) {
+      return View::host(nullptr, type, extents);
+    };
+    in = {.x = shape(DType::f32, {b, h}),
+          .labels = shape(DType::i32, {b}),
+          .w = shape(DType::f32, {h, v})};
+  }
+  std::string why_not(Pass pass, const LossOptions& options = {}) {
+    if (pass == Pass::backward)
+      in.statistics = View::host(nullptr, DType::f32, {in.x.extents()[0], 2});
+    return lce::why_unsupported(host(), "reference", pass, in, {}, {}, options).value_or("");
+  }
+};
+
 TEST(Reference, refuses_what_does_not_fit) {
-  lce::Request request;
-  request.inputs.x = View::host(nullptr, DType::f32, {1, 4});  // H of 4
-  request.loss.b = 8193;
-  request.loss.v = request.loss.v_total = 8192;
-  const auto row = lce::reference_implementation();
-  auto reason = row.why_unsupported(*host_state(), request);
-  ASSERT_TRUE(reason.has_value());
-  EXPECT_NE(reason->find("2^26"), std::string::npos) << *reason;
-  request.loss.b = 8192;
-  EXPECT_FALSE(row.why_unsupported(*host_state(), request).has_value());
-  request.inputs.x = View::host(nullptr, DType::f32, {1, 131073});  // H of 131073
-  reason = row.why_unsupported(*host_state(), request);
-  ASSERT_TRUE(reason.has_value());
-  EXPECT_NE(reason->find("2^30"), std::string::npos) << *reason;
-  request.inputs.x = View::host(nullptr, DType::f32, {1, 4});  // H of 4
-  request.loss.v = 4096;                                       // one shard of two
-  EXPECT_TRUE(row.why_unsupported(*host_state(), request).has_value());
-  request.loss.pass = Pass::backward;
-  EXPECT_FALSE(row.why_unsupported(*host_state(), request).has_value());
-  EXPECT_FALSE(row.by_default);
+  const auto expect_has = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  expect_has(Asked(8193, 4, 8192).why_not(Pass::forward), "2^26");
+  EXPECT_EQ(Asked(8192, 4, 8192).why_not(Pass::forward), "");
+  expect_has(Asked(8192, 131073, 8192).why_not(Pass::forward), "2^30");
+  const LossOptions shard{.vocab_size_total = 8192};
+  expect_has(Asked(8192, 4, 4096).why_not(Pass::value_and_grad, shard), "shard");
+  EXPECT_EQ(Asked(8192, 4, 4096).why_not(Pass::backward, shard), "");
+  for (const auto& info : lce::implementations()) {
+    EXPECT_EQ(info.by_default, info.name != "reference" && info.name != "tpu_tile");
+  }
 }
 
 TEST(Reference, a_workspace_that_is_too_small_is_an_error_with_the_minimum) {
-  lce::Request request;
-  request.inputs.x = View::host(nullptr, DType::f32, {1, 4});  // H of 4
-  request.loss.b = 10;
-  request.loss.v = request.loss.v_total = 100;
-  const auto row = lce::reference_implementation();
-  const auto plan = row.plan(*host_state(), request);
+  const Asked asked(10, 4, 100);
+  lce::ExecutionOptions execution{.implementation = "reference"};
+  const auto ask = [&] {
+    return lce::plan(host(), Pass::forward, asked.in, {}, {}, {}, execution);
+  };
+  const auto plan = ask();
   EXPECT_GE(plan.minimum_workspace_bytes, 10 * 100 * 8);
-  request.execution.workspace_bytes = static_cast<std::size_t>(plan.minimum_workspace_bytes);
-  EXPECT_NO_THROW(row.plan(*host_state(), request));
-  request.execution.workspace_bytes = *request.execution.workspace_bytes - 1;
+  execution.workspace_bytes = static_cast<std::size_t>(plan.minimum_workspace_bytes);
+  EXPECT_NO_THROW(ask());
+  execution.workspace_bytes = *execution.workspace_bytes - 1;
   try {
-    row.plan(*host_state(), request);
+    ask();
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::workspace_too_small);

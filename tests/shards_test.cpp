@@ -165,7 +165,9 @@ struct Sharded {
     for (const Shard& shard : cut(c.v)) {
       Gradients gradients;
       std::map<std::string, std::vector<float>> parts;
-      for (const auto& [name, of] : c.op->gradients()) {
+      for (const auto& gradient : c.op->gradients()) {
+        const char* name = gradient.name;
+        const auto& of = c.op->input_of(gradient);
         const Argument& result = results[name];
         if (!result) continue;
         MutableView& view = gradients.*view_of(name);

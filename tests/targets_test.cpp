@@ -95,66 +95,53 @@ TEST(Targets, ARowWithoutPairsIsIgnored) {
 
 namespace sce = softmax_cross_entropy;
 
-/// A request whose targets no check has seen, as those in device memory are.
-sce::Request unchecked(const std::vector<float>& logits, std::vector<float>& loss) {
-  sce::Request request;
-  request.inputs.logits = View::host(logits.data(), {2, 2});
-  request.loss.leading = {2};
-  request.loss.b = 2;
-  request.loss.v = request.loss.v_total = 2;
-  request.loss.options.reduction = Reduction::none;
-  request.loss.outputs.loss = loss;
-  return request;
-}
-
-void expect_second_row_is_bad(const sce::Request& request, std::vector<float>& loss,
-                              const std::string& what) {
-  for (const auto& row : {sce::reference_implementation(), sce::eigen_implementation()}) {
-    SCOPED_TRACE(row.name);
-    std::fill(loss.begin(), loss.end(), -1.0f);
-    dispatch::Attempt attempt;
-    const auto context = std::make_shared<ContextState>(ContextOptions{}, nullptr);
-    const auto state = row.run(context, request, attempt);
-    EXPECT_FLOAT_EQ(loss[0], std::log(2.0f));
-    EXPECT_TRUE(std::isnan(loss[1]));
-    try {
-      state->wait_once();
-      FAIL() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::label_out_of_range);
-      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+/// Runs a call whose targets no check has seen, as those in device memory are.
+void expect_second_row_is_bad(sce::Inputs inputs, const std::string& what) {
+  const std::vector<float> logits(4, 0.0f);
+  std::vector<float> loss(2);
+  inputs.logits = View::host(logits.data(), {2, 2});
+  const auto call = operators::bind<sce::Operator>(Pass::forward, inputs, {.loss = loss}, {},
+                                                   {.reduction = Reduction::none}, {});
+  const auto context = std::make_shared<ContextState>(ContextOptions{}, nullptr);
+  const auto run = [&](const operators::Request& request) {
+    for (const auto* row :
+         dispatch::select_rows(call.op->behind().table(), {"reference", "eigen"})) {
+      SCOPED_TRACE(row->name());
+      std::fill(loss.begin(), loss.end(), -1.0f);
+      dispatch::Attempt attempt;
+      const auto state = row->run(context, request, attempt);
+      EXPECT_FLOAT_EQ(loss[0], std::log(2.0f));
+      EXPECT_TRUE(std::isnan(loss[1]));
+      try {
+        state->wait_once();
+        FAIL() << "no error";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::label_out_of_range);
+        EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+      }
     }
-  }
+  };
+  // A question's targets are not looked at.
+  call.op->behind().check(*context, operators::Call(call), operators::Form::question, run);
 }
 
 TEST(Targets, ALabelOutOfRangeIsAnErrorOnceTheOutputsAreWritten) {
-  const std::vector<float> logits(4, 0.0f);
-  std::vector<float> loss(2, -1.0f);
   const std::vector<std::int32_t> labels = {1, 7};
-  sce::Request request = unchecked(logits, loss);
-  request.loss.labels = labels;
-  expect_second_row_is_bad(request, loss, "row 1 is 7; the vocabulary is 0 to 1");
+  expect_second_row_is_bad({.labels = labels}, "row 1 is 7; the vocabulary is 0 to 1");
 }
 
 TEST(Targets, AnIndexOutOfRangeIsAnErrorOnceTheOutputsAreWritten) {
-  const std::vector<float> logits(4, 0.0f);
-  std::vector<float> loss(2, -1.0f);
   const std::vector<std::int32_t> words = {0, 1, 1, 9};
   const std::vector<float> probs = {0.5f, 0.5f, 0.5f, 0.5f};
-  sce::Request request = unchecked(logits, loss);
-  request.loss.k = 2;
-  request.loss.target_indices = View::host(words.data(), {2, 2});
-  request.loss.target_probs = View::host(probs.data(), {2, 2});
-  expect_second_row_is_bad(request, loss, "target_indices: row 1 has 9");
+  expect_second_row_is_bad({.target_indices = View::host(words.data(), {2, 2}),
+                            .target_probs = View::host(probs.data(), {2, 2})},
+                           "target_indices: row 1 has 9");
 }
 
 TEST(Targets, ANegativeProbabilityIsAnErrorOnceTheOutputsAreWritten) {
-  const std::vector<float> logits(4, 0.0f);
-  std::vector<float> loss(2, -1.0f);
   const std::vector<float> q = {0.25f, 0.75f, 1.5f, -0.5f};
-  sce::Request request = unchecked(logits, loss);
-  request.loss.targets = View::host(q.data(), {2, 2});
-  expect_second_row_is_bad(request, loss, "targets: row 1 has -0.5 for word 1");
+  expect_second_row_is_bad({.targets = View::host(q.data(), {2, 2})},
+                           "targets: row 1 has -0.5 for word 1");
 }
 
 }  // namespace

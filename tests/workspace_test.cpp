@@ -124,7 +124,7 @@ TEST_P(Workspace, ALentBlockOfTheLeastIsEnough) {
     lce::ExecutionOptions execution;
     execution.implementation = GetParam();
     execution.workspace = block.mutable_view();
-    tessera::run<lce::Operator>(context, pass, arguments.inputs<lce::Operator>(pass),
+    run_views<lce::Operator>(context, pass, arguments.inputs<lce::Operator>(pass),
                                 results.outputs(), results.gradients<lce::Operator>(arguments),
                                 c.options, execution)
         .wait();

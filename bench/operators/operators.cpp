@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tessera/operators.hpp"
+#include "host/catalog/operators.hpp"
 
 #include <array>
 

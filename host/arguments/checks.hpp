@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "host/arguments/shape.hpp"
 #include "host/dispatch/context_state.hpp"
 #include "tessera/execution.hpp"
-#include "tessera/operator.hpp"
 
 /// The checks of a call's arguments that every operator shares. All of them throw before any output
 /// is touched; each message names the argument, its value, the limit and what to do.
@@ -60,12 +60,12 @@ class ViewList {
   const Entry* end() const noexcept { return entries_.data() + count_; }
 
  private:
-  std::array<Entry, 16> entries_;  ///< more than an operator has of either kind
+  std::array<Entry, 24> entries_;  ///< more than an operator has of either kind
   std::size_t count_ = 0;
 };
 
 /// Checks the arguments of one call. First every view is announced by `input` or `output`, then
-/// shapes are compared, then `overlaps` and `execution` look at memory and handles.
+/// shapes are compared, then `overlaps` and `handles` look at memory and handles.
 class Checks {
  public:
   /// `state` null: a call on host memory alone, without a context (combine).
@@ -106,31 +106,10 @@ class Checks {
   /// be the very view of the input `in_place_of`.
   void overlaps(const char* in_place = nullptr, const char* in_place_of = nullptr) const;
 
-  /// Queue, events, lent workspace and block sizes.
-  template <class Execution>
-  void execution(Execution& options) {
-    using BlockSizes = typename decltype(options.block_sizes)::value_type;
-    handles(options.queue, options.wait_for, options.workspace);
-    if (options.block_size) {
-      // The last axis, as the older name has always meant.
-      const auto axis = BlockSizes::axes().back();
-      positive_block("block_size", *options.block_size);
-      if (options.block_sizes && (*options.block_sizes).*axis.value != *options.block_size) {
-        fail("block_size is " + std::to_string(*options.block_size) + " but block_sizes." +
-             axis.name + " is " + std::to_string((*options.block_sizes).*axis.value) +
-             "; they are the same thing, give one of them");
-      }
-      if (!options.block_sizes) {
-        options.block_sizes = BlockSizes::get_default();
-        (*options.block_sizes).*axis.value = *options.block_size;
-      }
-    }
-    if (options.block_sizes) {
-      for (const auto& [name, value] : BlockSizes::axes()) {
-        positive_block(name, (*options.block_sizes).*value);
-      }
-    }
-  }
+  /// Queue, events and lent workspace.
+  void handles(cl_command_queue queue, const std::vector<cl_event>& wait_for,
+               const MutableView& workspace);
+  void positive_block(const char* name, std::int64_t value) const;
 
  private:
   /// Returns the bytes that the view reaches.
@@ -140,9 +119,6 @@ class Checks {
   View underlying(const View& view) const;
   [[noreturn]] void wrong_shape(const char* name, const View& view, const Dims& expected,
                                 const Source& source) const;
-  void positive_block(const char* name, std::int64_t value) const;
-  void handles(cl_command_queue queue, const std::vector<cl_event>& wait_for,
-               const MutableView& workspace);
 
   const ContextState* state_;
   std::string operation_;

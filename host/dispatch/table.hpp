@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,11 +9,10 @@
 
 #include "host/dispatch/completion.hpp"
 #include "host/dispatch/context_state.hpp"
-#include "host/dispatch/knobs.hpp"
 #include "tessera/cost_estimate.hpp"
 #include "tessera/execution.hpp"
 
-/// The ordered table of DESIGN section 4, generic over an operator's request.
+/// The ordered table of DESIGN section 4, which knows no operator.
 namespace tessera::dispatch {
 
 /// What `run` shares with the table while it tries one implementation.
@@ -29,217 +25,76 @@ struct Attempt {
   Dispatch dispatch{};
 };
 
+/// What the table asks of a call.
+class Request {
+ public:
+  virtual std::string operation() const = 0;  ///< "linear_cross_entropy.forward"
+  /// "loss, lse, grad_w": the views given, for messages.
+  virtual std::string output_names() const = 0;
+  virtual const std::vector<std::string>& implementation_names() const = 0;
+  virtual const std::vector<NamedValue>& knobs() const = 0;  ///< those given
+
+ protected:
+  ~Request() = default;
+};
+
 /// One row: an implementation of one operator.
-template <class Request>
-struct Implementation {
-  std::string name;         ///< "opencl.cpu"; a caller's "opencl" means every row under it
-  std::string description;  ///< one line
-  bool by_default = true;   ///< false: runs only when named
+class Implementation {
+ public:
+  explicit Implementation(ImplementationInfo info) : info_(std::move(info)) {}
+  virtual ~Implementation() = default;
+
+  /// Name ("opencl.cpu"; a caller's "opencl" means every row under it), description, and whether it
+  /// is part of the default order or runs only when named.
+  const ImplementationInfo& info() const noexcept { return info_; }
+  const std::string& name() const noexcept { return info_.name; }
+  virtual bool is_built() const noexcept { return true; }
+
   /// Nothing: it would run. Cheap: no compilation of the request's own kernels. Illegal block sizes
   /// given by the caller throw Error invalid_argument from `run` and `plan`, not from here.
-  std::function<std::optional<std::string>(ContextState&, const Request&)> why_unsupported;
-  std::function<std::unique_ptr<Completion::State>(const std::shared_ptr<ContextState>&,
-                                                   const Request&, Attempt&)>
-      run;
+  virtual std::optional<std::string> why_unsupported(ContextState& state,
+                                                     const Request& request) const = 0;
+  virtual std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
+                                                 const Request& request,
+                                                 Attempt& attempt) const = 0;
   /// What `run` would use; compiles what it needs.
-  std::function<Plan(ContextState&, const Request&)> plan;
-  /// The block sizes `run` would use and where they come from, without compiling anything. Not set:
-  /// the caller's, or BlockSizes::get_default().
-  std::function<std::pair<typename Request::Blocks, BlockSource>(ContextState&, const Request&)>
-      infer{};
-  /// What `run` costs, without compiling anything. Not set: what the operator itself says of the
-  /// block sizes.
-  std::function<CostEstimate(ContextState&, const Request&)> cost{};
+  virtual Plan plan(ContextState& state, const Request& request) const = 0;
+  /// The block sizes `run` would use and where they come from, without compiling anything.
+  virtual std::pair<std::vector<NamedValue>, BlockSource> infer(ContextState& state,
+                                                                const Request& request) const = 0;
+  /// What `run` costs, without compiling anything.
+  virtual CostEstimate cost(ContextState& state, const Request& request) const = 0;
   /// Whether `run` and `plan` take ExecutionOptions::knobs into account. False: only what they
   /// report anyway may be given.
-  bool sets_knobs = false;
+  virtual bool sets_knobs() const noexcept { return false; }
+
+ private:
+  ImplementationInfo info_;
 };
 
-template <class Request>
-using Table = std::vector<Implementation<Request>>;
+using Table = std::vector<std::unique_ptr<const Implementation>>;
 
-/// The non-generic half of the table: names and the wording of refusals.
-struct RowName {
-  std::string name;
-  bool by_default;
-};
-/// Indices of the rows a list of names selects, in the order to try them. Throws Error
-/// invalid_argument for an unknown name, listing the known ones.
-std::vector<std::size_t> select_rows(const std::vector<RowName>& rows,
-                                     const std::vector<std::string>& names);
-/// True when a failure with this code lets the next row try (before outputs were touched).
-bool may_fall_back(ErrorCode code) noexcept;
-/// The error when the one implementation that was asked for refuses.
-[[noreturn]] void throw_pinned(const std::string& operation, const std::string& name,
-                               const std::string& reason);
-/// The one error when every row refused: each name with its reason.
-[[noreturn]] void throw_all_refused(const std::string& operation, const Dispatch& dispatch,
-                                    ErrorCode code);
-/// Records a refusal and its warning ("tessera: NAME refused OPERATION: REASON; trying NEXT").
-void record_refusal(ContextState& state, Dispatch& dispatch, const std::string& operation,
-                    const std::string& name, const std::string& reason, const std::string& next);
-/// Turns a failure after outputs were touched into `execution_failed`, naming them.
-[[noreturn]] void throw_execution_failed(const std::string& name, const std::string& outputs,
-                                         const std::exception& cause);
-
-template <class Request>
-std::vector<RowName> row_names(const Table<Request>& table) {
-  std::vector<RowName> names;
-  for (const auto& row : table) names.push_back({row.name, row.by_default});
-  return names;
-}
+/// The rows that a list of names selects, in the order to try them. Throws Error invalid_argument
+/// for an unknown name, listing the known ones.
+std::vector<const Implementation*> select_rows(const Table& table,
+                                               const std::vector<std::string>& names);
 
 /// Tries the rows in order and returns the first that serves the request.
-/// `Request` gives: `Blocks` (its BlockSizes), `operation()` ("linear_cross_entropy.forward"),
-/// `implementation_names()`, `knobs()` (those given), and `output_names()` (comma-separated, for
-/// execution_failed).
-template <class Request>
-std::unique_ptr<Completion::State> run(const Table<Request>& table,
+std::unique_ptr<Completion::State> run(const Table& table,
                                        const std::shared_ptr<ContextState>& state,
-                                       const Request& request) {
-  const auto order = select_rows(row_names(table), request.implementation_names());
-  // With one name given and one row behind it there is nothing to fall back to: its own error.
-  const bool pinned = request.implementation_names().size() == 1 && order.size() == 1;
-
-  Dispatch refusals;
-  ErrorCode last_code = ErrorCode::unsupported;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    const auto& row = table[order[i]];
-    const std::string next = i + 1 < order.size() ? table[order[i + 1]].name : std::string();
-    if (auto reason = row.why_unsupported(*state, request)) {
-      last_code = ErrorCode::unsupported;
-      if (pinned) throw_pinned(request.operation(), row.name, *reason);
-      record_refusal(*state, refusals, request.operation(), row.name, *reason, next);
-      continue;
-    }
-    Attempt attempt;
-    attempt.dispatch.implementation = row.name;
-    try {
-      if (!request.knobs().empty() && !row.sets_knobs) {
-        check_knobs(request.knobs(), row.plan(*state, request).dispatch.knobs, row.name);
-      }
-      auto result = row.run(state, request, attempt);
-      result->dispatch = std::move(attempt.dispatch);
-      result->dispatch.refused = std::move(refusals.refused);
-      for (auto& text : refusals.warnings) result->dispatch.warnings.push_back(std::move(text));
-      result->context = state;
-      return result;
-    } catch (const Error& error) {
-      // A bad label in device memory is the request's fault, found late; the outputs are as section
-      // 1 of the design says.
-      if (error.code() == ErrorCode::label_out_of_range) throw;
-      if (attempt.outputs_touched) {
-        throw_execution_failed(row.name, request.output_names(), error);
-      }
-      if (pinned || !may_fall_back(error.code())) throw;
-      last_code = error.code();
-      record_refusal(*state, refusals, request.operation(), row.name, error.what(), next);
-    } catch (const std::bad_alloc&) {
-      if (attempt.outputs_touched) {
-        throw_execution_failed(row.name, request.output_names(), std::bad_alloc());
-      }
-      const Error error(ErrorCode::out_of_memory,
-                        row.name + " ran out of host memory; lower workspace_bytes");
-      if (pinned) throw error;
-      last_code = error.code();
-      record_refusal(*state, refusals, request.operation(), row.name, error.what(), next);
-    }
-  }
-  throw_all_refused(request.operation(), refusals, last_code);
-}
-
+                                       const Request& request);
 /// What `run` would use, without running it: the first row that plans the request, with the
 /// refusals before it; throws as `run` would. No warnings: nothing has fallen back yet.
-template <class Request>
-Plan plan(const Table<Request>& table, ContextState& state, const Request& request) {
-  const auto order = select_rows(row_names(table), request.implementation_names());
-  const bool pinned = request.implementation_names().size() == 1 && order.size() == 1;
-
-  Dispatch refusals;
-  ErrorCode last_code = ErrorCode::unsupported;
-  for (auto index : order) {
-    const auto& row = table[index];
-    if (auto reason = row.why_unsupported(state, request)) {
-      last_code = ErrorCode::unsupported;
-      if (pinned) throw_pinned(request.operation(), row.name, *reason);
-      refusals.refused.push_back({row.name, *reason});
-      continue;
-    }
-    try {
-      auto result = row.plan(state, request);
-      if (result.dispatch.implementation.empty()) result.dispatch.implementation = row.name;
-      check_knobs(request.knobs(), result.dispatch.knobs, row.name);
-      result.dispatch.refused = std::move(refusals.refused);
-      return result;
-    } catch (const Error& error) {
-      if (pinned || !may_fall_back(error.code())) throw;
-      last_code = error.code();
-      refusals.refused.push_back({row.name, error.what()});
-    } catch (const std::bad_alloc&) {
-      const Error error(ErrorCode::out_of_memory, row.name + " ran out of host memory planning");
-      if (pinned) throw error;
-      last_code = error.code();
-      refusals.refused.push_back({row.name, error.what()});
-    }
-  }
-  throw_all_refused(request.operation(), refusals, last_code);
-}
-
-/// Throws Error invalid_argument for a name that no row has.
-template <class Request>
-void require_name(const Table<Request>& table, const std::string& name) {
-  select_rows(row_names(table), {name});
-}
-
+Plan plan(const Table& table, ContextState& state, const Request& request);
 /// Why the rows under `name` would not serve the request; nothing: one of them would.
-template <class Request>
-std::optional<std::string> why_unsupported(const Table<Request>& table, ContextState& state,
-                                           const Request& request, const std::string& name) {
-  const auto order = select_rows(row_names(table), {name});
-  std::string reasons;
-  for (auto index : order) {
-    auto reason = table[index].why_unsupported(state, request);
-    if (!reason) return std::nullopt;
-    if (order.size() == 1) return reason;
-    reasons += (reasons.empty() ? "" : "; ") + table[index].name + ": " + *reason;
-  }
-  return reasons;
-}
-
+std::optional<std::string> why_unsupported(const Table& table, ContextState& state,
+                                           const Request& request, const std::string& name);
 /// The first row that would serve the request, without planning it; throws as `run` would.
-template <class Request>
-const Implementation<Request>& choose(const Table<Request>& table, ContextState& state,
-                                      const Request& request) {
-  const auto order = select_rows(row_names(table), request.implementation_names());
-  Dispatch refusals;
-  for (auto index : order) {
-    auto reason = table[index].why_unsupported(state, request);
-    if (!reason) return table[index];
-    refusals.refused.push_back({table[index].name, *reason});
-  }
-  throw_all_refused(request.operation(), refusals, ErrorCode::unsupported);
-}
-
+const Implementation& choose(const Table& table, ContextState& state, const Request& request);
 /// The rows of a table that are compiled in, in its order.
-template <class Request>
-std::vector<ImplementationInfo> list(const Table<Request>& table) {
-  std::vector<ImplementationInfo> result;
-  for (const auto& row : table) {
-    if (row.run) result.push_back({row.name, row.description, row.by_default});
-  }
-  return result;
-}
-
+std::vector<ImplementationInfo> list(const Table& table);
 /// A row for a name that this build leaves out, so that a list that prefers it falls back with its
 /// reason instead of being an unknown name. Never part of the default order.
-template <class Request>
-Implementation<Request> left_out(const std::string& name, const std::string& reason) {
-  Implementation<Request> row;
-  row.name = name;
-  row.description = reason;
-  row.by_default = false;
-  row.why_unsupported = [reason](ContextState&, const Request&) { return reason; };
-  return row;
-}
+std::unique_ptr<const Implementation> left_out(const std::string& name, const std::string& reason);
 
 }  // namespace tessera::dispatch

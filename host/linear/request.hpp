@@ -6,8 +6,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
-#include "host/loss/operator.hpp"
+#include "host/loss/request.hpp"
+#include "host/operators/bind.hpp"
 #include "tessera/linear_cross_entropy.hpp"
 
 /// What the operators share whose logits are a product, x [B, H] w [H, V]: schedules and launches
@@ -18,7 +20,8 @@ namespace tessera::linear {
 using linear_cross_entropy::Accumulate;
 using linear_cross_entropy::BlockSizes;
 
-/// This half of an operator's call, which it refers to and which outlives it.
+/// What these operators have in common of a call, by the names of their structs. It refers to the
+/// call, which outlives it.
 struct Request {
   const char* operator_name;  ///< whose measured block sizes are looked up
   struct {
@@ -29,8 +32,9 @@ struct Request {
     Accumulate accumulate;
   } gradients;
   struct {
-    const std::optional<BlockSizes>& block_sizes;
+    std::optional<BlockSizes> block_sizes;
     const std::optional<std::size_t>& workspace_bytes;
+    const MutableView& workspace;
     std::span<const NamedValue> knobs;
     float gradient_filter_eps;  ///< 0 where the operator filters nothing
     std::optional<DType> dz_dtype;
@@ -39,22 +43,31 @@ struct Request {
 };
 
 template <class Op>
-Request request_of(const loss::OperatorRequest<Op>& r) {
+Request request_of(const loss::LossRequest& r) {
+  const operators::Call& call = r.call;
+  using Inputs = typename Op::Inputs;
+  const auto own = operators::execution_options_of<Op>(call);
   float gradient_filter_eps = 0.0f;
-  if constexpr (requires { r.execution.gradient_filter_eps; }) {
-    gradient_filter_eps = r.execution.gradient_filter_eps;
+  if constexpr (requires { own.gradient_filter_eps; }) {
+    gradient_filter_eps = own.gradient_filter_eps;
   }
-  const auto& g = r.gradients;
-  return {.operator_name = OperatorTraits<Op>::name,
-          .inputs = {r.inputs.x, r.inputs.w, r.inputs.bias},
-          .gradients = {g.grad_x, g.grad_w, g.grad_bias, g.accumulate},
-          .execution = {r.execution.block_sizes, r.execution.workspace_bytes, r.execution.knobs,
-                        gradient_filter_eps, r.execution.dz_dtype},
-          .loss = r.loss};
+  Accumulate accumulate{};
+  for (std::size_t i = 0; i < call.accumulate.size(); ++i) {
+    if (call.accumulate[i]) accumulate = accumulate | OperatorTraits<Op>::accumulate_each[i];
+  }
+  return {.operator_name = call.op->name,
+          .inputs = {operators::input<Op, &Inputs::x>(call), operators::input<Op, &Inputs::w>(call),
+                     operators::input<Op, &Inputs::bias>(call)},
+          .gradients = {call.gradients[0], call.gradients[1], call.gradients[2], accumulate},
+          .execution = {operators::blocks_as<BlockSizes>(call.block_sizes), call.workspace_bytes,
+                        call.workspace, call.knobs, gradient_filter_eps, own.dz_dtype},
+          .loss = r};
 }
 
 /// What dz_dtype may be.
-inline void check_dz_dtype(const arguments::Checks& checks, const std::optional<DType>& dz_dtype) {
+template <class Op>
+void check_dz_dtype(const arguments::Checks& checks, const operators::Call& call) {
+  const auto dz_dtype = operators::execution_options_of<Op>(call).dz_dtype;
   if (!dz_dtype || *dz_dtype == DType::f32 || *dz_dtype == DType::bf16) return;
   checks.fail(std::string("dz_dtype is ") + to_string(*dz_dtype) +
               "; it is f32, or bf16, to which dz may be rounded where x and w are bf16 (the "

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/operators/api.hpp"
-
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "host/linear/request.hpp"
 #include "host/linear_cross_entropy/request.hpp"
+#include "host/loss/operator.hpp"
+#include "host/loss/partial.hpp"
 
 namespace tessera::linear_cross_entropy {
 
@@ -26,9 +25,28 @@ std::pair<BlockSizes, BlockSource> infer_block_sizes(Context& context,
   return infer_block_sizes(context, implementation, pass, inputs);
 }
 
+namespace {
+
+class Behind final : public loss::LossOperator {
+ public:
+  Behind()
+      : LossOperator(operators::description_of<Operator>(),
+                     operators::make_table([](auto) { return opencl_implementations(); },
+                                           eigen_implementation(), tile_implementation(),
+                                           reference_implementation())) {}
+
+ private:
+  void check_own(const arguments::Checks& checks, const loss::LossRequest& request) const override {
+    linear::check_dz_dtype<Operator>(checks, request.call);
+  }
+};
+
+}  // namespace
 }  // namespace tessera::linear_cross_entropy
 
-void tessera::loss::HostTraits<tessera::linear_cross_entropy::Operator>::check(
-    const arguments::Checks& checks, const Request& request) {
-  linear::check_dz_dtype(checks, request.execution.dz_dtype);
+const tessera::operators::AnyOperator&
+tessera::OperatorTraits<tessera::linear_cross_entropy::Operator>::behind() {
+  // Never destroyed: destructors of static objects may call.
+  static const auto& behind = *new linear_cross_entropy::Behind();
+  return behind;
 }

@@ -42,7 +42,7 @@ CostEstimate cost(const Request& r, const BlockSizes& blocks, std::int64_t forme
   c.transcendentals = saturating_product(logits, exps + (cap ? formed : 0));
   if (r.loss.wants_values()) c.transcendentals = saturating_sum(c.transcendentals, b);
 
-  c.bytes_ideal = loss::ideal_bytes(r);
+  c.bytes_ideal = r.loss.ideal_bytes();
 
   // b_block_size rows share one pass over w; each slice of v_block_size columns reads x once.
   const std::int64_t row_blocks = blocks_of(b, blocks.b_block_size);

@@ -5,37 +5,41 @@
 namespace tessera::linear_cross_entropy {
 namespace {
 
+using loss::LossRequest;
 using loss::StreamingRows;
-using Plan = streaming::LinearPlan;
 
-std::int64_t table_bytes(const Request& request) {
-  return StreamingRows::bytes(request.loss) + 2 * StreamingRows::offsets_bytes(request.loss) +
-         loss::dense_f32_bytes(request.inputs.bias, request.loss.v) + loss::workspace_slack;
-}
+class EigenWalk final : public linear::Walk {
+  streaming::LinearShape shape(const LossRequest& request, int threads) const override {
+    return linear::walk_shape(request_of(request), threads);
+  }
 
-void run(const loss::StreamingCall<Operator>& call, const Plan& plan) {
-  const auto& r = call.request;
-  const Inputs& in = r.inputs;
-  streaming::LinearProblem p;
-  call.rows.describe(p);
-  linear::set_layer(p, in.x, in.w, in.bias, call);
-  if (has_gradients(r.loss.pass)) linear::set_gradients(p, call);
-  streaming::run_linear(p, plan, call.environment, call.scratch());
-}
+  std::int64_t table_bytes(const LossRequest& request) const override {
+    return StreamingRows::bytes(request) + 2 * StreamingRows::offsets_bytes(request) +
+           loss::dense_f32_bytes(request_of(request).inputs.bias, request.v) +
+           loss::workspace_slack;
+  }
 
-/// Each sweep over the vocabulary forms the logits anew.
-CostEstimate cost_of(const Request& request, const Plan& plan) {
-  const auto blocks = request.execution.block_sizes.value_or(BlockSizes::get_default());
-  return cost(request, blocks, plan.sweep_count);
-}
+  void walk(const loss::StreamingCall& call, const Plan& plan) const override {
+    const auto r = request_of(call.request);
+    streaming::LinearProblem p;
+    call.rows.describe(p);
+    linear::set_layer(p, r.inputs.x, r.inputs.w, r.inputs.bias, call);
+    if (has_gradients(r.loss.pass)) linear::set_gradients(p, r, call);
+    streaming::run_linear(p, plan, call.environment, call.scratch());
+  }
 
-constexpr linear::Walk<Operator> walk = {
-    .shape = linear::walk_shape<Operator>, .table_bytes = table_bytes, .run = run, .cost = cost_of};
+  /// Each sweep over the vocabulary forms the logits anew.
+  CostEstimate cost_of(const LossRequest& request, const Plan& plan) const override {
+    const auto r = request_of(request);
+    return linear_cross_entropy::cost(
+        r, r.execution.block_sizes.value_or(BlockSizes::get_default()), plan.sweep_count);
+  }
+};
 
 }  // namespace
 
-dispatch::Implementation<Request> eigen_implementation() {
-  return linear::walk_row<Operator, walk>();
+std::unique_ptr<dispatch::Implementation> eigen_implementation() {
+  return std::make_unique<EigenWalk>();
 }
 
 }  // namespace tessera::linear_cross_entropy

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/operators/api.hpp"
-
 #include <fmt/format.h>
 
 #include <cmath>
@@ -9,10 +7,20 @@
 #include <utility>
 #include <vector>
 
-#include "host/linear/request.hpp"
 #include "host/linear_distillation/request.hpp"
+#include "host/loss/operator.hpp"
+#include "host/loss/partial.hpp"
 
 namespace tessera::linear_distillation {
+namespace {
+
+/// What forward_partial has of a row besides every loss's.
+void set_own_rows(const Options& options, const std::vector<float>& words, PartialResult& result) {
+  result.divergence = effective_divergence(options);
+  result.divergence_rows = loss::rows_of<DivergenceSums>(words);
+}
+
+}  // namespace
 
 #include "host/loss/api.inc"
 
@@ -29,7 +37,8 @@ Divergence effective_divergence(const Options& options) {
 
 namespace {
 
-void check_teacher(const arguments::Checks& checks, const Inputs& in) {
+void check_teacher(const arguments::Checks& checks, const Request& request) {
+  const auto& in = request.inputs;
   if (in.teacher_logits) {
     checks.refuse("teacher_x", in.teacher_x, "teacher_logits are given; give one or the other");
     checks.refuse("teacher_w", in.teacher_w, "teacher_logits are given; give one or the other");
@@ -66,13 +75,32 @@ void check_shard(const arguments::Checks& checks, const Request& request) {
   }
 }
 
+class Behind final : public loss::LossOperator {
+ public:
+  Behind()
+      : LossOperator(operators::description_of<Operator>(),
+                     operators::make_table([](auto) { return opencl_implementations(); },
+                                           eigen_implementation(), reference_implementation())) {}
+
+ private:
+  std::optional<float> nll_weight(const operators::Call& call) const override {
+    return 1.0f - operators::options_of<Operator>(call).alpha;
+  }
+  std::int64_t own_partial_words() const override { return sizeof(DivergenceSums) / sizeof(float); }
+  void check_own(const arguments::Checks& checks, const loss::LossRequest& checked) const override {
+    const auto request = request_of(checked);
+    check_teacher(checks, request);
+    check_shard(checks, request);
+    linear::check_dz_dtype<Operator>(checks, checked.call);
+  }
+};
+
 }  // namespace
 }  // namespace tessera::linear_distillation
 
-void tessera::loss::HostTraits<tessera::linear_distillation::Operator>::check(
-    const arguments::Checks& checks, const Request& request) {
-  using namespace linear_distillation;
-  check_teacher(checks, request.inputs);
-  check_shard(checks, request);
-  linear::check_dz_dtype(checks, request.execution.dz_dtype);
+const tessera::operators::AnyOperator&
+tessera::OperatorTraits<tessera::linear_distillation::Operator>::behind() {
+  // Never destroyed: destructors of static objects may call.
+  static const auto& behind = *new linear_distillation::Behind();
+  return behind;
 }

@@ -9,7 +9,7 @@ namespace tessera::linear_distillation {
 CostEstimate cost(const Request& r, std::int64_t formed) {
   using arguments::saturating_product;
   using arguments::saturating_sum;
-  const auto& g = r.gradients;
+  const auto& g = r.student.gradients;
   const std::int64_t logits = saturating_product(r.loss.b, r.loss.v);
   const auto product = [&](std::int64_t h) {
     return saturating_product(saturating_product(2, logits), h);
@@ -31,7 +31,7 @@ CostEstimate cost(const Request& r, std::int64_t formed) {
                             (r.options.teacher_logit_soft_cap != 0.0f ? 1 : 0);
   c.transcendentals =
       saturating_product(logits, 3 * passes + (jsd ? 2 * passes : 0) + look + caps * formed);
-  c.bytes_ideal = loss::ideal_bytes(r);
+  c.bytes_ideal = r.loss.ideal_bytes();
   // Each further look reads both layers again; dz is written once and read by each product.
   std::int64_t again = 0;
   for (const View* view : {&r.inputs.x, &r.inputs.w, &r.inputs.teacher_x, &r.inputs.teacher_w,

@@ -12,10 +12,9 @@ namespace {
 
 using loss::streaming_type;
 using loss::StreamingRows;
-using Plan = streaming::LinearPlan;
 
 streaming::LinearShape shape_of(const Request& request, int threads) {
-  auto shape = linear::walk_shape<Operator>(request, threads);
+  auto shape = linear::walk_shape(request.student, threads);
   // Without what was saved of the divergence its sums are taken again.
   const bool known = static_cast<bool>(request.inputs.divergence_statistics);
   shape.values = !known;
@@ -35,8 +34,7 @@ std::int64_t table_bytes(const Request& request) {
 }
 
 /// The rows that were saved, in place of a look at all logits.
-void read_saved(const loss::StreamingCall<Operator>& call, streaming::DistillSums* sums) {
-  const View& view = call.request.inputs.divergence_statistics;
+void read_saved(const loss::StreamingCall& call, const View& view, streaming::DistillSums* sums) {
   const std::int64_t* offsets = call.rows.offsets(view, call.arena);
   const auto* words = static_cast<const float*>(view.host_data());
   for (std::int64_t i = 0; i < call.rows.counted(); ++i) {
@@ -48,9 +46,9 @@ void read_saved(const loss::StreamingCall<Operator>& call, streaming::DistillSum
   }
 }
 
-streaming::Teacher teacher_of(const loss::StreamingCall<Operator>& call) {
-  const Inputs& in = call.request.inputs;
-  const Options& o = call.request.options;
+streaming::Teacher teacher_of(const loss::StreamingCall& call, const Request& request) {
+  const auto& in = request.inputs;
+  const Options& o = request.options;
   streaming::Teacher t;
   if (in.teacher_logits) {
     t.logits = in.teacher_logits.host_data();
@@ -63,15 +61,15 @@ streaming::Teacher teacher_of(const loss::StreamingCall<Operator>& call) {
   t.scale = o.teacher_logit_scale;
   t.cap = o.teacher_logit_soft_cap;
   t.terms = terms_of(o);
-  t.sums = call.arena.take<streaming::DistillSums>(call.request.loss.b);
-  if (in.divergence_statistics) read_saved(call, t.sums);
+  t.sums = call.arena.take<streaming::DistillSums>(call.request.b);
+  if (in.divergence_statistics) read_saved(call, in.divergence_statistics, t.sums);
   return t;
 }
 
 /// Rows of f32 words: those that count, NaN where the target is none, and the others as if they had
 /// seen no column.
 template <std::size_t words, class Row>
-void write_rows(const loss::StreamingCall<Operator>& call, const MutableView& view,
+void write_rows(const loss::StreamingCall& call, const MutableView& view,
                 const std::array<float, words>& none, const Row& row) {
   if (!view) return;
   const arguments::RowOffsets offsets(view, view.rank() - 1);
@@ -81,7 +79,7 @@ void write_rows(const loss::StreamingCall<Operator>& call, const MutableView& vi
       data[offsets(at) + static_cast<std::int64_t>(i) * view.strides().back()] = fields[i];
     }
   };
-  for (std::int64_t i = 0; i < call.request.loss.b; ++i) put(i, none);
+  for (std::int64_t i = 0; i < call.request.b; ++i) put(i, none);
   std::array<float, words> bad;
   bad.fill(std::numeric_limits<float>::quiet_NaN());
   for (std::int64_t i = 0; i < call.rows.counted(); ++i) {
@@ -90,7 +88,8 @@ void write_rows(const loss::StreamingCall<Operator>& call, const MutableView& vi
 }
 
 /// What the teacher adds to each row's loss, and the outputs that are its own.
-void write_values(const loss::StreamingCall<Operator>& call, const streaming::Teacher& teacher) {
+void write_values(const loss::StreamingCall& call, const Request& request,
+                  const streaming::Teacher& teacher) {
   const auto& terms = teacher.terms;
   const double t = static_cast<double>(terms.temperature);
   const double share = terms.alpha * t * t;
@@ -101,10 +100,10 @@ void write_values(const loss::StreamingCall<Operator>& call, const streaming::Te
     // A share of 0 is absent, however far the teacher is.
     call.rows.terms()[i] = share == 0.0 ? 0.0 : share * divergence(i);
   }
-  write_rows<6>(call, call.request.own_partial, {no_maximum, no_maximum}, [&](std::int64_t i) {
+  write_rows<6>(call, request.loss.own_partial, {no_maximum, no_maximum}, [&](std::int64_t i) {
     return std::bit_cast<std::array<float, 6>>(partial_of(teacher.sums[i]));
   });
-  const Outputs& out = call.request.outputs;
+  const auto& out = request.outputs;
   write_rows<5>(call, out.divergence_statistics, no_statistics,
                 [&](std::int64_t i) { return statistics_of(terms, teacher.sums[i]); });
   call.rows.write_rows(out.divergence, divergence);
@@ -113,32 +112,38 @@ void write_values(const loss::StreamingCall<Operator>& call, const streaming::Te
   });
 }
 
-void run(const loss::StreamingCall<Operator>& call, const Plan& plan) {
-  const auto& r = call.request;
-  const Inputs& in = r.inputs;
-  streaming::LinearProblem p;
-  call.rows.describe(p);
-  linear::set_layer(p, in.x, in.w, in.bias, call);
-  if (has_gradients(r.loss.pass)) linear::set_gradients(p, call);
-  const streaming::Teacher teacher = teacher_of(call);
-  p.teacher = &teacher;
-  p.keeps_sums = !r.loss.wants_values();
-  streaming::run_linear(p, plan, call.environment, call.scratch());
-  if (r.loss.wants_values()) write_values(call, teacher);
-}
+class EigenWalk final : public linear::Walk {
+  streaming::LinearShape shape(const loss::LossRequest& request, int threads) const override {
+    return shape_of(request_of(request), threads);
+  }
 
-/// Each sweep over the vocabulary forms the logits anew.
-CostEstimate cost_of(const Request& request, const Plan& plan) {
-  return cost(request, plan.sweep_count);
-}
+  std::int64_t table_bytes(const loss::LossRequest& request) const override {
+    return linear_distillation::table_bytes(request_of(request));
+  }
 
-constexpr linear::Walk<Operator> walk = {
-    .shape = shape_of, .table_bytes = table_bytes, .run = run, .cost = cost_of};
+  void walk(const loss::StreamingCall& call, const Plan& plan) const override {
+    const auto r = request_of(call.request);
+    streaming::LinearProblem p;
+    call.rows.describe(p);
+    linear::set_layer(p, r.inputs.x, r.inputs.w, r.inputs.bias, call);
+    if (has_gradients(r.loss.pass)) linear::set_gradients(p, r.student, call);
+    const streaming::Teacher teacher = teacher_of(call, r);
+    p.teacher = &teacher;
+    p.keeps_sums = !r.loss.wants_values();
+    streaming::run_linear(p, plan, call.environment, call.scratch());
+    if (r.loss.wants_values()) write_values(call, r, teacher);
+  }
+
+  /// Each sweep over the vocabulary forms the logits anew.
+  CostEstimate cost_of(const loss::LossRequest& request, const Plan& plan) const override {
+    return linear_distillation::cost(request_of(request), plan.sweep_count);
+  }
+};
 
 }  // namespace
 
-dispatch::Implementation<Request> eigen_implementation() {
-  return linear::walk_row<Operator, walk>();
+std::unique_ptr<dispatch::Implementation> eigen_implementation() {
+  return std::make_unique<EigenWalk>();
 }
 
 }  // namespace tessera::linear_distillation

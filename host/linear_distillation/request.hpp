@@ -2,14 +2,49 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
-#include "host/loss/operator.hpp"
-#include "tessera/linear_distillation.hpp"
+#include "host/linear/request.hpp"
+#include "host/linear_distillation/traits.hpp"
 
 namespace tessera::linear_distillation {
 
-/// A validated call: x [leading, H], w [H, V]; a teacher's layer, or its logits [leading, V].
-using Request = loss::OperatorRequest<Operator>;
+/// A validated call by the names of the operator's structs: x [leading, H], w [H, V]; a teacher's
+/// layer, or its logits [leading, V]. It refers to the call, which outlives it.
+struct Request {
+  struct {
+    const View &x, &w, &bias, &teacher_x, &teacher_w, &teacher_bias, &teacher_logits;
+    const View& divergence_statistics;
+  } inputs;
+  struct {
+    const MutableView &divergence, &target_entropy, &divergence_statistics;
+  } outputs;
+  Options options;
+  linear::Request student;  ///< the layer that learns
+  const loss::LossRequest& loss;
+};
+
+inline Request request_of(const dispatch::Request& request) {
+  using operators::input;
+  const auto& loss = loss::loss_request(request);
+  const auto& call = loss.call;
+  const auto& outputs = call.outputs;
+  constexpr std::size_t own = loss_output_count;
+  return {
+      .inputs = {input<Operator, &Inputs::x>(call), input<Operator, &Inputs::w>(call),
+                 input<Operator, &Inputs::bias>(call), input<Operator, &Inputs::teacher_x>(call),
+                 input<Operator, &Inputs::teacher_w>(call),
+                 input<Operator, &Inputs::teacher_bias>(call),
+                 input<Operator, &Inputs::teacher_logits>(call),
+                 input<Operator, &Inputs::divergence_statistics>(call)},
+      .outputs = {outputs[own], outputs[own + 1], outputs[own + 2]},
+      .options = operators::options_of<Operator>(call),
+      .student = linear::request_of<Operator>(loss),
+      .loss = loss};
+}
+
+/// What schedules and launches know of it.
+inline const linear::Request& layer_of(const Request& request) { return request.student; }
 
 /// H, and the width of the teacher's layer, 0 where its logits are given.
 inline std::int64_t hidden(const Request& request) { return request.inputs.x.extents().back(); }
@@ -21,31 +56,8 @@ inline std::int64_t teacher_hidden(const Request& request) {
 CostEstimate cost(const Request& request, std::int64_t formed);
 
 // Each implementation's file defines one of these rows.
-dispatch::Implementation<Request> eigen_implementation();      ///< eigen.cpp
-dispatch::Implementation<Request> reference_implementation();  ///< reference.cpp
+std::unique_ptr<dispatch::Implementation> eigen_implementation();      ///< eigen.cpp
+std::unique_ptr<dispatch::Implementation> reference_implementation();  ///< reference.cpp
+dispatch::Table opencl_implementations();  ///< opencl/implementation.cpp
 
 }  // namespace tessera::linear_distillation
-
-template <>
-struct tessera::loss::HostTraits<tessera::linear_distillation::Operator> {
-  using Request = linear_distillation::Request;
-  using PartialRow = linear_distillation::DivergenceSums;
-  static std::vector<PartialRow>& own_rows(const Request& request,
-                                           linear_distillation::PartialResult& result) {
-    result.divergence = linear_distillation::effective_divergence(request.options);
-    return result.divergence_rows;
-  }
-  /// The options, the teacher, and what a shard has to know.
-  static void check(const arguments::Checks& checks, const Request& request);
-  static float nll_weight(const linear_distillation::Options& options) {
-    return 1.0f - options.alpha;
-  }
-  static CostEstimate cost(const Request& request, const linear_distillation::BlockSizes&) {
-    return linear_distillation::cost(request, 1);
-  }
-  static dispatch::Table<Request> opencl();
-  static dispatch::Table<Request> host() {
-    using namespace linear_distillation;
-    return {eigen_implementation(), reference_implementation()};
-  }
-};

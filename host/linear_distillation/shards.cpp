@@ -5,6 +5,7 @@
 #include "host/linear_distillation/request.hpp"
 #include "host/linear_distillation/streaming.hpp"
 #include "host/loss/merge.hpp"
+#include "host/operators/bind.hpp"
 
 /// Shards of the vocabulary, merged on the host in double: what a row has of the student is every
 /// loss's, what it has of the divergence is added here.
@@ -82,17 +83,17 @@ PartialResult merge(std::span<const PartialResult> shards) try {
 Result combine(std::span<const PartialResult> shards, const CombineInputs& inputs,
                const Options& options) try {
   const PartialResult merged = merge(shards);
-  const arguments::Checks checks(nullptr, "combine", arguments::Form::owned);
-  operators::check_options(checks, OperatorTraits<Operator>::options, options);
+  arguments::Checks checks(nullptr, "combine", arguments::Form::owned);
+  auto call = operators::bind<Operator>(Pass::forward, {}, {}, {}, options, {});
+  operators::check_options(checks, call);
   check_divergence(checks, merged, options);
   checks.refuse("class_weight", inputs.class_weight,
                 "a loss with a teacher has no class weights; leave it out");
-  Request request;
-  request.loss = loss::check_combine(merged, inputs, options.loss, 1.0f - options.alpha);
+  const loss::LossPlaces places(*call.op);
+  loss::LossRequest request(places, std::move(call));
+  loss::check_combine(checks, request, merged, inputs, options.loss, 1.0f - options.alpha);
   Result result;
-  loss::allocate_outputs(request.loss, result);
-  loss::describe_own_outputs(request, options.loss.wants);
-  loss::allocate_own_outputs(request, result);
+  operators::allocate<Operator>(request.call, result);
 
   const auto terms = terms_of(options);
   const double t = static_cast<double>(options.temperature);
@@ -103,7 +104,7 @@ Result combine(std::span<const PartialResult> shards, const CombineInputs& input
     // A share of 0 is absent, however far the teacher is.
     return share == 0.0 ? 0.0 : share * streaming::divergence_of(terms, sums);
   };
-  loss::combine_rows(request.loss, merged, own, result);
+  loss::combine_rows(request, merged, own, result);
   return result;
 } catch (const std::bad_alloc&) {
   dispatch::throw_no_memory("combine");

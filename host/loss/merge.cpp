@@ -14,7 +14,6 @@
 #include "host/loss/results.hpp"
 #include "host/loss/targets.hpp"
 #include "host/loss/validate.hpp"
-#include "host/operators/options.hpp"
 
 /// Shards of the vocabulary, merged on the host in double.
 namespace tessera {
@@ -268,10 +267,9 @@ PartialResult merge(std::span<const PartialResult> shards) try {
 
 namespace loss {
 
-LossRequest check_combine(const PartialResult& merged, const CombineInputs& inputs,
-                          const LossOptions& options, std::optional<float> nll_weight) {
-  arguments::Checks checks(nullptr, "combine", arguments::Form::owned);
-  operators::check_options(checks, all_loss_options<LossOptions>, options);
+void check_combine(arguments::Checks& checks, LossRequest& request, const PartialResult& merged,
+                   const CombineInputs& inputs, const LossOptions& options,
+                   std::optional<float> nll_weight) {
   const std::int64_t given = options.vocab_size_total;
   const std::int64_t known = merged.vocab_size_total;
   if (given == 0 && known == 0) {
@@ -295,17 +293,19 @@ LossRequest check_combine(const PartialResult& merged, const CombineInputs& inpu
   LossOptions whole = options;
   whole.vocab_offset = 0;
   whole.vocab_size_total = 0;
-  const LossInputs in{.labels = inputs.labels,
-                      .weight = inputs.weight,
-                      .class_weight = inputs.class_weight,
-                      .target_indices = inputs.target_indices,
-                      .target_probs = inputs.target_probs,
-                      .targets = inputs.targets};
-  auto request = check_loss(checks, Pass::forward, in, {}, whole, nll_weight, merged.extents, total,
-                            "the rows of the shards " + arguments::to_string(merged.extents));
+  const auto set = [&](LossInput input, const View& view) {
+    if (view) request.call.inputs[request.places()[input]] = view;
+  };
+  set(LossInput::labels, inputs.labels);
+  set(LossInput::weight, inputs.weight);
+  set(LossInput::class_weight, inputs.class_weight);
+  set(LossInput::target_indices, inputs.target_indices);
+  set(LossInput::target_probs, inputs.target_probs);
+  set(LossInput::targets, inputs.targets);
+  check_loss(checks, request, whole, nll_weight, merged.extents, total,
+             "the rows of the shards " + arguments::to_string(merged.extents));
   check_targets(checks, request, {});
   describe_outputs(request);
-  return request;
 }
 
 void combine_rows(const LossRequest& request, const PartialResult& merged,
@@ -358,17 +358,5 @@ void combine_rows(const LossRequest& request, const PartialResult& merged,
 }
 
 }  // namespace loss
-
-LossResult combine(std::span<const PartialResult> shards, const CombineInputs& inputs,
-                   const LossOptions& options) try {
-  const auto merged = merge(shards);
-  auto request = loss::check_combine(merged, inputs, options, std::nullopt);
-  LossResult result;
-  loss::allocate_outputs(request, result);
-  loss::combine_rows(request, merged, {}, result);
-  return result;
-} catch (const std::bad_alloc&) {
-  dispatch::throw_no_memory("combine");
-}
 
 }  // namespace tessera

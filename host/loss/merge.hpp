@@ -5,15 +5,18 @@
 #include <functional>
 #include <optional>
 
+#include "host/arguments/checks.hpp"
 #include "host/loss/request.hpp"
 
 /// What the `combine` of an operator with more terms in its loss is made of.
 namespace tessera::loss {
 
-/// The checks of `combine`: the whole, as an ordinary forward would see it. Returns the request in
-/// its normal form, with the results it wants described; `nll_weight` is that of `check_loss`.
-LossRequest check_combine(const PartialResult& merged, const CombineInputs& inputs,
-                          const LossOptions& options, std::optional<float> nll_weight);
+/// The checks of `combine`: the whole, as an ordinary forward would see it. `request` has the
+/// options and wants of a forward and no view yet; the results it wants are described. `nll_weight`
+/// is that of `check_loss`.
+void check_combine(arguments::Checks& checks, LossRequest& request, const PartialResult& merged,
+                   const CombineInputs& inputs, const LossOptions& options,
+                   std::optional<float> nll_weight);
 
 /// Fills the outputs of `result`, which are allocated, from the whole's rows. `own(row, counts)` is
 /// called for each row: it writes what outputs the operator has besides, and returns what the loss

@@ -94,9 +94,10 @@ namespace {
 /// The request with its targets on the host.
 LossRequest with_targets(const LossRequest& request, dispatch::HostViews& views) {
   LossRequest result = request;
-  for (View* view :
-       {&result.labels, &result.target_indices, &result.target_probs, &result.targets}) {
-    *view = views.read(*view);
+  for (const LossInput input : {LossInput::labels, LossInput::target_indices,
+                                LossInput::target_probs, LossInput::targets}) {
+    View& view = result.call.inputs[result.places()[input]];
+    view = views.read(view);
   }
   return result;
 }
@@ -198,7 +199,7 @@ void write_vector(const MutableView& target, const std::vector<double>& values,
 
 void write_values(const LossRequest& request, const oracle::Values& values,
                   dispatch::HostViews& views) {
-  const Outputs& outputs = request.outputs;
+  const auto& outputs = request.outputs;
   write_vector(outputs.loss, values.loss, views);
   write_vector(outputs.lse, values.lse, views);
   write_vector(outputs.label_logprob, values.label_logprob, views);

@@ -1,40 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/loss/results.hpp"
 
-#include "host/arguments/owned.hpp"
+#include <exception>
+#include <string>
+
+#include "host/loss/partial.hpp"
+#include "host/operators/bind.hpp"
 
 namespace tessera::loss {
 
 void describe_outputs(LossRequest& request) {
-  const auto& options = request.options;
-  for (const auto& output : loss_outputs) {
-    if (output.wanted != nullptr && !(options.wants.*output.wanted)) continue;
-    request.outputs.*output.view = described(output, request);
+  auto& call = request.call;
+  const DType index = request.v_total > most_i32_columns ? DType::i64 : DType::i32;
+  for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+    if (!call.wants[i]) continue;
+    const auto& output = call.op->outputs[i];
+    const DType type = output.types == ElementTypes::integer ? index : DType::f32;
+    call.outputs[i] = MutableView::host(nullptr, type, extents_of(output.shape, request));
   }
 }
 
-void describe_partial(LossRequest& request) {
-  request.partial = view_of<PartialWords>(nullptr, request.b);
-}
-
-void allocate_outputs(LossRequest& request, LossResult& result) {
-  for (const auto& output : loss_outputs) {
-    arguments::allocate(request.outputs.*output.view, result.*output.owned, output.name);
+void describe_partial(LossRequest& request, std::int64_t own_words) {
+  constexpr std::int64_t words = sizeof(PartialWords) / sizeof(float);
+  request.partial = MutableView::host(nullptr, DType::f32, {request.b, words});
+  if (own_words > 0) {
+    request.own_partial = MutableView::host(nullptr, DType::f32, {request.b, own_words});
   }
 }
 
-void allocate_partial(LossRequest& request, PartialResult& result,
-                      std::vector<PartialWords>& words) {
-  request.partial = allocate_rows(request, words);
-  resize_rows(request, result.rows);
-  result.extents = request.leading;
-  result.vocab_size_total = request.v_total;
-  const std::int64_t begin = request.options.vocab_offset;
-  if (request.v > 0) result.ranges = {{begin, begin + request.v}};
+namespace {
+
+/// New rows behind a view that is described.
+template <class Row>
+void allocate_rows(MutableView& view, std::int64_t count, std::vector<Row>& rows) {
+  if (!view) return;
+  try {
+    rows.resize(static_cast<std::size_t>(count));
+  } catch (const std::exception&) {
+    throw Error(ErrorCode::out_of_memory, "partial: the host has no memory for " +
+                                              std::to_string(view.extents()[0]) +
+                                              " rows; split them");
+  }
+  view = MutableView::host(rows.data(), DType::f32, view.extents());
 }
 
 void read_partial(const LossRequest& request, const std::vector<PartialWords>& words,
                   PartialResult& result) {
+  result.rows.resize(words.size());
+  result.extents = request.leading;
+  result.vocab_size_total = request.v_total;
+  const std::int64_t begin = request.options.vocab_offset;
+  if (request.v > 0) result.ranges = {{begin, begin + request.v}};
   for (std::size_t row = 0; row < words.size(); ++row) {
     const auto& from = words[row];
     result.rows[row] = {.max = from.max,
@@ -50,6 +66,24 @@ void read_partial(const LossRequest& request, const std::vector<PartialWords>& w
                         .weighted_logit = from.weighted_logit,
                         .weighted_sum = from.weighted_sum};
   }
+}
+
+}  // namespace
+
+CallPartial forward_partial(Context& context, operators::Call call) {
+  return operators::with_checked(
+      context, std::move(call), operators::Form::owned, [&](operators::Request& checked) {
+        auto& request = static_cast<LossRequest&>(checked);
+        CallPartial partial;
+        std::vector<PartialWords> words;
+        allocate_rows(request.partial, request.b, words);
+        allocate_rows(request.own_partial, request.own_partial.size(), partial.own);
+        auto completion = operators::run_checked(context, request);
+        completion.wait();
+        read_partial(request, words, partial.result);
+        partial.result.dispatch = completion.dispatch();
+        return partial;
+      });
 }
 
 }  // namespace tessera::loss

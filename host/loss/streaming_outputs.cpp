@@ -47,7 +47,7 @@ class Writer {
 }  // namespace
 
 struct StreamingRows::Writers {
-  explicit Writers(const Outputs& out)
+  explicit Writers(const LossRequest::OutputViews& out)
       : loss(out.loss),
         lse(out.lse),
         argmax(out.argmax),

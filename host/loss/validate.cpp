@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "host/loss/results.hpp"
 #include "host/loss/targets.hpp"
 
 namespace tessera::loss {
@@ -12,8 +13,9 @@ namespace tessera::loss {
 namespace {
 
 /// Members that have a meaning in some passes only: silence would hide a mistake.
-void check_passes(const arguments::Checks& checks, Pass pass, const LossInputs& in,
+void check_passes(const arguments::Checks& checks, const LossRequest& in,
                   const LossOptions& options) {
+  const Pass pass = in.pass;
   if (!has_gradients(pass)) {
     checks.refuse("dloss", in.dloss, "only backward and value_and_grad read a cotangent");
     checks.refuse("dlse", in.dlse, "only backward and value_and_grad read a cotangent");
@@ -72,15 +74,14 @@ void check_argmax(const arguments::Checks& checks, Pass pass, const MutableView&
 }
 
 /// Compares the shape of a loss argument; `source` names where the leading axes come from.
-template <class Argument, class V>
-void check_shape(const arguments::Checks& checks, const Argument& argument, V& view,
-                 const LossRequest& r, const arguments::Source& source) {
-  const auto& shape = argument.shape;
+template <class V>
+void check_shape(const arguments::Checks& checks, const char* name, const SymbolicShape& shape,
+                 V& view, const LossRequest& r, const arguments::Source& source) {
+  if (!view) return;
+  const Dims expected = extents_of(shape, r);
   const Reduction reduction = r.options.reduction;
-  const Dims expected = shape.extents(r.leading, reduction,
-                                      [&](char letter) { return letter == 'K' ? r.k : r.v_total; });
   arguments::Source from = source;
-  if (shape.is_of_loss()) {
+  if (shape.is_reducible()) {
     from = reduction == Reduction::none   ? source.with(" (reduction none)")
            : reduction == Reduction::mean ? "the loss is a single number (reduction mean)"
                                           : "the loss is a single number (reduction sum)";
@@ -92,13 +93,15 @@ void check_shape(const arguments::Checks& checks, const Argument& argument, V& v
                        : shape.axis(0) == 'T' ? r.is_shard ? ", then the words of the whole "
                                                              "vocabulary (vocab_size_total)"
                                                            : ", then the words of the vocabulary"
-                                              : ", then (max, sum)");
+                       : shape.axis(0) == '2' ? ", then (max, sum)"
+                                              : "");
   }
-  checks.shape(argument.name, view, expected, from);
+  checks.shape(name, view, expected, from);
 }
 
 /// Labels, pairs or a probability for every word: one of them. Sets `k`.
-void check_target_form(const arguments::Checks& checks, const LossInputs& in, LossRequest& r) {
+void check_target_form(const arguments::Checks& checks, LossRequest& r) {
+  const LossRequest& in = r;
   const bool pairs = in.target_indices || in.target_probs;
   if (!in.labels && !pairs && !in.targets && r.nll_weight != 0.0f) {
     // Of 1 - (1 - alpha) the digits that f32 has.
@@ -129,34 +132,31 @@ void check_target_form(const arguments::Checks& checks, const LossInputs& in, Lo
   }
 }
 
-void check_outputs(arguments::Checks& checks, Pass pass, Outputs& out, const LossRequest& r,
-                   const arguments::Source& source) {
-  if (pass != Pass::forward && pass != Pass::value_and_grad) {
-    for (const auto& output : loss_outputs) {
-      checks.refuse(output.name, out.*output.view, "this pass writes no loss outputs");
+void check_outputs(arguments::Checks& checks, LossRequest& r, const arguments::Source& source) {
+  auto& call = r.call;
+  const auto& outputs = call.op->outputs;
+  const bool writes = call.pass == Pass::forward || call.pass == Pass::value_and_grad;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    if (!writes) {
+      checks.refuse(outputs[i].name, call.outputs[i], "this pass writes no loss outputs");
+      continue;
     }
-    return;
+    checks.output(outputs[i].name, call.outputs[i], outputs[i].types);
   }
-  for (const auto& output : loss_outputs) {
-    checks.output(output.name, out.*output.view, output.types);
-  }
-  for (const auto& output : loss_outputs) {
-    if (out.*output.view) check_shape(checks, output, out.*output.view, r, source);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    check_shape(checks, outputs[i].name, outputs[i].shape, call.outputs[i], r, source);
   }
 }
 
 }  // namespace
 
-LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& inputs,
-                       const Outputs& outputs, const LossOptions& options,
-                       std::optional<float> nll_weight, const Dims& leading, std::int64_t v,
-                       const arguments::Source& source) {
+void check_loss(arguments::Checks& checks, LossRequest& r, const LossOptions& options,
+                std::optional<float> nll_weight, const Dims& leading, std::int64_t v,
+                const arguments::Source& source) {
   check_shard(checks, options, v);
-  check_argmax(checks, pass, outputs.argmax, v);
-  check_passes(checks, pass, inputs, options);
+  check_argmax(checks, r.pass, r.outputs.argmax, v);
+  check_passes(checks, r, options);
 
-  LossRequest r;
-  r.pass = pass;
   r.leading = leading;
   r.b = checks.product(leading, "the leading axes");
   r.v = v;
@@ -171,29 +171,17 @@ LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& i
   }
   checks.product(r.b, r.v, "rows * columns");
 
-  check_target_form(checks, inputs, r);
-  LossInputs in = inputs;
-  for (const auto& input : loss_inputs<LossInputs>) {
-    checks.input(input.name, in.*input.view, input.types);
+  check_target_form(checks, r);
+  auto& call = r.call;
+  const auto& inputs = call.op->inputs;
+  for (std::size_t i = r.places().own(); i < inputs.size(); ++i) {
+    checks.input(inputs[i].name, call.inputs[i], inputs[i].types);
   }
-  for (const auto& input : loss_inputs<LossInputs>) {
-    if (in.*input.view) check_shape(checks, input, in.*input.view, r, source);
+  for (std::size_t i = r.places().own(); i < inputs.size(); ++i) {
+    check_shape(checks, inputs[i].name, inputs[i].shape, call.inputs[i], r, source);
   }
-
-  for (std::size_t i = 0; i < loss_inputs<LossInputs>.size(); ++i) {
-    r.*loss_inputs<LossRequest>[i].view = in.*loss_inputs<LossInputs>[i].view;
-  }
-  if (r.statistics) r.lse = {};
-  r.outputs = outputs;
-  check_outputs(checks, pass, r.outputs, r, source);
-  return r;
-}
-
-bool any(const Outputs& outputs) noexcept {
-  for (const auto& output : loss_outputs) {
-    if (outputs.*output.view) return true;
-  }
-  return false;
+  if (r.statistics) call.inputs[r.places()[LossInput::lse]] = {};
+  check_outputs(checks, r, source);
 }
 
 std::string describe_row(std::int64_t row, const Dims& leading) {

@@ -13,31 +13,13 @@
 /// (host/arguments/checks.hpp).
 namespace tessera::loss {
 
-/// The loss half of an operator's Inputs.
-struct LossInputs {
-  View labels{};
-  View weight{};
-  View class_weight{};
-  View dloss{};
-  View dlse{};
-  View lse{};
-  View statistics{};
-  View target_indices{};
-  View target_probs{};
-  View targets{};
-};
-
-/// True when a view is given.
-bool any(const Outputs& outputs) noexcept;
-
 /// Checks the loss half of a call whose logits have shape [leading, v] and whose options are in
-/// their ranges, and returns it with every view in its normal shape. `source` names where `leading`
-/// comes from: "the leading axes of x". `nll_weight` is given where rows have other terms than nll
-/// and z-loss: 1 - alpha. With 0 they need no target.
-LossRequest check_loss(arguments::Checks& checks, Pass pass, const LossInputs& inputs,
-                       const Outputs& outputs, const LossOptions& options,
-                       std::optional<float> nll_weight, const Dims& leading, std::int64_t v,
-                       const arguments::Source& source);
+/// their ranges: puts its views into their normal shape and fills in what is found out. `source`
+/// names where `leading` comes from: "the leading axes of x". `nll_weight` is given where rows have
+/// other terms than nll and z-loss: 1 - alpha. With 0 they need no target.
+void check_loss(arguments::Checks& checks, LossRequest& request, const LossOptions& options,
+                std::optional<float> nll_weight, const Dims& leading, std::int64_t v,
+                const arguments::Source& source);
 
 /// Error naming the first row whose target in host memory is none: a label that is neither
 /// ignore_index nor in the vocabulary, a probability that is negative or NaN, a word twice. Waits

@@ -2,10 +2,9 @@
 #include "host/operators/call.hpp"
 
 #include <algorithm>
-#include <type_traits>
+#include <string_view>
 
-#include "tessera/error.hpp"
-#include "tessera/operators.hpp"
+#include "host/operators/bind.hpp"
 
 namespace tessera::operators {
 namespace {
@@ -17,51 +16,11 @@ auto* named(All& all, std::string_view wanted) noexcept {
   return found == all.end() ? nullptr : &*found;
 }
 
-template <class Operator>
-Description describe() {
-  using Traits = OperatorTraits<Operator>;
-  Description op{.name = Traits::name,
-                 .passes = {Traits::passes.begin(), Traits::passes.end()},
-                 .inputs = {},
-                 .outputs = {},
-                 .gradients = {},
-                 .options = {},
-                 .block_sizes = {},
-                 .implementations = [] { return Traits::implementations(); }};
-  for (const auto& each : Traits::inputs) {
-    op.inputs.push_back({each.name, each.shape, each.types, each.reads});
-  }
-  for (const auto& each : Traits::outputs)
-    op.outputs.push_back({each.name, each.shape, each.types});
-  for (const auto& each : Traits::gradients) {
-    const auto of = static_cast<std::size_t>(&input_of(each) - Traits::inputs.data());
-    op.gradients.push_back({each.name, of, each.type, each.in_place});
-  }
-  const auto add_options = [&](const auto& options, const auto& defaults) {
-    for (const auto& each : options) {
-      op.options.push_back({each.name, each.help, each.value(defaults), each.range, each.choices});
-    }
-  };
-  add_options(Traits::options, typename Operator::Options());
-  add_options(Traits::execution_options, typename Operator::ExecutionOptions());
-  for (const auto& axis : Operator::BlockSizes::axes()) op.block_sizes.push_back(axis.name);
-  return op;
-}
-
-/// What `use` returns for the call's operator, given the call in its types.
-template <class Use>
-auto with_types(const Call& call, const Use& use) {
-  std::optional<std::invoke_result_t<Use, Typed<std::tuple_element_t<0, Operators>>>> result;
-  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
-    if (call.op->name == OperatorTraits<Operator>::name) {
-      result.emplace(use(Typed<Operator>(call)));
-    }
-  });
-  return std::move(*result);
-}
-
 }  // namespace
 
+std::vector<ImplementationInfo> Description::implementations() const {
+  return dispatch::guarded(name, [&] { return dispatch::list(behind().table()); });
+}
 const Input* Description::input(std::string_view wanted) const noexcept {
   return named(inputs, wanted);
 }
@@ -81,18 +40,6 @@ bool Description::has_hidden() const noexcept {
   });
 }
 
-const std::vector<Description>& descriptions() {
-  // Never destroyed: destructors of static objects may call.
-  static const auto& all = *new auto([] {
-    std::vector<Description> result;
-    for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
-      result.push_back(describe<Operator>());
-    });
-    return result;
-  }());
-  return all;
-}
-
 const Description& description(std::string_view name) {
   if (const auto* op = named(descriptions(), name)) return *op;
   std::string names;
@@ -101,14 +48,27 @@ const Description& description(std::string_view name) {
               "there is no operator '" + std::string(name) + "'; there are: " + names);
 }
 
+std::vector<NamedValue> blocks_by_name(const Description& op, const Blocks& blocks) {
+  auto named = op.block_sizes;
+  for (std::size_t i = 0; i < named.size(); ++i) named[i].value = blocks[i];
+  return named;
+}
+
 Call::Call(const Description& description, Pass of)
     : op(&description),
       pass(of),
       inputs(op->inputs.size()),
       outputs(op->outputs.size()),
       gradients(op->gradients.size()),
-      accumulate(op->gradients.size()) {
-  for (const auto& option : op->options) options.push_back(option.standard);
+      accumulate(op->gradients.size()),
+      wants(op->outputs.size()),
+      wants_gradients(op->gradients.size()),
+      options(op->options.size()) {
+  for (std::size_t i = 0; i < options.size(); ++i) options[i] = op->options[i].standard;
+  for (std::size_t i = 0; i < wants.size(); ++i) wants[i] = op->outputs[i].is_wanted;
+  for (std::size_t i = 0; i < wants_gradients.size(); ++i) {
+    wants_gradients[i] = op->gradients[i].is_wanted;
+  }
 }
 
 bool Call::set(std::string_view name, const OptionValue& value) {
@@ -118,41 +78,64 @@ bool Call::set(std::string_view name, const OptionValue& value) {
   return true;
 }
 
-Completion run(Context& context, const Call& call) {
-  return with_types(call, [&]<class Operator>(const Typed<Operator>& t) {
-    return tessera::run<Operator>(context, call.pass, t.inputs, t.outputs, t.gradients, t.options,
-                                  t.execution);
+void Call::set_block_sizes(const std::vector<NamedValue>& values) {
+  auto& blocks = block_sizes.emplace(op->block_sizes.size());
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const auto* given = named(values, op->block_sizes[i].name);
+    blocks[i] = given != nullptr ? given->value : op->block_sizes[i].value;
+  }
+}
+
+Completion run_checked(Context& context, Request& request) {
+  request.drop_empty_gradients();
+  const auto& table = request.call.op->behind().table();
+  return Completion(dispatch::run(table, context.state().shared_from_this(), request));
+}
+
+Completion run(Context& context, Call call) {
+  return with_checked(context, std::move(call), Form::views,
+                      [&](Request& request) { return run_checked(context, request); });
+}
+
+Plan plan(Context& context, Call call) {
+  return with_checked(context, std::move(call), Form::question, [&](Request& request) {
+    request.drop_empty_gradients();
+    return dispatch::plan(request.call.op->behind().table(), context.state(), request);
   });
 }
 
-// The operator's functions are found beside its Inputs.
-Plan plan(Context& context, const Call& call) {
-  return with_types(call, [&](const auto& t) {
-    return plan(context, call.pass, t.inputs, t.outputs, t.gradients, t.options, t.execution);
-  });
-}
-
-CostEstimate cost_estimate(Context& context, const Call& call) {
-  return with_types(call, [&](const auto& t) {
-    return cost_estimate(context, call.pass, t.inputs, t.outputs, t.gradients, t.options,
-                         t.execution);
+CostEstimate cost_estimate(Context& context, Call call) {
+  return with_checked(context, std::move(call), Form::question, [&](Request& request) {
+    auto& state = context.state();
+    return dispatch::choose(request.call.op->behind().table(), state, request).cost(state, request);
   });
 }
 
 std::optional<std::string> why_unsupported(Context& context, const std::string& implementation,
-                                           const Call& call) {
-  return with_types(call, [&](const auto& t) {
-    return why_unsupported(context, implementation, call.pass, t.inputs, t.outputs, t.gradients,
-                           t.options, t.execution);
-  });
+                                           Call call) {
+  auto& state = context.state();  // throws where it was moved from
+  const auto& table = call.op->behind().table();
+  dispatch::guarded(call.op->name, [&] { return dispatch::select_rows(table, {implementation}); });
+  try {
+    return with_checked(context, std::move(call), Form::question, [&](Request& request) {
+      return dispatch::why_unsupported(table, state, request, implementation);
+    });
+  } catch (const Error& error) {
+    // A call that is wrong in itself is served by none.
+    return error.what();
+  }
 }
 
 std::pair<std::vector<NamedValue>, BlockSource> infer_block_sizes(Context& context,
                                                                   const std::string& implementation,
-                                                                  const Call& call) {
-  return with_types(call, [&](const auto& t) {
-    const auto [blocks, source] = infer_block_sizes(context, implementation, call.pass, t.inputs);
-    return std::pair(to_named(blocks), source);
+                                                                  Call call) {
+  Call asked(*call.op, call.pass);
+  asked.inputs = call.inputs;
+  asked.implementation = implementation;
+  return with_checked(context, std::move(asked), Form::question, [&](Request& request) {
+    auto& state = context.state();
+    return dispatch::choose(request.call.op->behind().table(), state, request)
+        .infer(state, request);
   });
 }
 

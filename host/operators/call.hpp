@@ -1,26 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
+#include "host/arguments/shape.hpp"
 #include "tessera/context.hpp"
 #include "tessera/cost_estimate.hpp"
 #include "tessera/execution.hpp"
-#include "tessera/operator.hpp"
 #include "tessera/view.hpp"
 
-/// Operators and their calls as values, for code that works with any of them: the programs, the
-/// bench, the tests. Not installed; who calls an operator by its name needs none of this.
+/// Operators and their calls as values. The public functions bind their structs to a Call
+/// (bind.hpp), and all that lies behind them is ordinary code over it, as are the programs, the
+/// bench and the tests. Not installed.
+namespace tessera {
+
+/// When an input is read.
+enum class Reads {
+  always,              ///< and has to be given; labels, or what stands in their place
+  usually,             ///< by every pass; has to be given, or what stands in its place
+  in_place_of_usual,   ///< where given, by every pass, in place of what is read `usually`
+  where_given,         ///< by every pass
+  in_place_of_labels,  ///< where given, by every pass: all of them, or labels, not both
+  with_gradients,      ///< where given, by backward and value_and_grad
+  in_backward,         ///< by backward alone, which needs one of these
+  saved_besides        ///< where given, by backward alone
+};
+
+/// Whether a call has to have an input, where no other stands in its place.
+constexpr bool is_needed(Reads reads) noexcept {
+  return reads == Reads::always || reads == Reads::usually;
+}
+
+/// Whether `pass` reads an input that is read as `reads` says.
+constexpr bool reads_in(Pass pass, Reads reads) noexcept {
+  if (reads == Reads::with_gradients) return has_gradients(pass);
+  const bool saved = reads == Reads::in_backward || reads == Reads::saved_besides;
+  return !saved || pass == Pass::backward;
+}
+
+/// What an option is: a number of f32, an integer, or one of a list of names.
+/// A choice is its place in the list; what may be unset is 0 if so, else its place + 1.
+using OptionValue = std::variant<float, std::int64_t>;
+
+/// The values that an option may have; a number is finite, whatever the limits.
+struct OptionRange {
+  double least = -std::numeric_limits<double>::infinity();
+  double most = std::numeric_limits<double>::infinity();
+  bool below_most = false;  ///< `most` itself is none of them
+  const char* hint = "";    ///< what a message says behind the limit: ", which turns it off"
+};
+
+}  // namespace tessera
+
 namespace tessera::operators {
 
-/// An input. What its members mean, tessera/operator.hpp says, as for all that follows.
+class AnyOperator;
+
 struct Input {
   const char* name;
   SymbolicShape shape;
@@ -33,7 +78,7 @@ struct Input {
   }
   /// A matrix that no token has an axis of: it has a layout, [H, V] or [V, H].
   bool is_weight() const noexcept {
-    return !shape.has_leading() && !shape.is_of_loss() && shape.rank() == 2;
+    return !shape.has_leading() && !shape.is_reducible() && shape.rank() == 2;
   }
 };
 
@@ -41,13 +86,17 @@ struct Output {
   const char* name;
   SymbolicShape shape;
   ElementTypes types;
+  bool is_wanted;  ///< by default, of a call that owns its results
 };
 
+/// A gradient has the shape of the input that it is of, and cannot be asked for without it.
 struct Gradient {
   const char* name;
   std::size_t of;  ///< place of the input
+  /// Its type where no view says another; nothing: the type of the input.
   std::optional<DType> type;
-  bool in_place;
+  bool in_place;   ///< its view may be the very view of the input
+  bool is_wanted;  ///< by default, of a call that owns its results
 };
 
 struct Option {
@@ -66,9 +115,10 @@ struct TESSERA_API Description {
   std::vector<Output> outputs;
   std::vector<Gradient> gradients;
   std::vector<Option> options;  ///< what to compute, then those of execution that are its own
-  std::vector<const char*> block_sizes;
-  std::vector<ImplementationInfo> (*implementations)();
+  std::vector<NamedValue> block_sizes;  ///< each axis with its default
+  const AnyOperator& (*behind)();       ///< what checks and runs its calls
 
+  std::vector<ImplementationInfo> implementations() const;
   /// nullptr: the operator has none of that name.
   const Input* input(std::string_view wanted) const noexcept;
   const Option* option(std::string_view wanted) const noexcept;
@@ -77,10 +127,32 @@ struct TESSERA_API Description {
   bool has_hidden() const noexcept;
 };
 
-/// Every operator, in the order of tessera/operators.hpp.
+/// Every operator, in the order of host/operators/operators.hpp.
 TESSERA_API const std::vector<Description>& descriptions();
 /// Throws Error invalid_argument for a name that no operator has.
 TESSERA_API const Description& description(std::string_view name);
+
+/// Values in place, by the places of a description: a call allocates nothing for them.
+template <class T, std::size_t capacity>
+class Values {
+ public:
+  static constexpr std::size_t max_count = capacity;
+  explicit Values(std::size_t count = 0) : count_(count) {}
+  std::size_t size() const noexcept { return count_; }
+  T* begin() noexcept { return all_.data(); }
+  T* end() noexcept { return all_.data() + count_; }
+  const T* begin() const noexcept { return all_.data(); }
+  const T* end() const noexcept { return all_.data() + count_; }
+  T& operator[](std::size_t at) noexcept { return all_[at]; }
+  const T& operator[](std::size_t at) const noexcept { return all_[at]; }
+
+ private:
+  std::array<T, capacity> all_{};
+  std::size_t count_;
+};
+
+/// Block sizes by the axes of a description.
+using Blocks = Values<std::int64_t, 4>;
 
 /// A call. Views by the places of the description; those not given are empty.
 struct TESSERA_API Call {
@@ -88,13 +160,17 @@ struct TESSERA_API Call {
 
   const Description* op;
   Pass pass;
-  std::vector<View> inputs;
-  std::vector<MutableView> outputs;
-  std::vector<MutableView> gradients;
-  std::vector<bool> accumulate;  ///< of each gradient
-  std::vector<OptionValue> options;
+  Values<View, 20> inputs;
+  Values<MutableView, 12> outputs;
+  Values<MutableView, 4> gradients;
+  Values<bool, 4> accumulate;  ///< of each gradient
+  /// Which outputs and gradients a call returns that owns its results.
+  Values<bool, 12> wants;
+  Values<bool, 4> wants_gradients;
+  Values<OptionValue, 24> options;
   ImplementationList implementation{};
-  std::vector<NamedValue> block_sizes{};  ///< empty: not given
+  std::optional<Blocks> block_sizes{};
+  std::optional<std::int64_t> block_size{};  ///< the older way to give the last of them
   std::vector<NamedValue> knobs{};
   std::optional<std::size_t> workspace_bytes{};
   MutableView workspace{};
@@ -103,49 +179,22 @@ struct TESSERA_API Call {
 
   /// Sets the option of that name; false: the operator has none.
   bool set(std::string_view name, const OptionValue& value);
+  /// Sets the block sizes of those names, the others to their defaults.
+  void set_block_sizes(const std::vector<NamedValue>& values);
 };
+
+/// Block sizes by name.
+std::vector<NamedValue> blocks_by_name(const Description& op, const Blocks& blocks);
 
 /// Of a pass that is not forward_partial: the operator's call with views, and its errors.
-TESSERA_API Completion run(Context& context, const Call& call);
-TESSERA_API Plan plan(Context& context, const Call& call);
-TESSERA_API CostEstimate cost_estimate(Context& context, const Call& call);
+TESSERA_API Completion run(Context& context, Call call);
+TESSERA_API Plan plan(Context& context, Call call);
+TESSERA_API CostEstimate cost_estimate(Context& context, Call call);
 TESSERA_API std::optional<std::string> why_unsupported(Context& context,
                                                        const std::string& implementation,
-                                                       const Call& call);
+                                                       Call call);
 /// Of the call's pass and inputs.
 TESSERA_API std::pair<std::vector<NamedValue>, BlockSource> infer_block_sizes(
-    Context& context, const std::string& implementation, const Call& call);
-
-/// The call in the operator's own types, for what the functions above do not do.
-template <class Operator>
-struct Typed {
-  typename Operator::Inputs inputs{};
-  typename Operator::Outputs outputs{};
-  typename Operator::Gradients gradients{};
-  typename Operator::Options options{};
-  typename Operator::ExecutionOptions execution{};
-
-  explicit Typed(const Call& call) {
-    using Traits = OperatorTraits<Operator>;
-    std::size_t at = 0;
-    for (const auto& input : Traits::inputs) inputs.*input.view = call.inputs[at++];
-    at = 0;
-    for (const auto& output : Traits::outputs) outputs.*output.view = call.outputs[at++];
-    for (at = 0; at < Traits::gradients.size(); ++at) {
-      gradients.*Traits::gradients[at].view = call.gradients[at];
-      if (call.accumulate[at]) Traits::accumulate(gradients, at);
-    }
-    at = 0;
-    for (const auto& option : Traits::options) option.set(options, call.options[at++]);
-    for (const auto& option : Traits::execution_options) option.set(execution, call.options[at++]);
-    execution.implementation = call.implementation;
-    if (!call.block_sizes.empty()) from_named(call.block_sizes, execution.block_sizes.emplace());
-    execution.knobs = call.knobs;
-    execution.workspace_bytes = call.workspace_bytes;
-    execution.workspace = call.workspace;
-    execution.queue = call.queue;
-    execution.wait_for = call.wait_for;
-  }
-};
+    Context& context, const std::string& implementation, Call call);
 
 }  // namespace tessera::operators

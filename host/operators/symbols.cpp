@@ -34,7 +34,7 @@ arguments::Source Symbols::leading_source() const {
 }
 
 Dims Symbols::expected(const SymbolicShape& shape) const {
-  return shape.extents(leading_, Reduction::none, [&](char letter) { return extent(letter); });
+  return shape.extents(leading_, false, [&](char letter) { return extent(letter); });
 }
 
 void Symbols::check_rank(const arguments::Checks& checks, const char* name, const View& view,

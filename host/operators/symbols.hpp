@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "host/arguments/checks.hpp"
-#include "tessera/operator.hpp"
 
 namespace tessera::operators {
 

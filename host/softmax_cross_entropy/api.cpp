@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/operators/api.hpp"
-
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "host/loss/operator.hpp"
+#include "host/loss/partial.hpp"
 #include "host/softmax_cross_entropy/request.hpp"
 
 namespace tessera::softmax_cross_entropy {
@@ -23,3 +23,14 @@ std::pair<BlockSizes, BlockSource> infer_block_sizes(Context& context,
 }
 
 }  // namespace tessera::softmax_cross_entropy
+
+const tessera::operators::AnyOperator&
+tessera::OperatorTraits<tessera::softmax_cross_entropy::Operator>::behind() {
+  using namespace softmax_cross_entropy;
+  // Never destroyed: destructors of static objects may call.
+  static const auto& behind = *new loss::LossOperator(
+      operators::description_of<Operator>(),
+      operators::make_table([](auto) { return opencl_implementations(); }, eigen_implementation(),
+                            reference_implementation()));
+  return behind;
+}

@@ -21,7 +21,7 @@ CostEstimate cost(const Request& r) {
   c.transcendentals = saturating_product(logits, (both ? 2 : 1) * (1 + cap));
   if (r.loss.wants_values()) c.transcendentals = saturating_sum(c.transcendentals, r.loss.b);
 
-  c.bytes_ideal = loss::ideal_bytes(r);
+  c.bytes_ideal = r.loss.ideal_bytes();
   c.bytes_moved = both ? saturating_sum(c.bytes_ideal, arguments::distinct_bytes(r.inputs.logits))
                        : c.bytes_ideal;
   return c;

@@ -7,9 +7,9 @@
 #include "host/dispatch/knobs.hpp"
 #include "host/engines/engine.hpp"
 #include "host/engines/segments.hpp"
-#include "host/loss/opencl_operator.hpp"
 #include "host/loss/opencl_rows.hpp"
 #include "host/opencl/specialise.hpp"
+#include "host/operators/opencl_operator.hpp"
 #include "host/softmax_cross_entropy/opencl_run.hpp"
 #include "softmax_cross_entropy/arguments.h"
 #include "tuning/lookup/lookup.hpp"
@@ -149,71 +149,76 @@ Programs programs_of(const Request& r, const engines::Engine& engine,
   return p;
 }
 
-engines::Operands operands_of(const Request& request) {
-  return {.a = request.inputs.logits.dtype(), .rows = true};
-}
+using Prepared = operators::PreparedOf<Schedule, Programs>;
 
-std::optional<std::string> refuses(const Request& request, const opencl::DeviceFacts&) {
-  return engines::beyond_32_bits({{"B", request.loss.b}, {"V", request.loss.v}});
-}
-
-using Prepared = loss::Prepared<Schedule, Programs>;
-
-std::vector<NamedValue> knobs_of(const Request&, const Prepared& prepared) {
+std::vector<NamedValue> knobs_of(const Prepared& prepared) {
   auto knobs = engines::row_knobs(*prepared.engine);
   knobs.push_back({"slices", prepared.schedule.slices});
   knobs.push_back({"chunk_rows", prepared.schedule.chunk_rows});
   return knobs;
 }
 
-Prepared prepare(const Request& request, const std::string& engine_name, opencl::Runtime& runtime) {
-  Prepared made;
-  made.engine = engine_for(request, engine_name, runtime.facts(), made.notes);
-  made.schedule = make_schedule(request, *made.engine, runtime.facts(), runtime.info());
-  dispatch::check_knobs(request.execution.knobs, knobs_of(request, made), "opencl." + engine_name);
-  made.programs = programs_of(request, *made.engine, runtime.facts());
-  return made;
-}
-
-std::vector<loss::Kernel> kernels_of(const Request& r, const Prepared& prepared) {
-  const auto& [forward, gradient, fused] = prepared.programs;
-  const bool in_one = prepared.schedule.fused;
-  std::vector<loss::Kernel> kernels;
-  if (in_one) {
-    kernels.emplace_back(fused, "value_and_grad");
-  } else {
-    if (r.loss.wants_values()) kernels.emplace_back(forward, "forward");
-    if (r.gradients.grad_logits) kernels.emplace_back(gradient, "gradient");
+class Opencl final : public operators::OpenclOperator {
+  engines::Operands operands(const operators::Request& request) const override {
+    return {.a = request_of(request).inputs.logits.dtype(), .rows = true};
   }
-  if (r.gradients.grad_logits) {
+  std::optional<std::string> refuses(const operators::Request& request,
+                                     const opencl::DeviceFacts& facts) const override {
+    const auto& r = loss::loss_request(request);
+    auto reason = loss::why_unsupported(r, facts);
+    return reason ? reason : engines::beyond_32_bits({{"B", r.b}, {"V", r.v}});
+  }
+  std::shared_ptr<operators::Prepared> prepare(const operators::Request& request,
+                                               const std::string& engine_name,
+                                               opencl::Runtime& runtime) const override {
+    const auto r = request_of(request);
+    auto made = std::make_shared<Prepared>();
+    made->engine = engine_for(r, engine_name, runtime.facts(), made->notes);
+    made->schedule = make_schedule(r, *made->engine, runtime.facts(), runtime.info());
+    dispatch::check_knobs(r.execution.knobs, knobs_of(*made), "opencl." + engine_name);
+    made->programs = programs_of(r, *made->engine, runtime.facts());
+    return made;
+  }
+  std::vector<NamedValue> knobs(const operators::Request&,
+                                const operators::Prepared& prepared) const override {
+    return knobs_of(own(prepared));
+  }
+  std::vector<operators::Kernel> kernels(const operators::Request& request,
+                                         const operators::Prepared& prepared) const override {
+    const auto r = request_of(request);
+    const auto& [forward, gradient, fused] = own(prepared).programs;
+    const bool in_one = own(prepared).schedule.fused;
+    auto kernels = loss::loss_kernels_of(r.loss, own(prepared).schedule.chunk_rows);
+    if (in_one) kernels.emplace_back(fused, "value_and_grad");
+    if (!in_one && r.loss.wants_values()) kernels.emplace_back(forward, "forward");
+    if (!r.gradients.grad_logits) return kernels;
+    if (!in_one) kernels.emplace_back(gradient, "gradient");
     kernels.emplace_back(in_one ? fused : gradient, "gradient_excluded");
+    return kernels;
   }
-  return kernels;
-}
+  std::int64_t minimum_workspace_bytes(const operators::Request& request,
+                                       const operators::Prepared& prepared,
+                                       const opencl::Runtime&) const override {
+    return scratch_of(request_of(request), *prepared.engine, 1, own(prepared).schedule.slices) * 4;
+  }
+  void enqueue(opencl::Call& call, const operators::Request& request,
+               const operators::Prepared& prepared) const override {
+    softmax_cross_entropy::enqueue(call, request_of(request), *prepared.engine,
+                                   own(prepared).schedule, own(prepared).programs);
+  }
+  CostEstimate cost(const operators::Request& request, const operators::Prepared&) const override {
+    return softmax_cross_entropy::cost(request_of(request));
+  }
 
-std::int64_t minimum_workspace_bytes(const Request& request, const Prepared& prepared,
-                                     const opencl::Runtime&) {
-  return scratch_of(request, *prepared.engine, 1, prepared.schedule.slices) * 4;
-}
+  static const Prepared& own(const operators::Prepared& prepared) {
+    return static_cast<const Prepared&>(prepared);
+  }
+};
 
 }  // namespace
-}  // namespace tessera::softmax_cross_entropy
 
-auto tessera::loss::HostTraits<tessera::softmax_cross_entropy::Operator>::opencl()
-    -> dispatch::Table<Request> {
-  using namespace softmax_cross_entropy;
-  return opencl_rows<Operator, softmax_cross_entropy::Prepared>(
-      {.operands = operands_of,
-       .refuses = refuses,
-       .prepare = prepare,
-       .knobs = knobs_of,
-       .kernels = kernels_of,
-       .minimum_workspace_bytes = minimum_workspace_bytes,
-       .enqueue =
-           [](opencl::Call& call, const Request& request,
-              const softmax_cross_entropy::Prepared& prepared) {
-             enqueue(call, request, *prepared.engine, prepared.schedule, prepared.programs);
-           },
-       .add_to_key = [](const Request&, std::vector<std::int64_t>&) {},
-       .cost = nullptr});
+dispatch::Table opencl_implementations() {
+  return operators::opencl_rows(std::make_shared<Opencl>());
 }
+
+}  // namespace tessera::softmax_cross_entropy

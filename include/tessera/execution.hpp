@@ -28,6 +28,7 @@ TESSERA_API const char* to_string(Pass pass) noexcept;
 
 /// How per-token losses become the loss.
 enum class Reduction { mean, sum, none };
+/// Their names, in order.
 inline constexpr std::array<const char*, 3> reduction_names = {"mean", "sum", "none"};
 
 /// Its name in that list.

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/context.hpp"
 #include "tessera/cost_estimate.hpp"
 #include "tessera/execution.hpp"
 #include "tessera/loss.hpp"
-#include "tessera/operator.hpp"
 #include "tessera/view.hpp"
 
 /// Output projection, softmax cross-entropy and z-loss in one operator; the `[B, V]` logits never
@@ -240,65 +241,4 @@ TESSERA_API std::pair<BlockSizes, BlockSource> infer_block_sizes(
     Context& context, const std::string& implementation, Pass pass, std::int64_t b, std::int64_t h,
     std::int64_t v, DType x_type = DType::f32, DType w_type = DType::f32);
 
-/// The operator as a type (tessera/operator.hpp).
-struct Operator {
-  using Inputs = linear_cross_entropy::Inputs;
-  using Outputs = tessera::Outputs;
-  using Gradients = linear_cross_entropy::Gradients;
-  using Options = LossOptions;
-  using Result = linear_cross_entropy::Result;
-  using BlockSizes = linear_cross_entropy::BlockSizes;
-  using ExecutionOptions = linear_cross_entropy::ExecutionOptions;
-};
-
 }  // namespace tessera::linear_cross_entropy
-
-template <>
-struct tessera::OperatorTraits<tessera::linear_cross_entropy::Operator> {
-  using Operator = linear_cross_entropy::Operator;
-  using Inputs = Operator::Inputs;
-  using Gradients = Operator::Gradients;
-  using Result = Operator::Result;
-
-  static constexpr const char* name = "linear_cross_entropy";
-  static constexpr auto passes = loss_passes;
-  static constexpr auto inputs = with_loss_inputs<Inputs>({
-      {"x", &Inputs::x, "[..., H]", ElementTypes::floating, Reads::always},
-      {"w", &Inputs::w, "[H, V]", ElementTypes::floating, Reads::always},
-      {"bias", &Inputs::bias, "[V]", ElementTypes::floating, Reads::where_given},
-  });
-  static constexpr auto outputs = loss_outputs;
-  static constexpr std::array<GradientArgument<Operator>, 3> gradients = {{
-      {"grad_x", &Gradients::grad_x, &Inputs::x, &Result::grad_x, &Wants::grad_x, {}, false},
-      {"grad_w", &Gradients::grad_w, &Inputs::w, &Result::grad_w, &Wants::grad_w, {}, false},
-      {"grad_bias", &Gradients::grad_bias, &Inputs::bias, &Result::grad_bias, &Wants::grad_bias,
-       DType::f32, false},
-  }};
-  static constexpr auto options = all_loss_options<LossOptions>;
-  static constexpr auto execution_options = [] {
-    using Execution = Operator::ExecutionOptions;
-    constexpr OptionRange probability = {
-        .least = 0,
-        .most = 1,
-        .below_most = true,
-        .hint = ": a probability below which gradients may be left out, such as 2^-12"};
-    return std::to_array(
-        {option<Execution, &Execution::gradient_filter_eps>(
-             "gradient_filter_eps", "probabilities below which gradients may be left out; 0: exact",
-             probability),
-         option<Execution, &Execution::dz_dtype>("dz_dtype",
-                                                 "what dz may be rounded to: f32 or bf16")});
-  }();
-  static constexpr linear_cross_entropy::Accumulate accumulate_each[] = {
-      linear_cross_entropy::Accumulate::grad_x, linear_cross_entropy::Accumulate::grad_w,
-      linear_cross_entropy::Accumulate::grad_bias};
-  static bool accumulates(const Gradients& given, std::size_t at) {
-    return given.accumulate.has(accumulate_each[at]);
-  }
-  static void accumulate(Gradients& given, std::size_t at) {
-    given.accumulate = given.accumulate | accumulate_each[at];
-  }
-  static std::vector<ImplementationInfo> implementations() {
-    return linear_cross_entropy::implementations();
-  }
-};

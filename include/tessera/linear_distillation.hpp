@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <cstdint>
 #include <optional>
@@ -200,87 +201,4 @@ TESSERA_API std::pair<BlockSizes, BlockSource> infer_block_sizes(Context& contex
                                                                  const std::string& implementation,
                                                                  Pass pass, const Inputs& inputs);
 
-/// The operator as a type (tessera/operator.hpp).
-struct Operator {
-  using Inputs = linear_distillation::Inputs;
-  using Outputs = linear_distillation::Outputs;
-  using Gradients = linear_distillation::Gradients;
-  using Options = linear_distillation::Options;
-  using Result = linear_distillation::Result;
-  using BlockSizes = linear_distillation::BlockSizes;
-  using ExecutionOptions = linear_distillation::ExecutionOptions;
-};
-
 }  // namespace tessera::linear_distillation
-
-template <>
-struct tessera::OperatorTraits<tessera::linear_distillation::Operator> {
-  using Operator = linear_distillation::Operator;
-  using Inputs = Operator::Inputs;
-  using Outputs = Operator::Outputs;
-  using Gradients = Operator::Gradients;
-  using Result = Operator::Result;
-
-  static constexpr const char* name = "linear_distillation";
-  static constexpr auto passes = loss_passes;
-  static constexpr auto inputs = with_loss_inputs<Inputs>({
-      {"x", &Inputs::x, "[..., H]", ElementTypes::floating, Reads::always},
-      {"w", &Inputs::w, "[H, V]", ElementTypes::floating, Reads::always},
-      {"bias", &Inputs::bias, "[V]", ElementTypes::floating, Reads::where_given},
-      {"teacher_x", &Inputs::teacher_x, "[..., G]", ElementTypes::floating, Reads::usually},
-      {"teacher_w", &Inputs::teacher_w, "[G, V]", ElementTypes::floating, Reads::usually},
-      {"teacher_bias", &Inputs::teacher_bias, "[V]", ElementTypes::floating, Reads::where_given},
-      {"teacher_logits", &Inputs::teacher_logits, "[..., V]", ElementTypes::floating,
-       Reads::in_place_of_usual},
-      {"divergence_statistics", &Inputs::divergence_statistics, "[..., 5]", ElementTypes::f32,
-       Reads::saved_besides},
-  });
-  static constexpr auto outputs = with_loss_outputs<Outputs, Result>({
-      {"divergence", &Outputs::divergence, "[...]", ElementTypes::f32, &Result::divergence,
-       &Wants::divergence},
-      {"target_entropy", &Outputs::target_entropy, "[...]", ElementTypes::f32,
-       &Result::target_entropy, &Wants::target_entropy},
-      {"divergence_statistics", &Outputs::divergence_statistics, "[..., 5]", ElementTypes::f32,
-       &Result::divergence_statistics, &Wants::divergence_statistics},
-  });
-  static constexpr std::array<GradientArgument<Operator>, 3> gradients = {{
-      {"grad_x", &Gradients::grad_x, &Inputs::x, &Result::grad_x, &Wants::grad_x, {}, false},
-      {"grad_w", &Gradients::grad_w, &Inputs::w, &Result::grad_w, &Wants::grad_w, {}, false},
-      {"grad_bias", &Gradients::grad_bias, &Inputs::bias, &Result::grad_bias, &Wants::grad_bias,
-       DType::f32, false},
-  }};
-  static constexpr auto options = [] {
-    using linear_distillation::Options;
-    // Kernels multiply by the temperature's reciprocal, which is finite in f32 above 2^-128.
-    constexpr OptionRange divisor = {.least = 3e-39, .hint = "; logits are divided by it"};
-    return with_loss_options<Options>({
-        option<Options, &Options::divergence>("divergence",
-                                              "of the student's distribution from the teacher's",
-                                              {}, linear_distillation::divergence_names),
-        option<Options, &Options::beta>("beta", "of jsd, in [0, 1]", share_range),
-        option<Options, &Options::temperature>("temperature", "divides the logits of both",
-                                               divisor),
-        option<Options, &Options::alpha>("alpha", "share of the divergence, in [0, 1]",
-                                         share_range),
-        option<Options, &Options::teacher_logit_scale>("teacher_logit_scale",
-                                                       "multiplies the teacher's logits"),
-        option<Options, &Options::teacher_logit_soft_cap>(
-            "teacher_logit_soft_cap", "of the teacher's; 0: off", soft_cap_range),
-    });
-  }();
-  static constexpr auto execution_options =
-      std::to_array({option<Operator::ExecutionOptions, &Operator::ExecutionOptions::dz_dtype>(
-          "dz_dtype", "what dz may be rounded to: f32 or bf16")});
-  static constexpr linear_cross_entropy::Accumulate accumulate_each[] = {
-      linear_cross_entropy::Accumulate::grad_x, linear_cross_entropy::Accumulate::grad_w,
-      linear_cross_entropy::Accumulate::grad_bias};
-  static bool accumulates(const Gradients& given, std::size_t at) {
-    return given.accumulate.has(accumulate_each[at]);
-  }
-  static void accumulate(Gradients& given, std::size_t at) {
-    given.accumulate = given.accumulate | accumulate_each[at];
-  }
-  static std::vector<ImplementationInfo> implementations() {
-    return linear_distillation::implementations();
-  }
-};

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/context.hpp"
 #include "tessera/cost_estimate.hpp"
 #include "tessera/execution.hpp"
 #include "tessera/loss.hpp"
-#include "tessera/operator.hpp"
 #include "tessera/view.hpp"
 
 /// Softmax cross-entropy and z-loss on logits that already exist: the loss half of
@@ -165,46 +166,4 @@ TESSERA_API std::pair<BlockSizes, BlockSource> infer_block_sizes(Context& contex
                                                                  std::int64_t v,
                                                                  DType logits_type = DType::f32);
 
-/// The operator as a type (tessera/operator.hpp).
-struct Operator {
-  using Inputs = softmax_cross_entropy::Inputs;
-  using Outputs = tessera::Outputs;
-  using Gradients = softmax_cross_entropy::Gradients;
-  using Options = LossOptions;
-  using Result = softmax_cross_entropy::Result;
-  using BlockSizes = softmax_cross_entropy::BlockSizes;
-  using ExecutionOptions = softmax_cross_entropy::ExecutionOptions;
-};
-
 }  // namespace tessera::softmax_cross_entropy
-
-template <>
-struct tessera::OperatorTraits<tessera::softmax_cross_entropy::Operator> {
-  using Operator = softmax_cross_entropy::Operator;
-  using Inputs = Operator::Inputs;
-  using Gradients = Operator::Gradients;
-  using Result = Operator::Result;
-
-  static constexpr const char* name = "softmax_cross_entropy";
-  static constexpr auto passes = loss_passes;
-  static constexpr auto inputs = with_loss_inputs<Inputs>({
-      {"logits", &Inputs::logits, "[..., V]", ElementTypes::floating, Reads::always},
-  });
-  static constexpr auto outputs = loss_outputs;
-  static constexpr std::array<GradientArgument<Operator>, 1> gradients = {{
-      {"grad_logits",
-       &Gradients::grad_logits,
-       &Inputs::logits,
-       &Result::grad_logits,
-       nullptr,
-       {},
-       true},
-  }};
-  static constexpr auto options = all_loss_options<LossOptions>;
-  static constexpr std::array<OptionArgument<Operator::ExecutionOptions>, 0> execution_options{};
-  static bool accumulates(const Gradients& given, std::size_t) { return given.accumulate; }
-  static void accumulate(Gradients& given, std::size_t) { given.accumulate = true; }
-  static std::vector<ImplementationInfo> implementations() {
-    return softmax_cross_entropy::implementations();
-  }
-};

@@ -29,8 +29,8 @@ bool has_matrices(const Case& c) {
   return shape.axis(shape.rank() - 1) == 'H';
 }
 bool has_teacher(const Case& c) {
-  const auto inputs = c.op->inputs();
-  return std::any_of(inputs.begin(), inputs.end(), [](const InputInfo& input) {
+  const auto& inputs = c.op->inputs();
+  return std::any_of(inputs.begin(), inputs.end(), [](const operators::Input& input) {
     return std::string_view(input.name) == "teacher_x";
   });
 }

@@ -160,7 +160,7 @@ Argument Arguments::make_indices(Context& context, const oracle::Problem& p) con
 
 Arguments::Arguments(Context& context, const Case& c, const oracle::Problem& p)
     : case_(c), rows_(c.op->rows(c)) {
-  for (const InputInfo& input : c.op->inputs()) {
+  for (const operators::Input& input : c.op->inputs()) {
     Argument& argument = memory_.add(input.name);
     const auto values = c.op->values(input.name);
     if (!c.op->is_given(input, p)) continue;

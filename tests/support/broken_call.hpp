@@ -13,14 +13,8 @@
 /// A legal call with one thing wrong in it.
 namespace tessera::test {
 
-template <class Operator>
 struct BrokenCall {
-  Pass pass;
-  typename Operator::Inputs inputs;
-  typename Operator::Outputs outputs;
-  typename Operator::Gradients gradients;
-  typename Operator::Options options;
-  typename Operator::ExecutionOptions execution;
+  operators::Call call;
   std::vector<std::int64_t> labels{};  ///< memory of labels that are wrong
 
   using Break = std::pair<std::string, std::function<void(BrokenCall&)>>;
@@ -28,23 +22,20 @@ struct BrokenCall {
   /// All that can be broken in this call.
   std::vector<Break> breaks() const {
     std::vector<Break> all;
-    using Traits = OperatorTraits<Operator>;
-    for (std::size_t i = 0; i < Traits::inputs.size(); ++i) {
-      const auto& argument = Traits::inputs[i];
-      add_breaks(all, argument.name, argument.shape, inputs.*argument.view, i > 0,
-                 [i](BrokenCall& call) -> View& { return call.inputs.*Traits::inputs[i].view; });
+    const auto& op = *call.op;
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      add_breaks(all, op.inputs[i].name, op.inputs[i].shape, call.inputs[i], i > 0,
+                 [i](BrokenCall& wrong) -> View& { return wrong.call.inputs[i]; });
     }
     std::vector<std::size_t> given;
-    for (std::size_t i = 0; i < Traits::outputs.size(); ++i) {
-      const auto& argument = Traits::outputs[i];
-      const MutableView& view = outputs.*argument.view;
-      const auto at = [i](BrokenCall& call) -> MutableView& {
-        return call.outputs.*Traits::outputs[i].view;
-      };
-      add_breaks(all, argument.name, argument.shape, view, true, at);
+    for (std::size_t i = 0; i < op.outputs.size(); ++i) {
+      const std::string name = op.outputs[i].name;
+      const MutableView& view = call.outputs[i];
+      const auto at = [i](BrokenCall& wrong) -> MutableView& { return wrong.call.outputs[i]; };
+      add_breaks(all, name, op.outputs[i].shape, view, true, at);
       if (!view || view.size() < 2) continue;
-      all.push_back({std::string(argument.name) + " in one place", [at](BrokenCall& call) {
-                       auto& v = at(call);
+      all.push_back({name + " in one place", [at](BrokenCall& wrong) {
+                       auto& v = at(wrong);
                        Dims strides;
                        for (int axis = 0; axis < v.rank(); ++axis) strides.push_back(0);
                        v = v.reshaped(v.extents(), strides);
@@ -52,9 +43,9 @@ struct BrokenCall {
       given.push_back(i);
     }
     if (given.size() > 1) {
-      all.push_back({"two outputs in one place", [given](BrokenCall& call) {
-                       const auto& from = call.outputs.*Traits::outputs[given[0]].view;
-                       auto& to = call.outputs.*Traits::outputs[given[1]].view;
+      all.push_back({"two outputs in one place", [given](BrokenCall& wrong) {
+                       const auto& from = wrong.call.outputs[given[0]];
+                       auto& to = wrong.call.outputs[given[1]];
                        to = MutableView::host(from.host_data(), to.dtype(), to.extents());
                      }});
     }
@@ -69,7 +60,7 @@ struct BrokenCall {
                          const SymbolicShape& shape, const V& view, bool has_others, const At& at) {
     if (!view || view.is_device()) return;
     const auto add = [&](const char* what, const std::function<void(V&)>& change) {
-      all.push_back({name + " " + what, [at, change](BrokenCall& call) { change(at(call)); }});
+      all.push_back({name + " " + what, [at, change](BrokenCall& wrong) { change(at(wrong)); }});
     };
     add("of a wrong type", [](V& v) {
       const DType type = v.dtype() == DType::f32 ? DType::i32 : DType::f32;
@@ -112,41 +103,41 @@ struct BrokenCall {
   static void* data_of(const MutableView& view) { return view.host_data(); }
 
   void add_option_breaks(std::vector<Break>& all) const {
-    const auto loss = [&](const char* what, auto change) {
-      all.push_back({what, [change](BrokenCall& call) { change(loss_options(call.options)); }});
+    const auto option = [&](const std::string& what, const char* name, const OptionValue& value) {
+      all.push_back({what, [=](BrokenCall& wrong) { wrong.call.set(name, value); }});
     };
-    loss("label_smoothing above 1", [](LossOptions& o) { o.label_smoothing = 1.5f; });
-    loss("label_smoothing NaN", [](LossOptions& o) { o.label_smoothing = std::nanf(""); });
-    loss("logit_scale infinite", [](LossOptions& o) { o.logit_scale = INFINITY; });
-    loss("logsumexp_weight NaN", [](LossOptions& o) { o.logsumexp_weight = std::nanf(""); });
-    loss("a negative cap", [](LossOptions& o) { o.logit_soft_cap = -1.0f; });
-    loss("a reduction that is none", [](LossOptions& o) { o.reduction = Reduction{77}; });
-    loss("a negative vocab_offset", [](LossOptions& o) { o.vocab_offset = -1; });
-    loss("a negative vocab_size_total", [](LossOptions& o) { o.vocab_size_total = -5; });
-    loss("an offset without a total", [](LossOptions& o) {
-      o.vocab_offset = 3;
-      o.vocab_size_total = 0;
-    });
+    option("label_smoothing above 1", "label_smoothing", 1.5f);
+    option("label_smoothing NaN", "label_smoothing", std::nanf(""));
+    option("logit_scale infinite", "logit_scale", INFINITY);
+    option("logsumexp_weight NaN", "logsumexp_weight", std::nanf(""));
+    option("a negative cap", "logit_soft_cap", -1.0f);
+    option("a reduction that is none", "reduction", std::int64_t{77});
+    option("a negative vocab_offset", "vocab_offset", std::int64_t{-1});
+    option("a negative vocab_size_total", "vocab_size_total", std::int64_t{-5});
+    all.push_back({"an offset without a total", [](BrokenCall& wrong) {
+                     wrong.call.set("vocab_offset", std::int64_t{3});
+                     wrong.call.set("vocab_size_total", std::int64_t{0});
+                   }});
     const auto other = [&](const char* what, auto change) {
-      all.push_back({what, [change](BrokenCall& call) { change(call.execution); }});
+      all.push_back({what, [change](BrokenCall& wrong) { change(wrong.call); }});
     };
-    using E = typename Operator::ExecutionOptions;
-    other("an unknown implementation", [](E& e) { e.implementation = "opencl.nonsense"; });
-    other("an unknown knob", [](E& e) { e.knobs.push_back({"nonsense", 1}); });
-    other("a negative block", [](E& e) {
-      e.block_sizes.emplace();
-      e.block_sizes->b_block_size = -8;
+    other("an unknown implementation",
+          [](operators::Call& c) { c.implementation = "opencl.nonsense"; });
+    other("an unknown knob", [](operators::Call& c) { c.knobs.push_back({"nonsense", 1}); });
+    other("a negative block", [](operators::Call& c) {
+      c.set_block_sizes({{"b_block_size", -8}});
     });
   }
 
   void add_label_break(std::vector<Break>& all) const {
-    const View& given = inputs.labels;
+    const auto at = static_cast<std::size_t>(call.op->input("labels") - call.op->inputs.data());
+    const View& given = call.inputs[at];
     if (!given || given.is_device() || given.size() == 0) return;
-    all.push_back({"a label that is no word", [](BrokenCall& call) {
-                     const View& was = call.inputs.labels;
-                     call.labels.assign(static_cast<std::size_t>(was.size()), 0);
-                     call.labels[call.labels.size() / 2] = -7;
-                     call.inputs.labels = View::host(call.labels.data(), was.extents());
+    all.push_back({"a label that is no word", [at](BrokenCall& wrong) {
+                     View& was = wrong.call.inputs[at];
+                     wrong.labels.assign(static_cast<std::size_t>(was.size()), 0);
+                     wrong.labels[wrong.labels.size() / 2] = -7;
+                     was = View::host(wrong.labels.data(), was.extents());
                    }});
   }
 };

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/catalog/operators.hpp"
 #include "tessera/context.hpp"
 #include "tessera/linear_distillation.hpp"
 

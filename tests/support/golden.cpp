@@ -117,7 +117,7 @@ const TestOperator& operator_of(const std::string& folder,
   for (const TestOperator* op : test_operators()) {
     std::size_t count = 0;
     bool whole = true;
-    for (const InputInfo& input : op->inputs()) {
+    for (const operators::Input& input : op->inputs()) {
       count += arrays.count(input.name);
       const bool needed = input.reads == Reads::always && input.types != ElementTypes::integer;
       whole = whole && (arrays.contains(input.name) || !needed);
@@ -144,13 +144,13 @@ Golden read_golden(const std::string& folder) {
     arrays[entry.path().stem().string()] = read_npy(entry.path());
   }
   golden.op = &operator_of(folder, arrays);
-  for (const InputInfo& input : golden.op->inputs()) {
+  for (const operators::Input& input : golden.op->inputs()) {
     const auto found = arrays.find(input.name);
     // An lse is what the call gives, and not what backward takes.
     if (found == arrays.end() || !reads_in(Pass::value_and_grad, input.reads)) continue;
     Array& array = found->second;
     const auto rank = static_cast<std::size_t>(input.shape.rank());
-    if (input.shape.has_leading() && !input.shape.is_of_loss()) p.b = array.shape.at(0);
+    if (input.shape.has_leading() && !input.shape.is_reducible()) p.b = array.shape.at(0);
     for (std::size_t axis = 0; axis < rank; ++axis) {
       const std::int64_t extent = array.shape.at(array.shape.size() - rank + axis);
       const char letter = input.shape.axis(static_cast<int>(axis));

@@ -99,7 +99,7 @@ struct Call {
     if (pass == Pass::forward_partial) {
       forward_partial(context, in, all_options(), execution);
     } else {
-      tessera::run<Operator>(context, pass, in, out, grad, all_options(), execution).wait();
+      test::run_views<Operator>(context, pass, in, out, grad, all_options(), execution).wait();
     }
   }
 };

@@ -89,10 +89,10 @@ void mix_gradients(Case& c, Random& random, bool has_matrices, bool has_filter) 
 }  // namespace
 
 std::vector<Case> mixed(const TestOperator& op) {
-  const auto inputs = op.inputs();
+  const auto& inputs = op.inputs();
   const auto has = [&](std::string_view name) {
     return std::any_of(inputs.begin(), inputs.end(),
-                       [&](const InputInfo& input) { return input.name == name; });
+                       [&](const operators::Input& input) { return input.name == name; });
   };
   const bool has_matrices = has("w"), has_teacher = has("teacher_x");
   std::vector<Case> cases;

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tessera/operators.hpp"
+#include "host/catalog/operators.hpp"
 
 namespace tessera::test {
 
@@ -29,6 +29,19 @@ inline std::vector<const TestOperator*> test_operators() {
     all.push_back(&test_operator<Operator>());
   });
   return all;
+}
+
+/// The operator's call with views for `pass`, which is not forward_partial.
+template <class Operator>
+Completion run_views(Context& context, Pass pass, const typename Operator::Inputs& inputs,
+                     const typename Operator::Outputs& outputs,
+                     const typename Operator::Gradients& gradients,
+                     const typename Operator::Options& options,
+                     const typename Operator::ExecutionOptions& execution) {
+  // By argument-dependent lookup, in the operator's namespace.
+  if (pass == Pass::forward) return forward(context, inputs, outputs, options, execution);
+  if (pass == Pass::backward) return backward(context, inputs, gradients, options, execution);
+  return value_and_grad(context, inputs, outputs, gradients, options, execution);
 }
 
 }  // namespace tessera::test

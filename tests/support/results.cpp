@@ -66,7 +66,7 @@ Results::Results(Context& context, const Case& c, const Expected& expected, Pass
                  const std::string& implementation)
     : case_(c), expected_(expected), pass_(pass), implementation_(implementation) {
   unsigned bit = 0;  // the loss is always asked for, the others by OutputBit
-  for (const OutputInfo& output : c.op->outputs()) {
+  for (const auto& output : c.op->outputs()) {
     Argument& argument = memory_.add(output.name);
     const bool wanted = bit == 0 || (c.outputs & bit) != 0;
     bit = bit == 0 ? 1 : 2 * bit;
@@ -84,9 +84,10 @@ Results::Results(Context& context, const Case& c, const Expected& expected, Pass
 
 void Results::make_gradients(Context& context) {
   const Case& c = case_;
-  const auto gradients = c.op->gradients();
+  const auto& gradients = c.op->gradients();
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const auto& [name, of] = gradients[i];
+    const char* name = gradients[i].name;
+    const auto& of = c.op->input_of(gradients[i]);
     Argument& argument = memory_.add(name);
     const bool wanted = (c.gradients >> i & 1u) != 0 && c.op->is_given(of, expected_.problem);
     if (!has_gradients(pass_) || !wanted || (c.in_place && i == 0)) continue;
@@ -279,10 +280,11 @@ void Results::check_gradients(const Arguments& arguments) {
   precision.grad_bias = case_.grad_bias_type;
   precision.gradient_filter_eps = static_cast<double>(case_.gradient_filter_eps);
   const GradientTolerance t = case_.op->tolerance_of(expected_, precision);
-  const auto all = case_.op->gradients();
+  const auto& front = case_.op->gradients().front();
   for (const JudgedGradient& judged : case_.op->judged()) {
-    const bool in_place = case_.in_place && std::string_view(judged.name) == all.front().name;
-    const Argument& actual = in_place ? arguments[all.front().of.name] : memory_[judged.name];
+    const bool in_place = case_.in_place && std::string_view(judged.name) == front.name;
+    const Argument& actual =
+        in_place ? arguments[case_.op->input_of(front).name] : memory_[judged.name];
     if (!actual) continue;
     const auto& expected = expected_.gradients.*judged.expected;
     const auto& tolerance = t.*judged.tolerance;

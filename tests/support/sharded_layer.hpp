@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "host/catalog/operators.hpp"
 #include "tessera/tessera.hpp"
 
 /// A small layer whose vocabulary is cut into shards, and the comparison of what they merge to.

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "tessera/operators.hpp"
+#include "host/catalog/operators.hpp"
 #include "tessera/tessera.hpp"
 #include "tests/support/test_operator.hpp"
 
@@ -63,7 +63,7 @@ class SmallCall {
     for (const auto& input : Traits::inputs) {
       auto& values = numbers[input.name];
       values.resize(static_cast<std::size_t>(
-          input.shape.is_of_loss() ? leading.product() : extents(input.shape).product()));
+          input.shape.is_reducible() ? leading.product() : extents(input.shape).product()));
       for (std::size_t i = 0; i < values.size(); ++i) {
         values[i] = std::sin(step * static_cast<float>(i + 1));
         if (input.reads == Reads::in_place_of_labels) values[i] = std::abs(values[i]) / 3.0f;
@@ -77,7 +77,7 @@ class SmallCall {
 
   /// Extents of an argument; an axis that is none of every loss's is of 3.
   Dims extents(const SymbolicShape& shape) const {
-    return shape.extents(leading, options.reduction, [&](char letter) {
+    return shape.extents(leading, options.reduction != Reduction::none, [&](char letter) {
       if (letter == 'H') return h;
       return letter == 'V' || letter == 'T' ? v : std::int64_t{3};
     });

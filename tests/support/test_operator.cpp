@@ -29,7 +29,7 @@ std::vector<double> oracle::Problem::*TestOperator::values(std::string_view inpu
   return is_of_every_loss(input) ? values_of_every_loss(input) : own_values(input);
 }
 
-bool TestOperator::is_given(const InputInfo& input, const oracle::Problem& problem) const {
+bool TestOperator::is_given(const operators::Input& input, const oracle::Problem& problem) const {
   if (std::string_view(input.name) == "labels") {
     const bool soft = problem.k > 0 || !problem.targets.empty();
     return !soft && (problem.b == 0 || !problem.labels.empty());
@@ -58,7 +58,7 @@ RowLayout TestOperator::rows(const Case& c) const {
 }
 
 Dims TestOperator::extents(const Case& c, const SymbolicShape& shape) const {
-  return shape.extents(rows(c).leading, c.options.reduction,
+  return shape.extents(rows(c).leading, c.options.reduction != Reduction::none,
                        [&](char letter) { return extent(c, letter); });
 }
 

@@ -6,29 +6,13 @@
 #include <string_view>
 #include <vector>
 
+#include "host/loss/partial.hpp"
 #include "reference/oracle/oracle.hpp"
 #include "tests/support/problem.hpp"
 #include "tests/support/results.hpp"
 #include "tests/support/tolerance.hpp"
 
 namespace tessera::test {
-
-/// The arguments of an operator, as its OperatorTraits has them, without the types of its views.
-struct InputInfo {
-  const char* name;
-  SymbolicShape shape;
-  ElementTypes types;
-  Reads reads;
-};
-struct OutputInfo {
-  const char* name;
-  SymbolicShape shape;
-  ElementTypes types;
-};
-struct GradientInfo {
-  const char* name;
-  InputInfo of;
-};
 
 /// The type of an argument's elements and where they lie; without strides they are dense.
 struct ArrayMemory {
@@ -68,30 +52,42 @@ struct InFlight {
   std::vector<cl_event> wait_for{};
 };
 
-/// An operator as the tests see it. The first half follows from its OperatorTraits
-/// (operator_calls.hpp); the second is what its file in tests/support/operators says.
+/// An operator as the tests see it: its description, its calls as values (operator_calls.cpp), and
+/// what its file in tests/support/operators says.
 class TestOperator {
  public:
+  explicit TestOperator(const char* name) : op_(operators::description(name)) {}
   virtual ~TestOperator() = default;
 
-  virtual const char* name() const = 0;
-  virtual std::vector<ImplementationInfo> implementations() const = 0;
-  virtual std::vector<InputInfo> inputs() const = 0;
-  virtual bool has_pass(Pass pass) const = 0;
-  virtual std::vector<OutputInfo> outputs() const = 0;
-  virtual std::vector<GradientInfo> gradients() const = 0;
+  const char* name() const { return op_.name; }
+  std::vector<ImplementationInfo> implementations() const { return op_.implementations(); }
+  const std::vector<operators::Input>& inputs() const { return op_.inputs; }
+  const std::vector<operators::Output>& outputs() const { return op_.outputs; }
+  const std::vector<operators::Gradient>& gradients() const { return op_.gradients; }
+  /// The input that a gradient is of.
+  const operators::Input& input_of(const operators::Gradient& gradient) const {
+    return op_.inputs[gradient.of];
+  }
+  bool has_pass(Pass pass) const { return op_.has(pass); }
+
+  operators::Call call_of(const CaseCall& call) const;
   /// Nothing, or why the implementation cannot even run a problem of 1 x 1 x 2.
-  virtual std::optional<std::string> why_absent(Context& context,
-                                                const std::string& implementation) const = 0;
-  virtual std::optional<std::string> why_refused(const CaseCall& call) const = 0;
-  virtual Plan planned(const CaseCall& call) const = 0;
+  std::optional<std::string> why_absent(Context& context, const std::string& implementation) const;
+  std::optional<std::string> why_refused(const CaseCall& call) const;
+  Plan planned(const CaseCall& call) const;
   /// Starts a call of a pass other than forward_partial.
-  virtual Completion start(const CaseCall& call, const InFlight& how) const = 0;
+  Completion start(const CaseCall& call, const InFlight& how) const;
   /// Runs the call and waits for it; what forward_partial gives is combined into the results.
-  virtual Dispatch run(const CaseCall& call) const = 0;
+  Dispatch run(const CaseCall& call) const;
   /// Runs the call with one of the things wrong that can be (broken_call.hpp), by `how` modulo
   /// their number, which `broken` then says. Throws as the call does.
-  virtual void run_broken(const CaseCall& call, std::uint64_t how, std::string& broken) const = 0;
+  void run_broken(const CaseCall& call, std::uint64_t how, std::string& broken) const;
+
+  // What follows from the operator's types (operator_calls.hpp).
+  /// Sets the options of a case: those of its loss, and the operator's own.
+  virtual void set_options(const Case& c, operators::Call& call) const = 0;
+  /// Combines what forward_partial gave for the whole vocabulary into the results.
+  virtual void combine_into(const CaseCall& call, const loss::CallPartial& partial) const = 0;
 
   /// Its part of the table of problems, in the order in which it is run.
   virtual std::vector<CaseGroup> groups() const = 0;
@@ -144,10 +140,13 @@ class TestOperator {
   /// (labels, and what is saved for backward).
   std::vector<double> oracle::Problem::*values(std::string_view input) const;
   /// True where the case has the input.
-  bool is_given(const InputInfo& input, const oracle::Problem& problem) const;
+  bool is_given(const operators::Input& input, const oracle::Problem& problem) const;
   /// Of the first input and everything that is per token.
   RowLayout rows(const Case& c) const;
   Dims extents(const Case& c, const SymbolicShape& shape) const;
+
+ private:
+  const operators::Description& op_;
 };
 
 /// Whether any of the operator's implementations needs a device.

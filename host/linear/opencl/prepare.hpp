@@ -1,43 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <bit>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "host/dispatch/knobs.hpp"
 #include "host/linear/opencl/plan.hpp"
-#include "host/loss/opencl_operator.hpp"
+#include "host/loss/opencl_programs.hpp"
 #include "host/loss/targets.hpp"
+#include "host/operators/opencl_operator.hpp"
 
 /// What the rows `opencl.*` of operators have in common whose logits are a product.
 namespace tessera::linear {
-
-template <class Programs>
-using Prepared = loss::Prepared<Schedule, Programs>;
 
 inline engines::Operands operands_of(const Request& request) {
   return {.a = request.inputs.w.dtype(), .b = request.inputs.x.dtype()};
 }
 
-/// Adds what `prepare` looks at besides views and options: Opencl::add_to_key of these operators.
-template <class Op>
-void add_to_key(const loss::OperatorRequest<Op>& request, std::vector<std::int64_t>& key) {
-  key.push_back(loss::counted_rows(request.loss));
-  key.push_back(kernels_can_read(request.gradients.grad_w));
-}
-
 /// Engine and schedule of a request; `programs` are left to the operator. Throws Error
 /// invalid_argument for illegal blocks and knobs, workspace_too_small, out_of_memory.
-template <class Programs>
-Prepared<Programs> prepare(const Request& request, const std::string& engine_name,
-                           opencl::Runtime& runtime, const Teacher& teacher = {}) {
-  Prepared<Programs> made;
+template <class Prepared>
+std::shared_ptr<Prepared> prepare(const Request& request, const std::string& engine_name,
+                                  opencl::Runtime& runtime, const Teacher& teacher = {}) {
+  const auto result = std::make_shared<Prepared>();
+  Prepared& made = *result;
   auto operands = operands_of(request);
   operands.n = loss::counted_rows(request.loss);
-  const std::vector<NamedValue> given(request.execution.knobs.begin(),
-                                      request.execution.knobs.end());
+  const auto& given = request.loss.call.knobs;
   made.shapes = engines::shapes_with(engines::engine_entry(engine_name), runtime.facts(), operands,
                                      given, &runtime, made.notes);
   auto choice = make_schedule(request, made.shapes, runtime.facts(), runtime.info(), teacher);
@@ -54,7 +46,88 @@ Prepared<Programs> prepare(const Request& request, const std::string& engine_nam
                              ? "dz is rounded to bf16, and gradients are multiplied by pairs"
                              : "dz stays f32, as dz_dtype asks");
   }
-  return made;
+  return result;
 }
+
+/// What these operators have in common of a call: `layer_of` is found beside an operator's Request.
+inline const Request& layer_of(const Request& request) { return request; }
+
+/// The implementations `opencl.*` of such an operator. `Own` is its Request, `Programs` is what it
+/// compiles.
+template <class Own, class Programs>
+class Opencl : public operators::OpenclOperator {
+ public:
+  using Prepared = operators::PreparedOf<Schedule, Programs>;
+
+  engines::Operands operands(const operators::Request& request) const final {
+    return operands_of(layer_of(own(request)));
+  }
+  std::optional<std::string> refuses(const operators::Request& request,
+                                     const opencl::DeviceFacts& facts) const final {
+    auto reason = loss::why_unsupported(loss::loss_request(request), facts);
+    return reason ? reason : own_refuses(own(request), facts);
+  }
+  std::vector<NamedValue> knobs(const operators::Request& request,
+                                const operators::Prepared& prepared) const final {
+    return knobs_of(layer_of(own(request)), *prepared.engine, own(prepared).schedule);
+  }
+  std::vector<operators::Kernel> kernels(const operators::Request& request,
+                                         const operators::Prepared& prepared) const final {
+    auto all = own_kernels(own(request), own(prepared));
+    for (auto& kernel :
+         loss::loss_kernels_of(loss::loss_request(request), own(prepared).schedule.chunk_rows)) {
+      all.push_back(std::move(kernel));
+    }
+    return all;
+  }
+  std::int64_t minimum_workspace_bytes(const operators::Request& request,
+                                       const operators::Prepared& prepared,
+                                       const opencl::Runtime& runtime) const final {
+    const auto r = own(request);
+    return linear::minimum_workspace_bytes(layer_of(r), prepared.shapes, runtime.facts(),
+                                           runtime.info(), teacher(r, runtime.facts()));
+  }
+  std::shared_ptr<operators::Prepared> prepare(const operators::Request& request,
+                                               const std::string& engine_name,
+                                               opencl::Runtime& runtime) const final {
+    const auto r = own(request);
+    auto made =
+        linear::prepare<Prepared>(layer_of(r), engine_name, runtime, teacher(r, runtime.facts()));
+    made->programs = own_programs(r, *made->engine, made->schedule);
+    return made;
+  }
+  void enqueue(opencl::Call& call, const operators::Request& request,
+               const operators::Prepared& prepared) const final {
+    own_enqueue(call, own(request), own(prepared));
+  }
+  CostEstimate cost(const operators::Request& request,
+                    const operators::Prepared& prepared) const final {
+    return own_cost(own(request), own(prepared));
+  }
+  void add_to_key(const operators::Request& request, std::vector<std::int64_t>& key) const final {
+    key.push_back(loss::counted_rows(loss::loss_request(request)));
+    key.push_back(kernels_can_read(layer_of(own(request)).gradients.grad_w));
+  }
+
+ protected:
+  virtual Own own(const operators::Request& request) const = 0;
+  virtual std::optional<std::string> own_refuses(const Own& request,
+                                                 const opencl::DeviceFacts& facts) const = 0;
+  virtual Programs own_programs(const Own& request, const engines::Engine& engine,
+                                const Schedule& schedule) const = 0;
+  /// The kernels that it launches itself, besides those of the rows.
+  virtual std::vector<operators::Kernel> own_kernels(const Own& request,
+                                                     const Prepared& prepared) const = 0;
+  virtual void own_enqueue(opencl::Call& call, const Own& request,
+                           const Prepared& prepared) const = 0;
+  virtual CostEstimate own_cost(const Own& request, const Prepared& prepared) const = 0;
+  /// What the schedule has to know of a teacher.
+  virtual Teacher teacher(const Own&, const opencl::DeviceFacts&) const { return {}; }
+
+ private:
+  static const Prepared& own(const operators::Prepared& prepared) {
+    return static_cast<const Prepared&>(prepared);
+  }
+};
 
 }  // namespace tessera::linear

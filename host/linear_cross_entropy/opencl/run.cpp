@@ -29,8 +29,8 @@ Programs programs_of(const linear::Request& r, const engines::Engine& engine,
   return p;
 }
 
-std::vector<loss::Kernel> kernels_of(const linear::Request& r, const linear::Schedule& s,
-                                     const Programs& p) {
+std::vector<operators::Kernel> kernels_of(const linear::Request& r, const linear::Schedule& s,
+                                          const Programs& p) {
   auto list = linear::kernels_of(r, s, p.shared);
   if (has_gradients(r.loss.pass)) {
     list.emplace_back(p.gradient, s.keeps_logits ? "gradient_of_kept" : "gradient");

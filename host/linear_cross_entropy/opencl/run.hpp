@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "host/linear/opencl/run.hpp"
-#include "host/loss/opencl_operator.hpp"
+#include "host/operators/opencl_operator.hpp"
 #include "linear_cross_entropy/arguments.h"
 
 namespace tessera::linear_cross_entropy {
@@ -17,8 +17,9 @@ struct Programs {
 Programs programs_of(const linear::Request& request, const engines::Engine& engine,
                      const linear::Schedule& schedule);
 /// The kernels of `programs` that a call with this schedule launches, for `plan`.
-std::vector<loss::Kernel> kernels_of(const linear::Request& request,
-                                     const linear::Schedule& schedule, const Programs& programs);
+std::vector<operators::Kernel> kernels_of(const linear::Request& request,
+                                          const linear::Schedule& schedule,
+                                          const Programs& programs);
 
 /// dz is formed anew, with the logits, or from those that forward kept.
 class Run final : public linear::Run {

@@ -86,7 +86,7 @@ void describe(const Request& request, const Setup& setup, Dispatch& dispatch) {
 Setup legal_setup(const ContextState& state, const Request& request) {
   std::optional<std::string> reason;
   Setup setup = make_setup(state, request, reason);
-  if (reason) throw Error(ErrorCode::unsupported, request.operation() + ": " + *reason);
+  if (reason) throw Error(ErrorCode::unsupported, request.loss.operation() + ": " + *reason);
   return setup;
 }
 
@@ -168,38 +168,55 @@ Setup make_setup(const ContextState& state, const Request& request,
   return s;
 }
 
+namespace {
+
+class TpuTile final : public dispatch::Implementation {
+ public:
+  TpuTile()
+      : Implementation({"tpu_tile",
+                        "the TPU schedule on the tile machine, for the chip that the context "
+                        "names (v5p)",
+                        false}) {}
+
+  std::optional<std::string> why_unsupported(ContextState& state,
+                                             const dispatch::Request& request) const override {
+    std::optional<std::string> reason;
+    make_setup(state, request_of(request), reason);
+    return reason;
+  }
+  std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
+                                         const dispatch::Request& request,
+                                         dispatch::Attempt& attempt) const override {
+    const auto r = request_of(request);
+    const Setup setup = legal_setup(*state, r);
+    describe(r, setup, attempt.dispatch);
+    return tpu_tile::run(state, r, setup, attempt);
+  }
+  Plan plan(ContextState& state, const dispatch::Request& request) const override {
+    const auto r = request_of(request);
+    Plan plan;
+    describe(r, legal_setup(state, r), plan.dispatch);
+    plan.workspace_bytes = plan.minimum_workspace_bytes = plan.dispatch.workspace_bytes;
+    return plan;
+  }
+  std::pair<std::vector<NamedValue>, BlockSource> infer(
+      ContextState& state, const dispatch::Request& request) const override {
+    const Setup setup = legal_setup(state, request_of(request));
+    return {to_named(setup.kernel.blocks), setup.source};
+  }
+  /// value_and_grad forms every logit once in each of its two kernels.
+  CostEstimate cost(ContextState& state, const dispatch::Request& request) const override {
+    const auto r = request_of(request);
+    return linear_cross_entropy::cost(r, legal_setup(state, r).kernel.blocks,
+                                      r.loss.pass == Pass::value_and_grad ? 2 : 1);
+  }
+};
+
+}  // namespace
 }  // namespace tpu_tile
 
-dispatch::Implementation<Request> tile_implementation() {
-  using namespace tpu_tile;
-  return {"tpu_tile",
-          "the TPU schedule on the tile machine, for the chip that the context names (v5p)", false,
-          [](ContextState& state, const Request& request) {
-            std::optional<std::string> reason;
-            make_setup(state, request, reason);
-            return reason;
-          },
-          [](const std::shared_ptr<ContextState>& state, const Request& request,
-             dispatch::Attempt& attempt) {
-            const Setup setup = legal_setup(*state, request);
-            describe(request, setup, attempt.dispatch);
-            return run(state, request, setup, attempt);
-          },
-          [](ContextState& state, const Request& request) {
-            Plan plan;
-            describe(request, legal_setup(state, request), plan.dispatch);
-            plan.workspace_bytes = plan.minimum_workspace_bytes = plan.dispatch.workspace_bytes;
-            return plan;
-          },
-          [](ContextState& state, const Request& request) {
-            const Setup setup = legal_setup(state, request);
-            return std::pair{setup.kernel.blocks, setup.source};
-          },
-          // value_and_grad forms every logit once in each of its two kernels.
-          [](ContextState& state, const Request& request) {
-            return cost(request, legal_setup(state, request).kernel.blocks,
-                        request.loss.pass == Pass::value_and_grad ? 2 : 1);
-          }};
+std::unique_ptr<dispatch::Implementation> tile_implementation() {
+  return std::make_unique<tpu_tile::TpuTile>();
 }
 
 }  // namespace tessera::linear_cross_entropy

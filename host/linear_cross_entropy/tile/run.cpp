@@ -338,12 +338,12 @@ class TileCall {
 std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
                                        const Request& request, const Setup& setup,
                                        dispatch::Attempt& attempt) {
-  if (state->device) state->device->wait_for(request.execution.wait_for);
-  dispatch::HostViews views(*state, request.execution.queue);
-  const auto host = loss::on_host(request, views);
-  const auto& mapped = host.loss;
-  const loss::StreamingWorkspace workspace(*state, views, request.execution.workspace,
-                                           table_bytes(request));
+  const auto& given = request.loss.call;
+  if (state->device) state->device->wait_for(given.wait_for);
+  dispatch::HostViews views(*state, given.queue);
+  loss::LossRequest mapped = request.loss;
+  mapped.map_to_host(views);
+  const loss::StreamingWorkspace workspace(*state, views, given.workspace, table_bytes(request));
   streaming::Arena arena(workspace.data());
   const StreamingRows rows(mapped, arena);
   TileCall call(*state, request, mapped, rows, setup, views, arena, attempt);

@@ -16,9 +16,9 @@ std::vector<opencl::Specialisation*> Programs::all() {
   return list;
 }
 
-Programs programs_of(const Request& r, const linear::Request& student,
-                     const engines::Engine& engine, const linear::Schedule& s) {
-  const Inputs& in = r.inputs;
+Programs programs_of(const Request& r, const engines::Engine& engine, const linear::Schedule& s) {
+  const auto& student = r.student;
+  const auto& in = r.inputs;
   const std::string shape = engine.options();
   const std::string kept = linear::kept_options(student, engine, s);
   const std::string divergence =
@@ -64,13 +64,12 @@ Programs programs_of(const Request& r, const linear::Request& student,
 
 bool writes_own_rows(const Request& r) {
   const auto& out = r.outputs;
-  return out.divergence || out.target_entropy || out.divergence_statistics || r.own_partial;
+  return out.divergence || out.target_entropy || out.divergence_statistics || r.loss.own_partial;
 }
 
-std::vector<loss::Kernel> kernels_of(const Request& r, const Prepared& prepared) {
+std::vector<operators::Kernel> kernels_of(const Request& r, const Prepared& prepared) {
   const auto& p = prepared.programs;
-  auto list =
-      linear::kernels_of(linear::request_of(r), prepared.schedule, prepared.programs.student);
+  auto list = linear::kernels_of(r.student, prepared.schedule, prepared.programs.student);
   if (!r.loss.wants_values() || !prepared.schedule.keeps_logits) {
     list.emplace_back(p.again, "forward");
   }

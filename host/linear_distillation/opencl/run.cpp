@@ -11,9 +11,9 @@ using engines::ceil_div;
 using linear::narrow;
 using opencl::Scratch;
 
-Run::Run(opencl::Call& call, const Request& request, const linear::Request& student,
-         const Prepared& prepared)
-    : linear::Run(call, student, *prepared.engine, prepared.schedule, prepared.programs.student),
+Run::Run(opencl::Call& call, const Request& request, const Prepared& prepared)
+    : linear::Run(call, request.student, *prepared.engine, prepared.schedule,
+                  prepared.programs.student),
       own_(request),
       own_programs_(prepared.programs),
       term_ld_(linear::all_rows(*prepared.engine, prepared.schedule)) {}
@@ -29,7 +29,7 @@ void Run::bind() {
   sums_ = take(regions.teacher_sums, "sums over both logits");
   terms_ = take(regions.teacher_rows, "terms of rows");
 
-  const Inputs& in = own_.inputs;
+  const auto& in = own_.inputs;
   if (in.teacher_logits) {
     teacher_logits_given_ = call_.read(in.teacher_logits, "teacher_logits");
   } else {
@@ -38,7 +38,7 @@ void Run::bind() {
     if (in.teacher_bias) teacher_bias_ = call_.read(in.teacher_bias, "teacher_bias");
     if (schedule_.v_piece >= own_.loss.v) teacher_w_ = call_.read(in.teacher_w, "teacher_w");
   }
-  const Outputs& out = own_.outputs;
+  const auto& out = own_.outputs;
   if (out.divergence) divergence_ = call_.write(out.divergence, "divergence", false);
   if (out.target_entropy) {
     target_entropy_ = call_.write(out.target_entropy, "target_entropy", false);
@@ -49,7 +49,7 @@ void Run::bind() {
   if (schedule_.teacher.is_known) {
     statistics_ = call_.read(in.divergence_statistics, "divergence_statistics");
   }
-  if (own_.own_partial) partial_ = call_.write(own_.own_partial, "own_partial", false);
+  if (own_.loss.own_partial) partial_ = call_.write(own_.loss.own_partial, "own_partial", false);
 }
 
 const opencl::Binding& Run::teacher_w(Piece& piece) {

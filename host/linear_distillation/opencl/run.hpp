@@ -24,13 +24,13 @@ struct Programs {
   opencl::Specialisation sums, gradient, rows;
   std::vector<opencl::Specialisation*> all();
 };
-Programs programs_of(const Request& request, const linear::Request& student,
-                     const engines::Engine& engine, const linear::Schedule& schedule);
+Programs programs_of(const Request& request, const engines::Engine& engine,
+                     const linear::Schedule& schedule);
 
-using Prepared = linear::Prepared<Programs>;
+using Prepared = operators::PreparedOf<linear::Schedule, Programs>;
 
 /// The kernels that a call launches, for `plan`.
-std::vector<loss::Kernel> kernels_of(const Request& request, const Prepared& prepared);
+std::vector<operators::Kernel> kernels_of(const Request& request, const Prepared& prepared);
 
 /// Whether rows have outputs that are this operator's own.
 bool writes_own_rows(const Request& request);
@@ -39,9 +39,8 @@ bool writes_own_rows(const Request& request);
 /// jsd, then gradients.
 class Run final : public linear::Run {
  public:
-  /// `student`: of `request`; `prepared`: of this request.
-  Run(opencl::Call& call, const Request& request, const linear::Request& student,
-      const Prepared& prepared);
+  /// `prepared`: of this request.
+  Run(opencl::Call& call, const Request& request, const Prepared& prepared);
 
  private:
   void bind() override;

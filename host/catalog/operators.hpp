@@ -4,10 +4,9 @@
 #include <tuple>
 #include <type_traits>
 
-#include "tessera/linear_cross_entropy.hpp"
-#include "tessera/linear_distillation.hpp"
-#include "tessera/operator.hpp"
-#include "tessera/softmax_cross_entropy.hpp"
+#include "host/linear_cross_entropy/traits.hpp"
+#include "host/linear_distillation/traits.hpp"
+#include "host/softmax_cross_entropy/traits.hpp"
 
 namespace tessera {
 

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "tessera/view.hpp"
+
+namespace tessera {
+
+/// Element types that an argument may have.
+enum class ElementTypes {
+  floating,  ///< f32, bf16, f16
+  integer,   ///< i32, i64
+  f32,
+  any
+};
+
+/// Extents of an argument in symbols, as the operators' headers write them.
+///
+/// "[..., H]": leading axes, then H. "..." is the leading axes of the operator's first input, a
+/// capital letter an extent of the problem, a digit itself. "() or [...]": the leading axes, or no
+/// axes where the call's options reduce them away.
+class SymbolicShape {
+ public:
+  consteval SymbolicShape(const char* text) : text_(text), reducible_(text[0] == '(') {
+    for (const char* at = text; *at != '\0'; ++at) {
+      if (*at == '.') leading_ = true;
+      if (reducible_) continue;
+      if ((*at >= 'A' && *at <= 'Z') || (*at >= '1' && *at <= '9')) {
+        axes_[static_cast<std::size_t>(rank_++)] = *at;
+      }
+    }
+  }
+
+  constexpr const char* text() const noexcept { return text_; }
+  constexpr bool has_leading() const noexcept { return leading_; }
+  constexpr bool is_reducible() const noexcept { return reducible_; }
+  /// Axes behind the leading ones.
+  constexpr int rank() const noexcept { return rank_; }
+  constexpr char axis(int at) const noexcept { return axes_[static_cast<std::size_t>(at)]; }
+
+  /// The extents; `extent_of(letter)` gives those of the problem, `reduced` says which a reducible
+  /// shape is.
+  template <class ExtentOf>
+  Dims extents(const Dims& leading, bool reduced, const ExtentOf& extent_of) const {
+    if (reducible_) return reduced ? Dims() : leading;
+    Dims result;
+    if (leading_) result = leading;
+    for (int i = 0; i < rank_; ++i) {
+      result.push_back(axis(i) <= '9' ? axis(i) - '0' : extent_of(axis(i)));
+    }
+    return result;
+  }
+
+ private:
+  const char* text_;
+  std::array<char, 4> axes_{};
+  int rank_ = 0;
+  bool leading_ = false;
+  bool reducible_ = false;
+};
+
+}  // namespace tessera

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+
+#include "host/arguments/owned.hpp"
+#include "host/dispatch/guarded.hpp"
+#include "host/operators/operator.hpp"
+#include "host/operators/traits.hpp"
+
+/// The door between an operator's public structs and its calls as values.
+namespace tessera::operators {
+
+/// The description that OperatorTraits gives.
+template <class Op>
+Description describe() {
+  using Traits = OperatorTraits<Op>;
+  static_assert(Traits::inputs.size() <= decltype(Call::inputs)::max_count &&
+                    Traits::outputs.size() <= decltype(Call::outputs)::max_count &&
+                    Traits::gradients.size() <= decltype(Call::gradients)::max_count &&
+                    Traits::options.size() + Traits::execution_options.size() <=
+                        decltype(Call::options)::max_count &&
+                    Op::BlockSizes::axes().size() <= Blocks::max_count,
+                "a Call has room for the operator's arguments");
+  Description op{.name = Traits::name,
+                 .passes = {Traits::passes.begin(), Traits::passes.end()},
+                 .inputs = {},
+                 .outputs = {},
+                 .gradients = {},
+                 .options = {},
+                 .block_sizes = to_named(Op::BlockSizes::get_default()),
+                 .behind = Traits::behind};
+  for (const auto& each : Traits::inputs) {
+    op.inputs.push_back({each.name, each.shape, each.types, each.reads});
+  }
+  const typename Op::Wants wants;
+  const auto is_wanted = [&](const auto& result) {
+    return result.wanted == nullptr || wants.*result.wanted;
+  };
+  for (const auto& each : Traits::outputs) {
+    op.outputs.push_back({each.name, each.shape, each.types, is_wanted(each)});
+  }
+  for (const auto& each : Traits::gradients) {
+    const auto of = static_cast<std::size_t>(&input_of(each) - Traits::inputs.data());
+    op.gradients.push_back({each.name, of, each.type, each.in_place, is_wanted(each)});
+  }
+  const auto add_options = [&](const auto& options, const auto& defaults) {
+    for (const auto& each : options) {
+      op.options.push_back({each.name, each.help, each.value(defaults), each.range, each.choices});
+    }
+  };
+  add_options(Traits::options, typename Op::Options());
+  add_options(Traits::execution_options, typename Op::ExecutionOptions());
+  return op;
+}
+
+/// The operator's place in `descriptions()`.
+template <class Op>
+const Description& description_of() {
+  static const Description& op = description(OperatorTraits<Op>::name);
+  return op;
+}
+
+/// A call of the operator's public functions as a value. Throws Error out_of_memory.
+template <class Op>
+Call bind(Pass pass, const typename Op::Inputs& inputs, const typename Op::Outputs& outputs,
+          const typename Op::Gradients& gradients, const typename Op::Options& options,
+          const typename Op::ExecutionOptions& execution) {
+  return dispatch::guarded(OperatorTraits<Op>::name, [&] {
+    using Traits = OperatorTraits<Op>;
+    Call call(description_of<Op>(), pass);
+    const auto& wants = Traits::wants(options);
+    const auto is_wanted = [&](const auto& result) {
+      return result.wanted == nullptr || wants.*result.wanted;
+    };
+    for (std::size_t i = 0; i < Traits::inputs.size(); ++i) {
+      call.inputs[i] = inputs.*Traits::inputs[i].view;
+    }
+    for (std::size_t i = 0; i < Traits::outputs.size(); ++i) {
+      call.outputs[i] = outputs.*Traits::outputs[i].view;
+      call.wants[i] = is_wanted(Traits::outputs[i]);
+    }
+    for (std::size_t i = 0; i < Traits::gradients.size(); ++i) {
+      call.gradients[i] = gradients.*Traits::gradients[i].view;
+      call.accumulate[i] = Traits::accumulates(gradients, i);
+      call.wants_gradients[i] = is_wanted(Traits::gradients[i]);
+    }
+    std::size_t at = 0;
+    for (const auto& each : Traits::options) call.options[at++] = each.value(options);
+    for (const auto& each : Traits::execution_options) call.options[at++] = each.value(execution);
+    call.implementation = execution.implementation;
+    if (execution.block_sizes) {
+      auto& blocks = call.block_sizes.emplace(Op::BlockSizes::axes().size());
+      at = 0;
+      for (const auto& axis : Op::BlockSizes::axes()) {
+        blocks[at++] = (*execution.block_sizes).*axis.value;
+      }
+    }
+    call.block_size = execution.block_size;
+    call.knobs = execution.knobs;
+    call.workspace_bytes = execution.workspace_bytes;
+    call.workspace = execution.workspace;
+    call.queue = execution.queue;
+    call.wait_for = execution.wait_for;
+    return call;
+  });
+}
+
+/// Where the arguments that are members of the operator's structs lie in a call.
+template <class Op, auto member>
+constexpr std::size_t place_of_input = [] {
+  std::size_t at = 0;
+  while (OperatorTraits<Op>::inputs[at].view != member) ++at;
+  return at;
+}();
+template <class Op, auto member>
+const View& input(const Call& call) {
+  return call.inputs[place_of_input<Op, member>];
+}
+
+/// The block sizes in the operator's own struct; nothing: the caller gave none.
+template <class BlockSizes>
+std::optional<BlockSizes> blocks_as(const std::optional<Blocks>& given) {
+  if (!given) return std::nullopt;
+  BlockSizes blocks;
+  std::size_t at = 0;
+  for (const auto& axis : BlockSizes::axes()) blocks.*axis.value = (*given)[at++];
+  return blocks;
+}
+
+/// The operator's options, as the call has them.
+template <class Op>
+typename Op::Options options_of(const Call& call) {
+  typename Op::Options options;
+  std::size_t at = 0;
+  for (const auto& each : OperatorTraits<Op>::options) each.set(options, call.options[at++]);
+  return options;
+}
+/// Those of execution that are the operator's own; nothing else of it is set.
+template <class Op>
+typename Op::ExecutionOptions execution_options_of(const Call& call) {
+  typename Op::ExecutionOptions execution;
+  std::size_t at = OperatorTraits<Op>::options.size();
+  for (const auto& each : OperatorTraits<Op>::execution_options) {
+    each.set(execution, call.options[at++]);
+  }
+  return execution;
+}
+
+/// Gives the outputs and gradients that are described the memory of new tensors of `result`.
+template <class Op>
+void allocate(Call& call, typename Op::Result& result) {
+  using Traits = OperatorTraits<Op>;
+  for (std::size_t i = 0; i < Traits::outputs.size(); ++i) {
+    const auto& output = Traits::outputs[i];
+    arguments::allocate(call.outputs[i], result.*output.owned, output.name);
+  }
+  for (std::size_t i = 0; i < Traits::gradients.size(); ++i) {
+    const auto& gradient = Traits::gradients[i];
+    arguments::allocate(call.gradients[i], result.*gradient.owned, gradient.name);
+  }
+}
+
+/// Checks a call and hands it to `use`, whose result it returns. At the edge of the library: memory
+/// that the host does not have becomes an Error.
+template <class Use>
+auto with_checked(Context& context, Call call, Form form, const Use& use) {
+  return dispatch::guarded(call.op->name, [&] {
+    std::optional<decltype(use(std::declval<Request&>()))> result;
+    const auto take = [&](Request& request) { result.emplace(use(request)); };
+    call.op->behind().check(context.state(), std::move(call), form, std::ref(take));
+    return std::move(*result);
+  });
+}
+
+/// Runs a call that owns its results.
+template <class Op>
+typename Op::Result run_owned(Context& context, Pass pass, const typename Op::Inputs& inputs,
+                              const typename Op::Options& options,
+                              const typename Op::ExecutionOptions& execution) {
+  auto call = bind<Op>(pass, inputs, {}, {}, options, execution);
+  return with_checked(context, std::move(call), Form::owned, [&](Request& request) {
+    typename Op::Result result;
+    allocate<Op>(request.call, result);
+    auto completion = run_checked(context, request);
+    completion.wait();
+    result.dispatch = completion.dispatch();
+    return result;
+  });
+}
+
+}  // namespace tessera::operators

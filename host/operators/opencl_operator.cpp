@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/operators/opencl_operator.hpp"
+
+#include <bit>
+#include <mutex>
+
+namespace tessera::operators {
+namespace {
+
+const Request& request_of(const dispatch::Request& request) {
+  return static_cast<const Request&>(request);
+}
+
+/// Compiles all kernels that a call launches, before any output is touched. When the driver refuses
+/// one of them, another implementation can still serve the call.
+void build_kernels(const OpenclOperator& own, const Request& request, const Prepared& prepared,
+                   opencl::Runtime& runtime) {
+  for (const auto& [program, entry] : own.kernels(request, prepared)) {
+    runtime.programs().kernel(program, entry);
+  }
+}
+
+/// Remembers prepared calls of one device, because preparing a tiny call takes longer than its
+/// kernels. Thread-safe.
+class PreparedCalls {
+ public:
+  /// Why the engine of that name cannot serve this device, for such operands.
+  std::optional<std::string> why_unsupported(const engines::Operands& operands,
+                                             const std::string& engine_name,
+                                             const opencl::Runtime& runtime) {
+    std::lock_guard lock(mutex_);
+    check_facts(runtime);
+    for (const auto& known : verdicts_) {
+      if (known.engine_name == engine_name && known.a == operands.a && known.b == operands.b &&
+          known.rows == operands.rows) {
+        return known.reason;
+      }
+    }
+    auto reason = engines::engine_entry(engine_name).why_unsupported(runtime.facts(), operands);
+    return verdicts_
+        .emplace_back(KnownVerdict{engine_name, operands.a, operands.b, operands.rows, reason})
+        .reason;
+  }
+
+  /// The prepared call with its kernels built: a remembered one, or what the operator prepares.
+  std::shared_ptr<const Prepared> prepare(const OpenclOperator& own, const Request& request,
+                                          const std::string& engine_name,
+                                          opencl::Runtime& runtime) {
+    auto key = key_of(request.call);
+    own.add_to_key(request, key);
+    {
+      std::lock_guard lock(mutex_);
+      check_facts(runtime);
+      for (const auto& known : calls_) {
+        if (known.own == &own && known.key == key && known.engine_name == engine_name) {
+          return known.prepared;
+        }
+      }
+    }
+    auto made = own.prepare(request, engine_name, runtime);
+    for (auto* program : made->all_programs()) program->hash = opencl::hash_of(*program);
+    build_kernels(own, request, *made, runtime);
+    KnownCall entry{&own, engine_name, std::move(key), made};
+    std::lock_guard lock(mutex_);
+    if (calls_.size() < max_calls) {
+      calls_.push_back(std::move(entry));
+    } else {
+      calls_[next_++ % max_calls] = std::move(entry);
+    }
+    return made;
+  }
+
+ private:
+  /// How many kinds of calls are remembered; a program rarely has more than a few at a time.
+  static constexpr std::size_t max_calls = 64;
+  struct KnownVerdict {
+    std::string engine_name;
+    DType a, b;  ///< of the operands
+    bool rows;
+    std::optional<std::string> reason;
+  };
+  struct KnownCall {
+    const OpenclOperator* own;
+    std::string engine_name;
+    std::vector<std::int64_t> key;
+    std::shared_ptr<const Prepared> prepared;
+  };
+  /// Forgets everything where the facts have changed: only tests do that, to pretend that the
+  /// device is another one.
+  void check_facts(const opencl::Runtime& runtime) {
+    if (facts_ == runtime.facts()) return;
+    facts_ = runtime.facts();
+    verdicts_.clear();
+    calls_.clear();
+  }
+
+  std::mutex mutex_;
+  opencl::DeviceFacts facts_;  ///< of the device that everything below is for
+  std::vector<KnownVerdict> verdicts_;
+  std::vector<KnownCall> calls_;
+  std::size_t next_ = 0;  ///< the place in a full calls_ that is replaced next
+};
+
+/// Notes how much a call copied because its arrays are in host memory and the device has its own.
+void note_staging(Dispatch& dispatch) {
+  if (dispatch.staged_bytes == 0) return;
+  dispatch.notes.push_back(
+      "copies of host arrays on the device take " + std::to_string(dispatch.staged_bytes) +
+      " bytes in each such call; keep what calls share in device memory (View::device, "
+      "examples/device_memory)");
+}
+
+/// One engine.
+class OpenclRow final : public dispatch::Implementation {
+ public:
+  OpenclRow(std::shared_ptr<const OpenclOperator> own, const engines::EngineEntry& engine)
+      : Implementation({"opencl." + engine.name, engine.description, true}),
+        own_(std::move(own)),
+        engine_name_(engine.name) {}
+
+  bool sets_knobs() const noexcept override { return true; }
+
+  std::optional<std::string> why_unsupported(ContextState& state,
+                                             const dispatch::Request& request) const override {
+    const auto& r = request_of(request);
+    auto* runtime = opencl::runtime_of(state);
+    if (auto reason = opencl::Runtime::why_no_kernels()) return reason;
+    if (runtime == nullptr) return "the context has no OpenCL device";
+    auto reason =
+        runtime->keep<PreparedCalls>().why_unsupported(own_->operands(r), engine_name_, *runtime);
+    return reason ? reason : own_->refuses(r, runtime->facts());
+  }
+
+  std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
+                                         const dispatch::Request& request,
+                                         dispatch::Attempt& attempt) const override {
+    const auto& r = request_of(request);
+    auto& runtime = *opencl::runtime_of(*state);
+    const auto prepared = runtime.keep<PreparedCalls>().prepare(*own_, r, engine_name_, runtime);
+    opencl::Call call(state, runtime, {r.call.queue, r.call.wait_for, r.call.workspace}, attempt);
+    own_->enqueue(call, r, *prepared);
+    // After the commands are enqueued: the device works while this is put together.
+    describe(r, *prepared, runtime.info(), attempt.dispatch);
+    note_staging(attempt.dispatch);
+    return call.finish();
+  }
+
+  Plan plan(ContextState& state, const dispatch::Request& request) const override {
+    const auto& r = request_of(request);
+    auto& runtime = *opencl::runtime_of(state);
+    const auto prepared = own_->prepare(r, engine_name_, runtime);
+    Plan result;
+    describe(r, *prepared, runtime.info(), result.dispatch);
+    result.workspace_bytes = result.dispatch.workspace_bytes;
+    result.minimum_workspace_bytes = own_->minimum_workspace_bytes(r, *prepared, runtime);
+    build_kernels(*own_, r, *prepared, runtime);
+    return result;
+  }
+
+  std::pair<std::vector<NamedValue>, BlockSource> infer(
+      ContextState& state, const dispatch::Request& request) const override {
+    Dispatch dispatch;
+    own_->prepare(request_of(request), engine_name_, usable(state))->describe(dispatch);
+    return {std::move(dispatch.block_sizes), dispatch.block_source};
+  }
+
+  CostEstimate cost(ContextState& state, const dispatch::Request& request) const override {
+    const auto& r = request_of(request);
+    return own_->cost(r, *own_->prepare(r, engine_name_, usable(state)));
+  }
+
+ private:
+  void describe(const Request& request, const Prepared& prepared, const DeviceInfo& info,
+                Dispatch& dispatch) const {
+    dispatch.implementation = "opencl." + prepared.engine->name();
+    dispatch.device = info.name;
+    dispatch.driver = info.driver;
+    prepared.describe(dispatch);
+    dispatch.knobs = own_->knobs(request, prepared);
+    dispatch.notes = prepared.notes;
+  }
+  /// The runtime, for questions that may compile or probe and that nobody has asked
+  /// why_unsupported before. Throws Error unsupported where the library has no kernels.
+  static opencl::Runtime& usable(ContextState& state) {
+    if (auto reason = opencl::Runtime::why_no_kernels()) {
+      throw Error(ErrorCode::unsupported, *reason);
+    }
+    return *opencl::runtime_of(state);
+  }
+
+  std::shared_ptr<const OpenclOperator> own_;
+  std::string engine_name_;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> key_of(const Call& call) {
+  std::vector<std::int64_t> words;
+  words.reserve(120);  // less than 1 KiB, which glibc's malloc is quick at; few calls need more
+  const auto add = [&](auto... values) {
+    (words.push_back(static_cast<std::int64_t>(values)), ...);
+  };
+  const auto add_view = [&](const View& view) {
+    if (!view) return add(-1);
+    add(static_cast<int>(view.dtype()), view.rank(), view.is_device());
+    for (const auto extent : view.extents()) add(extent);
+    for (const auto stride : view.strides()) add(stride);
+  };
+  add(call.pass);
+  for (const View& view : call.inputs) add_view(view);
+  for (const View& view : call.outputs) add_view(view);
+  for (std::size_t i = 0; i < call.gradients.size(); ++i) {
+    add_view(call.gradients[i]);
+    add(call.accumulate[i]);
+  }
+  for (const auto& value : call.options) {
+    const auto* number = std::get_if<float>(&value);
+    add(number != nullptr ? std::bit_cast<std::int32_t>(*number) : std::get<std::int64_t>(value));
+  }
+  add(call.block_sizes.has_value());
+  if (call.block_sizes) {
+    for (const auto value : *call.block_sizes) add(value);
+  }
+  for (const auto& knob : call.knobs) {
+    add(knob.name.size(), knob.value);
+    for (const char letter : knob.name) add(letter);
+  }
+  add(call.workspace_bytes.has_value(), call.workspace_bytes.value_or(0));
+  return words;
+}
+
+dispatch::Table opencl_rows(std::shared_ptr<const OpenclOperator> own) {
+  dispatch::Table rows;
+  for (const auto& entry : engines::all_engines()) {
+    rows.push_back(std::make_unique<OpenclRow>(own, entry));
+  }
+  return rows;
+}
+
+}  // namespace tessera::operators

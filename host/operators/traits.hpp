@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "host/operators/call.hpp"
+
+/// How the public structs of an operator are bound to its description: every argument is a row of
+/// an array, which names the member that holds it.
+namespace tessera {
+
+template <class Inputs>
+struct InputArgument {
+  const char* name;
+  View Inputs::*view;
+  SymbolicShape shape;
+  ElementTypes types;
+  Reads reads;
+};
+
+template <class Outputs, class Result, class Wants>
+struct OutputArgument {
+  const char* name;
+  MutableView Outputs::*view;
+  SymbolicShape shape;
+  ElementTypes types;
+  HostTensor Result::*owned;  ///< where a call that owns its results leaves it
+  bool Wants::*wanted;        ///< whether such a call has it; nullptr: always
+};
+
+template <class Operator>
+struct GradientArgument {
+  const char* name;
+  MutableView Operator::Gradients::*view;
+  View Operator::Inputs::*of;
+  HostTensor Operator::Result::*owned;
+  bool Operator::Wants::*wanted;  ///< as OutputArgument's
+  std::optional<DType> type;      ///< as operators::Gradient's, and so is what follows
+  bool in_place;
+};
+
+inline constexpr OptionRange share_range = {.least = 0, .most = 1};
+
+/// An option of an operator: a member of its `Options` or of its `ExecutionOptions`. A default is
+/// what a member of a default struct holds.
+template <class Options>
+struct OptionArgument {
+  const char* name;
+  const char* help;  ///< what it does, in a few words
+  OptionValue (*value)(const Options&);
+  void (*set)(Options&, OptionValue);
+  OptionRange range;
+  std::span<const char* const> choices;  ///< their names in order; empty: a number or an integer
+};
+
+/// The options themselves, where a member is one of theirs.
+struct WholeOptions {
+  static constexpr auto& of(auto& options) noexcept { return options; }
+};
+
+/// Describes the option that `member` is, of the part of the options that `Part` gives.
+template <class Options, auto member, class Part = WholeOptions>
+constexpr OptionArgument<Options> option(const char* name, const char* help, OptionRange range = {},
+                                         std::span<const char* const> choices = {}) {
+  return {.name = name,
+          .help = help,
+          .value = [](const Options& options) -> OptionValue {
+            const auto& held = Part::of(options).*member;
+            if constexpr (requires { held.has_value(); }) {
+              return held ? static_cast<std::int64_t>(*held) + 1 : 0;
+            } else if constexpr (std::is_same_v<decltype(held), const float&>) {
+              return held;
+            } else {
+              return static_cast<std::int64_t>(held);
+            }
+          },
+          .set =
+              [](Options& options, OptionValue value) {
+                auto& held = Part::of(options).*member;
+                using Held = std::remove_reference_t<decltype(held)>;
+                const auto assign = [&](auto given) {
+                  if constexpr (requires { held.has_value(); }) {
+                    held.reset();
+                    if (given > 0) held = static_cast<typename Held::value_type>(given - 1);
+                  } else {
+                    held = static_cast<Held>(given);
+                  }
+                };
+                std::visit(assign, value);
+              },
+          .range = range,
+          .choices = choices};
+}
+
+/// Specialised for each operator's tag, a struct that names the operator's types:
+///
+///     struct Operator { using Inputs, Outputs, Gradients, Options, Result, Wants, BlockSizes,
+///                             ExecutionOptions; };
+///
+/// A specialisation has `name`; `passes`; arrays of the structs above: `inputs` (the first gives
+/// the leading axes), `outputs`, `gradients`, `options`, and `execution_options`, those of its
+/// ExecutionOptions that other operators do not have; `wants(options)`; `accumulates(gradients,
+/// i)`, whether the gradient at place i of the array is added to what is there, and
+/// `accumulate(gradients, i)`, which says so; and `behind()`, what checks and runs its calls.
+template <class Operator>
+struct OperatorTraits;
+
+/// The input that a gradient is of.
+template <class Operator>
+constexpr const InputArgument<typename Operator::Inputs>& input_of(
+    const GradientArgument<Operator>& gradient) {
+  const auto& inputs = OperatorTraits<Operator>::inputs;
+  std::size_t at = 0;
+  while (inputs[at].view != gradient.of) ++at;  // a gradient is of one of them
+  return inputs[at];
+}
+
+/// The elements of two arrays, one after the other.
+template <class T, std::size_t a_size, std::size_t b_size>
+constexpr std::array<T, a_size + b_size> joined(const std::array<T, a_size>& a,
+                                                const std::array<T, b_size>& b) {
+  const auto join = [&]<std::size_t... i, std::size_t... j>(std::index_sequence<i...>,
+                                                            std::index_sequence<j...>) {
+    return std::array<T, a_size + b_size>{a[i]..., b[j]...};
+  };
+  return join(std::make_index_sequence<a_size>(), std::make_index_sequence<b_size>());
+}
+
+/// Whether an operator has a pass.
+template <class Operator>
+constexpr bool has_pass(Pass pass) {
+  for (const Pass each : OperatorTraits<Operator>::passes) {
+    if (each == pass) return true;
+  }
+  return false;
+}
+
+}  // namespace tessera
