@@ -4,29 +4,22 @@
 
 #include <cmath>
 
-#include "tests/support/tile_add_one.hpp"
+#include "tests/support/tile_fixture.hpp"
 
 namespace tessera::tile {
 namespace {
 
-using test::AddOne;
-using test::by_row_and_column;
-using test::expect_error;
-using test::for_each_order;
-using test::iota;
+using namespace test;
 
 TEST(TileCall, Aliases) {
   const auto spec = [](bool declared) {
-    CallSpec result{.grid = {4},
-                    .in = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], 0); })},
-                    .out = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], 0); })}};
+    CallSpec result = same_blocks({4}, BlockSpec::blocks({8, 128}, by_row));
     if (declared) result.input_output_aliases = {{0, 0}};
     return result;
   };
-  for_each_order([&](const MachineOptions& options) {
+  for_each_order([&](Machine& machine) {
     AddOne problem{32, 128};
     problem.out = problem.x;
-    Machine machine(options);
     const auto array = problem.result(machine);
     call(machine, "in_place", spec(true), AddOne::body)(array, array);
     problem.check();
@@ -46,9 +39,9 @@ TEST(TileCall, Aliases) {
 
 TEST(TileCall, OtherWindows) {
   // Squeezed and element dimensions, bounded slices, blocks of refs that are on chip.
-  std::vector<float> data = iota(3 * 24 * 128);
+  Tensor<float> data({3, 24, 128}, iota(3 * 24 * 128)), rows({72, 128}, data.data);
   Machine machine;
-  const auto x = machine.array<float>("x", View::host(data.data(), DType::f32, {3, 24, 128}));
+  const auto x = data.in(machine);
   call(machine, "squeezed",
        {.grid = {3, 3},
         .in = {BlockSpec::blocks({squeezed(), 8, 128}, [](auto& g) { return ix(g[0], g[1], 0); }),
@@ -66,75 +59,56 @@ TEST(TileCall, OtherWindows) {
            EXPECT_EQ(window.load(0, 0, 0), first - 8 * 128);
          }
        })(x, x);
-  const auto rows = machine.array<float>("rows", View::host(data.data(), DType::f32, {72, 128}));
   float sum = 0;
-  kernel(
-      machine, "inner", tensorcore_mesh(machine, 1),
-      [&](auto from, auto tile) {
-        emit_pipeline(
-            {.grid = {3},
-             .in = {BlockSpec::blocks({bounded_slice(24), 128},
-                                      [](auto& g) { return ix(ds(8 * g[0], 8 + 8 * g[0]), 0); })}},
-            [&](auto slice) { sum += slice.load(8 * program_id(0) + 7, 0); }, from);
-        sync_copy(from.at(ds(0, 16)), tile);
-        emit_pipeline(
-            {.grid = {2}, .in = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], 0); })}},
-            [&](auto block) { sum += block.load(1, 0); }, tile);
-      },
-      Vmem<float>{{16, 128}, "tile"})(rows);
+  on_core(machine, "inner", Vmem<float>{{16, 128}, "tile"}, [&](auto from, auto tile) {
+    emit_pipeline(
+        {.grid = {3},
+         .in = {BlockSpec::blocks({bounded_slice(24), 128},
+                                  [](auto& g) { return ix(ds(8 * g[0], 8 + 8 * g[0]), 0); })}},
+        [&](auto slice) { sum += slice.load(8 * program_id(0) + 7, 0); }, from);
+    sync_copy(from.at(ds(0, 16)), tile);
+    emit_pipeline(
+        {.grid = {2}, .in = {BlockSpec::blocks({8, 128}, by_row)}},
+        [&](auto block) { sum += block.load(1, 0); }, tile);
+  })(rows.in(machine));
   EXPECT_EQ(sum, (7 + 23 + 39 + 1 + 9) * 128);
 }
 
 TEST(TileCall, Refused) {
   AddOne problem{32, 256};
-  const auto run = [&](BlockSpec in, BlockSpec out, Shape grid, std::vector<Semantics> semantics) {
+  const auto refused = [&](ErrorKind kind, std::initializer_list<const char*> parts,
+                           const BlockSpec& in, const BlockSpec& out,
+                           std::vector<Semantics> semantics = {}) {
     Machine machine({.chip = find_chip("v5e")});
-    const auto x = problem.in(machine);
-    call(machine, "add_one",
-         {.grid = std::move(grid), .in = {in}, .out = {out}, .semantics = std::move(semantics)},
-         AddOne::body)(x, problem.result(machine));
+    const CallSpec spec{.grid = {4, 2}, .in = {in}, .out = {out}, .semantics = semantics};
+    expect_error(kind, parts, [&] { problem.run(machine, spec); });
   };
   const auto good = BlockSpec::blocks({8, 128}, by_row_and_column);
-  const auto spec = [](BlockDims dims, IndexMap map, int buffers = 2) {
-    return BlockSpec::blocks(std::move(dims), std::move(map), buffers);
-  };
-  expect_error(ErrorKind::block_rule, {"R2", "'x'"}, [&] {
-    run(spec({5, 128}, by_row_and_column), good, {4, 2}, {});
-  });
-  expect_error(ErrorKind::block_rule, {"R14", "'x'"}, [&] {
-    run(spec({8, 128}, by_row_and_column, 3), good, {4, 2}, {});
-  });
-  expect_error(ErrorKind::block_rule, {"R1", "'out'", "1 numbers"}, [&] {
-    run(good, spec({8, 128}, [](auto& g) { return ix(g[0]); }), {4, 2}, {});
-  });
-  expect_error(ErrorKind::bounds, {"R12", "'x'", "core 0"}, [&] {
-    run(spec({8, 128}, [](auto& g) { return ix(g[0] + 1, g[1]); }), good, {4, 2}, {});
-  });
-  expect_error(ErrorKind::bounds, {"'x'"}, [&] {
-    run(spec({8, 128}, [](auto& g) { return ix(g[0] - 1, g[1]); }), good, {4, 2}, {});
-  });
-  expect_error(ErrorKind::revisit, {"R12", "'out'", "(2, 0)", "core 0"}, [&] {
-    run(good, spec({8, 128}, [](auto& g) { return ix(g[0] % 2, g[1]); }), {4, 2}, {});
-  });
-  expect_error(ErrorKind::block_rule, {"R12", "parallel"}, [&] {
-    run(good, good, {4, 2}, {Semantics::arbitrary, Semantics::parallel});
-  });
-  BlockSpec moving = BlockSpec::in_hbm();
-  moving.index = by_row_and_column;
-  const auto idle = [&](const BlockSpec& in, Shape grid) {
-    Machine machine;
-    call(machine, "idle", {.grid = std::move(grid), .in = {in}}, [](auto) {})(problem.in(machine));
-  };
-  expect_error(ErrorKind::block_rule, {"R4", "'x'"}, [&] { idle(moving, {4, 2}); });
+  const auto tiles = [](IndexMap map) { return BlockSpec::blocks({8, 128}, std::move(map)); };
+  const auto rule = ErrorKind::block_rule, bounds = ErrorKind::bounds;
+  refused(rule, {"R2", "'x'"}, BlockSpec::blocks({5, 128}, by_row_and_column), good);
+  refused(rule, {"R14", "'x'"}, BlockSpec::blocks({8, 128}, by_row_and_column, 3), good);
+  refused(rule, {"R1", "'out'", "1 numbers"}, good, tiles([](auto& g) { return ix(g[0]); }));
+  refused(bounds, {"R12", "'x'", "core 0"}, tiles([](auto& g) { return ix(g[0] + 1, g[1]); }),
+          good);
+  refused(bounds, {"'x'"}, tiles([](auto& g) { return ix(g[0] - 1, g[1]); }), good);
+  refused(ErrorKind::revisit, {"R12", "'out'", "(2, 0)", "core 0"}, good,
+          tiles([](auto& g) { return ix(g[0] % 2, g[1]); }));
+  refused(rule, {"R12", "parallel"}, good, good, {Semantics::arbitrary, Semantics::parallel});
   BlockSpec part = good;
   part.shape.space = MemorySpace::hbm;
-  expect_error(ErrorKind::block_rule, {"R4", "'x'"}, [&] { run(part, good, {4, 2}, {}); });
-  expect_error(ErrorKind::space, {"'x'", "copies reach"}, [&] {
-    run(BlockSpec::in_hbm(), good, {1, 1}, {});
-  });
-  expect_error(ErrorKind::block_rule, {"R12", "one block is the whole array"}, [&] {
-    idle(spec({32, 256}, [](auto& g) { return ix(g[0], 0); }), {4});
-  });
+  refused(rule, {"R4", "'x'"}, part, good);
+  refused(ErrorKind::space, {"'x'", "copies reach"}, BlockSpec::in_hbm(), good);
+  const auto idle = [&](std::initializer_list<const char*> parts, const BlockSpec& in, Shape grid) {
+    Machine machine;
+    expect_error(rule, parts, [&] {
+      call(machine, "idle", {.grid = grid, .in = {in}}, [](auto) {})(problem.in(machine));
+    });
+  };
+  BlockSpec moving = BlockSpec::in_hbm();
+  moving.index = by_row_and_column;
+  idle({"R4", "'x'"}, moving, {4, 2});
+  idle({"R12", "one block is the whole array"}, BlockSpec::blocks({32, 256}, by_row), {4});
   expect_error(ErrorKind::usage, {"constant"}, [&] {
     Machine machine;
     call(machine, "read_only", {.grid = {4, 2}, .out = {good}},
@@ -143,9 +117,8 @@ TEST(TileCall, Refused) {
   Machine small({.chip = find_chip("v3")});
   const auto big = small.empty_ref<float>("big", {8192, 1024});
   expect_error(ErrorKind::vmem, {"R13", "big window"}, [&] {
-    call(small, "large",
-         {.grid = {2}, .in = {spec({4096, 1024}, [](auto& g) { return ix(g[0], 0); })}},
-         [](auto) {})(big);
+    const auto block = BlockSpec::blocks({4096, 1024}, by_row);
+    call(small, "large", {.grid = {2}, .in = {block}}, [](auto) {})(big);
   });
 }
 
@@ -156,22 +129,20 @@ TEST(TileCall, RefsOfTheMachinesOwn) {
   problem.x[5] = -7;  // the copy does not see it
   EXPECT_EQ(machine.values(x)[5], 5);
   EXPECT_EQ(machine.report().hbm_allocations, 1);
-  expect_error(ErrorKind::usage, {"'x'", "argument 0 and 1", "'twice'"}, [&] {
-    kernel(machine, "twice", tensorcore_mesh(machine, 1), [](auto, auto) {})(x, x);
-  });
+  expect_error(ErrorKind::usage, {"'x'", "argument 0 and 1", "'twice'"},
+               [&] { on_core(machine, "twice", [](auto, auto) {})(x, x); });
 }
 
 TEST(TileCall, EstimatesStandBesideCounts) {
   AddOne problem{40, 300};
   Machine machine;
-  const auto x = problem.in(machine);
-  const auto out = problem.result(machine);
-  const auto block = BlockSpec::blocks({16, 128}, by_row_and_column);
+  const auto x = problem.in(machine), out = problem.result(machine);
+  CallSpec spec = same_blocks({3, 3}, BlockSpec::blocks({16, 128}, by_row_and_column));
   const CostEstimate guess{.flops = 7, .bytes_accessed = 2.0 * 40 * 300 * 4};
-  call(machine, "add_one", {.grid = {3, 3}, .in = {block}, .out = {block}, .cost_estimate = guess},
-       AddOne::body)(x, out);
-  kernel(machine, "no_estimate", tensorcore_mesh(machine, 1), [](auto, auto) {})(x, out);
-  kernel(machine, "idle", tensorcore_mesh(machine, 1), [](auto, auto) {}).with(guess)(x, out);
+  spec.cost_estimate = guess;
+  call(machine, "add_one", spec, AddOne::body)(x, out);
+  on_core(machine, "no_estimate", [](auto, auto) {})(x, out);
+  on_core(machine, "idle", [](auto, auto) {}).with(guess)(x, out);
   const auto& costs = machine.report().costs;
   ASSERT_EQ(costs.size(), 2u);
   EXPECT_EQ(costs[0].kernel, "add_one");
@@ -186,45 +157,29 @@ TEST(TileCall, RulesOfTilesCanBeLeftOut) {
   // Blocks of 5 x 100, which no TPU takes; what is not about tiles is still checked.
   AddOne problem{40, 300};
   Machine machine({.check_layout = false});
-  const auto x = problem.in(machine);
-  const auto out = problem.result(machine);
-  const auto block = BlockSpec::blocks({5, 100}, by_row_and_column);
-  call(machine, "add_one", {.grid = {8, 3}, .in = {block}, .out = {block}}, AddOne::body)(x, out);
+  problem.run(machine, same_blocks({8, 3}, BlockSpec::blocks({5, 100}, by_row_and_column)));
   problem.check();
-  const auto four = BlockSpec::blocks({5, 100}, by_row_and_column, 4);
-  expect_error(ErrorKind::block_rule, {"R14"}, [&] {
-    call(machine, "add_one", {.grid = {8, 3}, .in = {four}, .out = {block}}, AddOne::body)(x, out);
-  });
+  const auto four = same_blocks({8, 3}, BlockSpec::blocks({5, 100}, by_row_and_column, 4));
+  expect_error(ErrorKind::block_rule, {"R14", "'x'"}, [&] { problem.run(machine, four); });
 }
 
 TEST(TileCall, TwoCoresOnOneOutputBlock) {
   // The output does not depend on the split dimension: both cores write it.
   AddOne problem{16, 128};
   Machine machine({.chip = find_chip("v5p")});
-  const auto x = problem.in(machine);
-  expect_error(ErrorKind::race, {"'out'", "core"}, [&] {
-    call(machine, "shared",
-         {.grid = {2},
-          .in = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], 0); })},
-          .out = {BlockSpec::blocks({8, 128}, [](auto&) { return ix(0, 0); })},
-          .semantics = {Semantics::parallel}},
-         AddOne::body)(x, problem.result(machine));
-  });
+  const CallSpec shared{.grid = {2},
+                        .in = {BlockSpec::blocks({8, 128}, by_row)},
+                        .out = {BlockSpec::blocks({8, 128}, [](auto&) { return ix(0, 0); })},
+                        .semantics = {Semantics::parallel}};
+  expect_error(ErrorKind::race, {"'out'", "core"}, [&] { problem.run(machine, shared); });
 }
 
 TEST(TileCall, ADryRunHasTheSameCopies) {
   const auto report_of = [](bool dry) {
-    MachineOptions options;
-    options.dry_run = dry;
-    Machine machine(options);
+    Machine machine({.dry_run = dry});
     AddOne problem{40, 300};
-    const auto x = problem.in(machine);
-    call(machine, "add_one",
-         {.grid = {3, 3},
-          .in = {BlockSpec::blocks({16, 128}, by_row_and_column)},
-          .out = {BlockSpec::blocks({16, 128}, by_row_and_column)},
-          .semantics = {Semantics::parallel, Semantics::parallel}},
-         AddOne::body)(x, problem.result(machine));
+    problem.run(machine, same_blocks({3, 3}, BlockSpec::blocks({16, 128}, by_row_and_column),
+                                     {Semantics::parallel, Semantics::parallel}));
     return machine.report();
   };
   const Report wet = report_of(false);

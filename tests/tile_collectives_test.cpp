@@ -10,47 +10,31 @@ namespace tessera::tile {
 namespace {
 
 using namespace tile_examples;
-using test::Golden;
-using test::pattern;
-using test::Tensor;
+using namespace test;
 
 class TileCollectives : public testing::TestWithParam<DmaMode> {
  public:
   Machine machine_of(int devices) { return Machine({.devices = devices, .dma = GetParam()}); }
 };
 INSTANTIATE_TEST_SUITE_P(, TileCollectives, testing::Values(DmaMode::eager, DmaMode::on_wait),
-                         [](const auto& mode) {
-                           return mode.param == DmaMode::eager ? "Eager" : "OnWait";
-                         });
-
-/// One array per device, cut from one tensor.
-std::vector<Array<float>> shards(Machine& machine, Tensor<float>& all, const Shape& extents) {
-  std::int64_t size = 1;
-  for (const auto extent : extents) size *= extent;
-  std::vector<Array<float>> arrays;
-  for (int d = 0; d < machine.options().devices; ++d) {
-    arrays.push_back(machine.array<float>(
-        "x", MutableView::host(all.data.data() + d * size, DType::f32, extents), d));
-  }
-  return arrays;
-}
+                         name_of_mode);
 
 TEST_P(TileCollectives, Collectives) {
   Machine four = machine_of(4);
   auto x = pattern({4, 8, 128}, 24);
   Tensor<float> o({4, 8, 128});
-  right_permute(four, shards(four, x, {8, 128}), shards(four, o, {8, 128}));
+  right_permute(four, x.per_device(four), o.per_device(four));
   Golden("right_permute").expect("o", o);
 
   auto y = pattern({4, 8, 128}, 25);
   Tensor<float> gathered({4, 4, 8, 128});
-  ring_all_gather(four, shards(four, y, {8, 128}), shards(four, gathered, {4, 8, 128}));
+  ring_all_gather(four, y.per_device(four), gathered.per_device(four));
   Golden("ring_all_gather").expect("device_0", gathered.part(0, 4 * 1024, {4, 8, 128}));
   Golden("ring_all_gather").expect("device_3", gathered.part(3 * 4096, 4 * 1024, {4, 8, 128}));
 
   auto parts = pattern({4, 4, 8, 128}, 26);
   Tensor<float> sums({4, 8, 128});
-  reduce_scatter(four, shards(four, parts, {4, 8, 128}), shards(four, sums, {8, 128}));
+  reduce_scatter(four, parts.per_device(four), sums.per_device(four));
   Golden("reduce_scatter").expect("o", sums);
 }
 
@@ -58,36 +42,29 @@ TEST_P(TileCollectives, Collectives) {
 Tensor<float> ragged(Machine& machine, const std::vector<std::vector<float>>& values,
                      const std::vector<std::vector<std::int32_t>>& sizes, std::int64_t capacity) {
   const auto count = sizes.size();
-  std::vector<std::vector<std::int32_t>> tables(count, std::vector<std::int32_t>(4 * count));
-  std::vector<std::vector<float>> x(count);
-  std::vector<std::int32_t> landed(count, 0);
-  Tensor<float> out({static_cast<std::int64_t>(count), capacity, 8, 128});
-  out.data.assign(out.data.size(), 0.0f);
-  std::vector<Array<std::int32_t>> table_arrays;
-  std::vector<Array<float>> x_arrays;
   const auto extent = static_cast<std::int64_t>(count);
   std::size_t length = 0;
   for (const auto& own : values) length = std::max(length, own.size());
+  Tensor<std::int32_t> tables({extent, 4, extent});
+  Tensor<float> x({extent, static_cast<std::int64_t>(length), 8, 128});
+  Tensor<float> out({extent, capacity, 8, 128});
+  std::vector<std::int32_t> landed(count, 0);
   for (std::size_t d = 0; d < count; ++d) {
     std::int32_t begin = 0;
     for (std::size_t e = 0; e < count; ++e) {
-      tables[d][e] = begin;
-      tables[d][count + e] = sizes[d][e];
-      tables[d][2 * count + e] = landed[e];
-      tables[d][3 * count + e] = sizes[e][d];
+      const std::int32_t column[] = {begin, sizes[d][e], landed[e], sizes[e][d]};
+      for (std::size_t row = 0; row < 4; ++row) {
+        tables.data[(4 * d + row) * count + e] = column[row];
+      }
       begin += sizes[d][e];
       landed[e] += sizes[d][e];
     }
-    for (const float value : values[d]) x[d].insert(x[d].end(), 1024, value);
-    x[d].resize(1024 * length);
-    const int device = static_cast<int>(d);
-    table_arrays.push_back(machine.array<std::int32_t>(
-        "table", View::host(tables[d].data(), DType::i32, {4, extent}), device));
-    x_arrays.push_back(machine.array<float>(
-        "x", View::host(x[d].data(), DType::f32, {static_cast<std::int64_t>(length), 8, 128}),
-        device));
+    for (std::size_t i = 0; i < 1024 * values[d].size(); ++i) {
+      x.data[1024 * length * d + i] = values[d][i / 1024];
+    }
   }
-  ragged_all_to_all(machine, table_arrays, x_arrays, shards(machine, out, {capacity, 8, 128}));
+  ragged_all_to_all(machine, tables.per_device(machine), x.per_device(machine),
+                    out.per_device(machine));
   Tensor<float> kept({extent, capacity});
   for (std::size_t i = 0; i < kept.data.size(); ++i) kept.data[i] = out.data[1024 * i];
   return kept;

@@ -4,46 +4,36 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <numeric>
+#include <limits>
 
 #include "tests/support/tile_fixture.hpp"
 
 namespace tessera::tile {
 namespace {
 
-using test::expect_error;
-using test::for_each_order;
-using test::iota;
+using namespace test;
 
-/// out = x + 1, one tile of 8 x 128.
-struct AddOne {
-  std::vector<float> x = iota(8 * 128);
-  std::vector<float> out = std::vector<float>(8 * 128, -1.0f);
-  template <class Body>
-  void run(Machine& machine, Body body) {
-    auto a = machine.array<float>("x", View::host(x.data(), DType::f32, {8, 128}));
-    auto b = machine.array<float>("out", MutableView::host(out.data(), DType::f32, {8, 128}));
-    kernel(machine, "add_one", tensorcore_mesh(machine, 1), body, Vmem<float>{{8, 128}, "tile"},
-           DmaSem{"arrived"})(a, b);
-  }
-  static void add(const Ref<float>& tile) {
-    for (int i = 0; i < 8; ++i) {
-      for (int j = 0; j < 128; ++j) tile.store(tile.load(i, j) + 1.0f, i, j);
-    }
-  }
-};
+/// A tile as scratch, and a semaphore.
+template <class Body>
+void run(Machine& machine, AddOne& problem, Body body) {
+  const auto x = problem.in(machine), out = problem.result(machine);
+  on_core(machine, "add_one", Vmem<float>{{8, 128}, "tile"}, DmaSem{"arrived"}, body)(x, out);
+}
+template <class Body>
+void refuse(Machine& machine, ErrorKind kind, std::initializer_list<const char*> parts, Body body) {
+  AddOne problem;
+  expect_error(kind, parts, [&] { run(machine, problem, body); });
+}
 
 TEST(TileMachine, CopiesInAndOut) {
-  for_each_order([](const MachineOptions& options) {
-    Machine machine(options);
+  for_each_order([](Machine& machine) {
     AddOne problem;
-    problem.run(machine, [](auto x, auto out, auto tile, auto arrived) {
+    run(machine, problem, [](auto x, auto out, auto tile, auto arrived) {
       async_copy(x, tile, arrived).wait();
-      AddOne::add(tile);
+      AddOne::body(tile, tile);
       sync_copy(tile, out);
     });
-    for (std::size_t i = 0; i < problem.out.size(); ++i)
-      EXPECT_EQ(problem.out[i], problem.x[i] + 1);
+    problem.check();
     const Report& report = machine.report();
     EXPECT_EQ(report.copies, 2);
     EXPECT_EQ(report.bytes_copied, 2 * 8 * 128 * 4);
@@ -56,61 +46,46 @@ TEST(TileMachine, CopiesInAndOut) {
 
 TEST(TileMachine, ScratchStartsUninitialised) {
   Machine machine;
-  kernel(
-      machine, "look", tensorcore_mesh(machine, 1),
-      [](auto tile, auto bits, auto counts) {
-        EXPECT_TRUE(std::isnan(tile.load(7, 127)));
-        EXPECT_TRUE(std::isnan(static_cast<float>(bits.load(15, 127))));
-        EXPECT_EQ(counts.load(3), std::numeric_limits<std::int32_t>::max());
-      },
-      Vmem<float>{{8, 128}}, Vmem<bf16>{{16, 128}}, Smem<std::int32_t>{{4}})();
+  on_core(machine, "look", Vmem<float>{{8, 128}}, Vmem<bf16>{{16, 128}}, Smem<std::int32_t>{{4}},
+          [](auto tile, auto bits, auto counts) {
+            EXPECT_TRUE(std::isnan(tile.load(7, 127)));
+            EXPECT_TRUE(std::isnan(static_cast<float>(bits.load(15, 127))));
+            EXPECT_EQ(counts.load(3), std::numeric_limits<std::int32_t>::max());
+          })();
   machine = Machine({.uninitialized = Uninitialized::zero});
-  kernel(
-      machine, "look", tensorcore_mesh(machine, 1),
-      [](auto tile) { EXPECT_EQ(tile.load(7, 127), 0.0f); }, Vmem<float>{{8, 128}})();
+  on_core(machine, "look", Vmem<float>{{8, 128}},
+          [](auto tile) { EXPECT_EQ(tile.load(7, 127), 0.0f); })();
 }
 
 TEST(TileMachine, WhatOnlyCopiesReach) {
   Machine machine;
-  AddOne problem;
-  expect_error(ErrorKind::space, {"'x'", "'add_one'", "core 0", "hbm"},
-               [&] { problem.run(machine, [](auto x, auto, auto, auto) { x.load(0, 0); }); });
-  expect_error(ErrorKind::usage, {"'x'", "constant"}, [&] {
-    problem.run(machine, [](auto x, auto, auto tile, auto) { sync_copy(tile, x); });
-  });
+  refuse(machine, ErrorKind::space, {"'x'", "'add_one'", "core 0", "hbm"},
+         [](auto x, auto, auto, auto) { x.load(0, 0); });
+  refuse(machine, ErrorKind::usage, {"'x'", "constant"},
+         [](auto x, auto, auto tile, auto) { sync_copy(tile, x); });
 }
 
 TEST(TileMachine, Bounds) {
   Machine machine;
-  AddOne problem;
-  const auto slicing = [&](auto slice) {
-    return [&machine, &problem, slice] {
-      problem.run(machine, [&](auto x, auto, auto, auto) { slice(x); });
-    };
+  const auto refused = [&](std::initializer_list<const char*> parts, auto slice) {
+    refuse(machine, ErrorKind::bounds, parts, [&](auto x, auto...) { slice(x); });
   };
-  expect_error(ErrorKind::bounds, {"'x'", "dimension 0", "[-8, 0)", "core 0"},
-               slicing([](auto x) { x.at(ds(-8, 8), all); }));
-  expect_error(ErrorKind::bounds, {"dimension 1", "[64, 192)", "0 to 127"},
-               slicing([](auto x) { x.at(all, ds(64, 128)); }));
-  expect_error(ErrorKind::bounds, {"dimension 0", "element 8"}, slicing([](auto x) { x.at(8); }));
+  refused({"'x'", "dimension 0", "[-8, 0)", "core 0"}, [](auto x) { x.at(ds(-8, 8), all); });
+  refused({"dimension 1", "[64, 192)", "0 to 127"}, [](auto x) { x.at(all, ds(64, 128)); });
+  refused({"dimension 0", "element 8"}, [](auto x) { x.at(8); });
   // Counted in the slice, not in the array.
-  expect_error(ErrorKind::bounds, {"0 to 3"}, slicing([](auto x) { x.at(ds(4, 4)).at(ds(2, 4)); }));
-  expect_error(ErrorKind::bounds, {"3 indices"}, slicing([](auto x) { x.at(0, 0, 0); }));
+  refused({"0 to 3"}, [](auto x) { x.at(ds(4, 4)).at(ds(2, 4)); });
+  refused({"3 indices"}, [](auto x) { x.at(0, 0, 0); });
 }
 
 TEST(TileMachine, PartsOfTilesAreNotCopied) {
-  std::vector<float> data = iota(16 * 256);
+  AddOne problem{16, 256};
   const auto copy = [&](Slice rows, Slice columns, bool check) {
     Machine machine({.check_layout = check});
-    auto x = machine.array<float>("x", View::host(data.data(), DType::f32, {16, 256}));
-    kernel(
-        machine, "part", tensorcore_mesh(machine, 1),
-        [&](auto from, auto tile) {
-          sync_copy(from.at(rows, columns), tile.at(ds(0, rows.size), ds(0, columns.size)));
-          EXPECT_EQ(tile.load(0, 0),
-                    data[static_cast<std::size_t>(rows.start * 256 + columns.start)]);
-        },
-        Vmem<float>{{16, 256}})(x);
+    on_core(machine, "part", Vmem<float>{{16, 256}}, [&](auto from, auto tile) {
+      sync_copy(from.at(rows, columns), tile.at(ds(0, rows.size), ds(0, columns.size)));
+      EXPECT_EQ(tile.load(0, 0), static_cast<float>(rows.start * 256 + columns.start));
+    })(problem.in(machine));
   };
   copy({8, 8}, {128, 128}, true);
   copy({0, 16}, {0, 256}, true);
@@ -123,19 +98,18 @@ TEST(TileMachine, MemoryBudgets) {
   Machine machine;
   const auto nothing = [](auto...) {};
   const auto limit = machine.options().chip.scoped_vmem_bytes;
-  kernel(machine, "full", tensorcore_mesh(machine, 1), nothing,
-         Vmem<float>{{limit / 4096 * 8, 128}})();
+  on_core(machine, "full", Vmem<float>{{limit / 4096 * 8, 128}}, nothing)();
   EXPECT_EQ(machine.report().vmem_high_water_bytes, limit / 4096 * 4096);
   expect_error(ErrorKind::vmem, {"R13", "weights", "sums"}, [&] {
-    kernel(machine, "more", tensorcore_mesh(machine, 1), nothing,
-           Vmem<float>{{limit / 4096 * 8, 128}, "weights"}, Vmem<float>{{64, 128}, "sums"})();
+    on_core(machine, "more", Vmem<float>{{limit / 4096 * 8, 128}, "weights"},
+            Vmem<float>{{64, 128}, "sums"}, nothing)();
   });
   expect_error(ErrorKind::smem, {"table"}, [&] {
-    kernel(machine, "words", tensorcore_mesh(machine, 1), nothing,
-           Smem<std::int32_t>{{machine.options().chip.smem_bytes / 4 + 1}, "table"})();
+    on_core(machine, "words",
+            Smem<std::int32_t>{{machine.options().chip.smem_bytes / 4 + 1}, "table"}, nothing)();
   });
   // A scope's memory is free again after it.
-  kernel(machine, "scopes", tensorcore_mesh(machine, 1), [&] {
+  on_core(machine, "scopes", [&] {
     for (int i = 0; i < 3; ++i) {
       run_scoped([](auto tile) { tile.store(1.0f, 0, 0); },
                  Vmem<float>{{limit / 4096 * 8, 128}, "most of it"});
@@ -146,49 +120,39 @@ TEST(TileMachine, MemoryBudgets) {
 TEST(TileMachine, CopiesThatNobodyWaitsFor) {
   for (const DmaMode dma : {DmaMode::eager, DmaMode::on_wait}) {
     Machine machine({.dma = dma});
-    AddOne problem;
-    expect_error(ErrorKind::unfinished_dma, {"nobody waits"}, [&] {
-      problem.run(machine,
-                  [](auto x, auto, auto tile, auto arrived) { async_copy(x, tile, arrived); });
-    });
+    refuse(machine, ErrorKind::unfinished_dma, {"nobody waits"},
+           [](auto x, auto, auto tile, auto arrived) { async_copy(x, tile, arrived); });
     // What is not there yet is read.
-    expect_error(ErrorKind::race, {"'tile'", "copy", "core 0"}, [&] {
-      problem.run(machine, [](auto x, auto, auto tile, auto arrived) {
-        auto copy = async_copy(x, tile, arrived);
-        tile.load(0, 0);
-        copy.wait();
-      });
-    });
+    refuse(machine, ErrorKind::race, {"'tile'", "copy", "core 0"},
+           [](auto x, auto, auto tile, auto arrived) {
+             auto copy = async_copy(x, tile, arrived);
+             tile.load(0, 0);
+             copy.wait();
+           });
     // What is still being read is overwritten.
-    expect_error(ErrorKind::race, {"'tile'"}, [&] {
-      problem.run(machine, [](auto x, auto out, auto tile, auto arrived) {
-        sync_copy(x, tile);
-        auto copy = async_copy(tile, out, arrived);
-        tile.store(0.0f, 0, 0);
-        copy.wait();
-      });
+    refuse(machine, ErrorKind::race, {"'tile'"}, [](auto x, auto out, auto tile, auto arrived) {
+      sync_copy(x, tile);
+      auto copy = async_copy(tile, out, arrived);
+      tile.store(0.0f, 0, 0);
+      copy.wait();
     });
     // Two copies, one wait: which of them it was for depends on the mode.
-    expect_error(ErrorKind::race, {"copy", "nothing orders"}, [&] {
-      problem.run(machine, [](auto x, auto, auto tile, auto arrived) {
-        run_scoped(
-            [&](auto other) {
-              auto first = async_copy(x, tile, arrived);
-              auto second = async_copy(x, other, arrived);
-              first.wait();
-              other.load(0, 0);
-              tile.load(0, 0);
-              second.wait();
-            },
-            Vmem<float>{{8, 128}, "other"});
-      });
-    });
+    refuse(machine, ErrorKind::race, {"copy", "nothing orders"},
+           [](auto x, auto, auto tile, auto arrived) {
+             run_scoped(
+                 [&](auto other) {
+                   auto first = async_copy(x, tile, arrived);
+                   auto second = async_copy(x, other, arrived);
+                   first.wait();
+                   other.load(0, 0);
+                   tile.load(0, 0);
+                   second.wait();
+                 },
+                 Vmem<float>{{8, 128}, "other"});
+           });
     // A scope that ends before its copy.
-    expect_error(ErrorKind::unfinished_dma, {"'short'"}, [&] {
-      problem.run(machine, [](auto x, auto, auto, auto arrived) {
-        run_scoped([&](auto tile) { async_copy(x, tile, arrived); },
-                   Vmem<float>{{8, 128}, "short"});
-      });
+    refuse(machine, ErrorKind::unfinished_dma, {"'short'"}, [](auto x, auto, auto, auto arrived) {
+      run_scoped([&](auto tile) { async_copy(x, tile, arrived); }, Vmem<float>{{8, 128}, "short"});
     });
   }
 }
@@ -196,19 +160,14 @@ TEST(TileMachine, CopiesThatNobodyWaitsFor) {
 TEST(TileMachine, TwoCoresShareAnArray) {
   const auto write = [](MachineOptions options, bool apart) {
     Machine machine(options);
-    std::vector<float> out(16 * 128, -1.0f);
-    auto array = machine.array<float>("out", MutableView::host(out.data(), DType::f32, {16, 128}));
-    kernel(
-        machine, "both", tensorcore_mesh(machine),
-        [&](auto to, auto tile) {
-          for (int i = 0; i < 8; ++i) {
-            for (int j = 0; j < 128; ++j) tile.store(static_cast<float>(core_index()), i, j);
-          }
-          sync_copy(tile, to.at(ds(apart ? 8 * core_index() : 0, 8)));
-        },
-        Vmem<float>{{8, 128}, "tile"})(array);
-    EXPECT_EQ(out[0], 0.0f);
-    EXPECT_EQ(out[8 * 128], 1.0f);
+    Tensor<float> out({16, 128});
+    launch(machine, "both", tensorcore_mesh(machine), Vmem<float>{{8, 128}, "tile"},
+           [&](auto to, auto tile) {
+             set(tile, [](auto, auto) { return core_index() + 1; });
+             sync_copy(tile, to.at(ds(apart ? 8 * core_index() : 0, 8)));
+           })(out.in(machine, "out"));
+    EXPECT_EQ(out.data[0], 1.0f);
+    EXPECT_EQ(out.data[8 * 128], 2.0f);
   };
   for_each_order([&](const MachineOptions& options) {
     write(options, true);
@@ -221,21 +180,19 @@ TEST(TileMachine, SignalsOrder) {
     const auto pass_on = [&](bool waits) {
       Machine machine(options);
       auto box = machine.empty_ref<float>("box", {8, 128});
-      kernel(
-          machine, "pass_on", tensorcore_mesh(machine),
-          [&](auto shared, auto tile, auto ready) {
-            if (core_index() == 0) {
-              tile.store(7.0f, 3, 5);
-              sync_copy(tile, shared);
-              semaphore_signal(ready, 1, Target{0, 1});
-            } else {
-              if (waits) semaphore_wait(ready);
-              sync_copy(shared, tile);
-              EXPECT_EQ(tile.load(3, 5), 7.0f);
-              if (!waits) semaphore_wait(ready);
-            }
-          },
-          Vmem<float>{{8, 128}, "tile"}, RegularSem{"ready"})(box);
+      launch(machine, "pass_on", tensorcore_mesh(machine), Vmem<float>{{8, 128}, "tile"},
+             RegularSem{"ready"}, [&](auto shared, auto tile, auto ready) {
+               if (core_index() == 0) {
+                 tile.store(7.0f, 3, 5);
+                 sync_copy(tile, shared);
+                 semaphore_signal(ready, 1, Target{0, 1});
+               } else {
+                 if (waits) semaphore_wait(ready);
+                 sync_copy(shared, tile);
+                 EXPECT_EQ(tile.load(3, 5), 7.0f);
+                 if (!waits) semaphore_wait(ready);
+               }
+             })(box);
     };
     pass_on(true);
     if (options.seed == 0) {
@@ -246,28 +203,26 @@ TEST(TileMachine, SignalsOrder) {
 
 TEST(TileMachine, Deadlocks) {
   Machine machine;
-  const auto run = [&](int cores, auto body) {
-    kernel(machine, "stuck", tensorcore_mesh(machine, cores), body, RegularSem{"mine"},
-           RegularSem{"yours"})();
+  const auto stuck = [&](int cores, auto body) {
+    launch(machine, "stuck", tensorcore_mesh(machine, cores), RegularSem{"mine"},
+           RegularSem{"yours"}, body)();
   };
-  expect_error(ErrorKind::deadlock, {"core 0", "'mine'", "2", "holds 1", "'stuck'"}, [&] {
-    run(1, [](auto mine, auto) {
-      semaphore_signal(mine);
-      semaphore_wait(mine, 2);
-    });
+  const auto refused = [&](ErrorKind kind, std::initializer_list<const char*> parts, int cores,
+                           auto body) { expect_error(kind, parts, [&] { stuck(cores, body); }); };
+  const ErrorKind deadlock = ErrorKind::deadlock;
+  refused(deadlock, {"core 0", "'mine'", "2", "holds 1", "'stuck'"}, 1, [](auto mine, auto) {
+    semaphore_signal(mine);
+    semaphore_wait(mine, 2);
   });
-  expect_error(ErrorKind::deadlock, {"core 0", "'mine'", "core 1", "'yours'"}, [&] {
-    run(2, [](auto mine, auto yours) { semaphore_wait(core_index() == 0 ? mine : yours); });
+  refused(deadlock, {"core 0", "'mine'", "core 1", "'yours'"}, 2,
+          [](auto mine, auto yours) { semaphore_wait(core_index() == 0 ? mine : yours); });
+  refused(deadlock, {"barrier", "core 1"}, 2, [](auto, auto) {
+    if (core_index() == 1) barrier();
   });
-  expect_error(ErrorKind::deadlock, {"barrier", "core 1"}, [&] {
-    run(2, [](auto, auto) {
-      if (core_index() == 1) barrier();
-    });
-  });
-  expect_error(ErrorKind::semaphore, {"'mine'", "ends with 1"},
-               [&] { run(1, [](auto mine, auto) { semaphore_signal(mine); }); });
+  refused(ErrorKind::semaphore, {"'mine'", "ends with 1"}, 1,
+          [](auto mine, auto) { semaphore_signal(mine); });
   // The machine goes on afterwards.
-  run(2, [](auto mine, auto) {
+  stuck(2, [](auto mine, auto) {
     semaphore_signal(mine);
     barrier();
     semaphore_wait(mine);
@@ -278,39 +233,29 @@ TEST(TileMachine, Deadlocks) {
 TEST(TileMachine, AnErrorOfOneCoreEndsAll) {
   Machine machine;
   expect_error(ErrorKind::bounds, {"core 1"}, [&] {
-    kernel(
-        machine, "fails", tensorcore_mesh(machine),
-        [](auto tile, auto never) {
-          if (core_index() == 1) tile.load(8, 0);
-          semaphore_wait(never);
-        },
-        Vmem<float>{{8, 128}, "tile"}, RegularSem{"never"})();
+    launch(machine, "fails", tensorcore_mesh(machine), Vmem<float>{{8, 128}, "tile"},
+           RegularSem{"never"}, [](auto tile, auto never) {
+             if (core_index() == 1) tile.load(8, 0);
+             semaphore_wait(never);
+           })();
   });
 }
 
 TEST(TileMachine, DataInSmemSteers) {
-  for_each_order([](const MachineOptions& options) {
-    Machine machine(options);
-    std::vector<float> table = iota(64 * 128);
-    std::vector<std::int32_t> rows = {5, 2, 2, 7};
-    std::vector<float> out(4 * 8 * 128);
-    auto x = machine.array<float>("table", View::host(table.data(), DType::f32, {64, 128}));
-    auto i = machine.array<std::int32_t>("rows", View::host(rows.data(), DType::i32, {4}));
-    auto y = machine.array<float>("out", MutableView::host(out.data(), DType::f32, {32, 128}));
-    kernel(
-        machine, "gather", tensorcore_mesh(machine, 1),
-        [](auto from, auto which, auto to, auto indices, auto tile) {
-          sync_copy(which, indices);
-          for (int step = 0; step < 4; ++step) {
-            sync_copy(from.at(ds(indices.load(step) * 8, 8)), tile);
-            sync_copy(tile, to.at(ds(step * 8, 8)));
-          }
-        },
-        Smem<std::int32_t>{{4}, "indices"}, Vmem<float>{{8, 128}, "tile"})(x, i, y);
-    for (std::size_t step = 0; step < 4; ++step) {
-      for (std::size_t at = 0; at < 8 * 128; ++at) {
-        EXPECT_EQ(out[step * 1024 + at], table[static_cast<std::size_t>(rows[step]) * 1024 + at]);
-      }
+  for_each_order([](Machine& machine) {
+    Tensor<float> table({64, 128}, iota(64 * 128)), out({32, 128});
+    Tensor<std::int32_t> rows({4}, {5, 2, 2, 7});
+    on_core(machine, "gather", Smem<std::int32_t>{{4}, "indices"}, Vmem<float>{{8, 128}, "tile"},
+            [](auto from, auto which, auto to, auto indices, auto tile) {
+              sync_copy(which, indices);
+              for (int step = 0; step < 4; ++step) {
+                sync_copy(from.at(ds(indices.load(step) * 8, 8)), tile);
+                sync_copy(tile, to.at(ds(step * 8, 8)));
+              }
+            })(table.in(machine), rows.in(machine), out.in(machine));
+    for (std::size_t i = 0; i < out.data.size(); ++i) {
+      const auto tile = static_cast<std::size_t>(rows.data[i / 1024]);
+      EXPECT_EQ(out.data[i], table.data[tile * 1024 + i % 1024]);
     }
   });
 }
@@ -319,33 +264,29 @@ TEST(TileMachine, CopiesThatAdd) {
   Machine machine;
   AddOne problem;
   problem.out.assign(8 * 128, 10.0f);
-  problem.run(machine, [](auto x, auto out, auto tile, auto arrived) {
+  run(machine, problem, [](auto x, auto out, auto tile, auto arrived) {
     sync_copy(x, tile);
     async_copy(tile, out, arrived, {.add = true}).wait();
   });
   for (std::size_t i = 0; i < problem.out.size(); ++i) EXPECT_EQ(problem.out[i], problem.x[i] + 10);
-  expect_error(ErrorKind::usage, {"priority 2"}, [&] {
-    problem.run(machine, [](auto x, auto, auto tile, auto arrived) {
-      async_copy(x, tile, arrived, {.priority = 2});
-    });
+  refuse(machine, ErrorKind::usage, {"priority 2"}, [](auto x, auto, auto tile, auto arrived) {
+    async_copy(x, tile, arrived, {.priority = 2});
   });
 }
 
 TEST(TileMachine, ALoopOverAKernelAllocatesNothing) {
   Machine machine;
-  std::vector<float> x(8 * 128, 0.0f);
-  auto array = machine.array<float>("x", MutableView::host(x.data(), DType::f32, {8, 128}));
-  auto add = kernel(
-      machine, "add_in_place", tensorcore_mesh(machine, 1),
-      [](auto ref, auto tile) {
+  Tensor<float> x({8, 128});
+  const auto array = x.in(machine, "x");
+  auto add =
+      on_core(machine, "add_in_place", Vmem<float>{{8, 128}, "tile"}, [](auto ref, auto tile) {
         sync_copy(ref, tile);
-        AddOne::add(tile);
+        AddOne::body(tile, tile);
         sync_copy(tile, ref);
-      },
-      Vmem<float>{{8, 128}, "tile"});
+      });
   machine.reset_report();
   for (int i = 0; i < 10; ++i) add(array);
-  EXPECT_EQ(x[77], 10.0f);
+  EXPECT_EQ(x.data[77], 10.0f);
   EXPECT_EQ(machine.report().copies, 20);
   EXPECT_EQ(machine.report().hbm_allocations, 0);
   EXPECT_EQ(machine.report().bytes_copied, 20 * 4096);
@@ -354,19 +295,19 @@ TEST(TileMachine, ALoopOverAKernelAllocatesNothing) {
 }
 
 TEST(TileMachine, ADryRunHasTheSameCounts) {
-  const auto run = [](bool dry) {
+  const auto counts = [](bool dry) {
     Machine machine({.dry_run = dry});
     AddOne problem;
-    problem.run(machine, [](auto x, auto out, auto tile, auto arrived) {
+    run(machine, problem, [](auto x, auto out, auto tile, auto arrived) {
       async_copy(x, tile, arrived).wait();
-      AddOne::add(tile);
+      AddOne::body(tile, tile);
       sync_copy(tile, out);
     });
     EXPECT_EQ(problem.out[0], dry ? -1.0f : 1.0f);
     return std::tuple{machine.report().copies, machine.report().bytes_copied,
                       machine.report().vmem_high_water_bytes};
   };
-  EXPECT_EQ(run(true), run(false));
+  EXPECT_EQ(counts(true), counts(false));
 }
 
 }  // namespace

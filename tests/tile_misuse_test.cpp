@@ -3,29 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <memory>
-#include <optional>
 
 #include "tessera/tile/ops.hpp"
-#include "tests/support/tile_add_one.hpp"
+#include "tests/support/tile_fixture.hpp"
 
 namespace tessera::tile {
 namespace {
 
-using test::AddOne;
-using test::by_row_and_column;
-using test::expect_error;
-using test::for_each_order;
-using test::iota;
+using namespace test;
 
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
-
-/// `body(scratch...)` on one core.
-template <class Body, class... Scratch>
-void run(Machine& machine, const char* name, Body body, Scratch... scratch) {
-  kernel(machine, name, tensorcore_mesh(machine, 1), body, scratch...)();
-}
 
 Array<float> eight_rows(Machine& machine) { return machine.empty_ref<float>("x", {8, 128}); }
 
@@ -33,8 +21,8 @@ TEST(TileMisuse, AMachineThatWasMovedFrom) {
   Machine first;
   const auto x = eight_rows(first);
   Machine second(std::move(first));
-  run(
-      second, "goes on", [](auto tile) { tile.store(1.0f, 0, 0); }, Vmem<float>{{8, 128}, "tile"});
+  on_core(second, "goes on", Vmem<float>{{8, 128}, "tile"},
+          [](auto tile) { tile.store(1.0f, 0, 0); })();
   EXPECT_EQ(second.report().kernels, 1);
   EXPECT_EQ(second.values(x).size(), 8u * 128);
   const auto refused = [](auto use) { expect_error(ErrorKind::usage, {"moved from"}, use); };
@@ -71,11 +59,10 @@ TEST(TileMisuse, RefsWithoutAValue) {
   expect_error(ErrorKind::usage, outside, [&] { none.extents(); });
   expect_error(ErrorKind::usage, outside, [&] { none.at(0); });
   expect_error(ErrorKind::usage, outside, [&] { none.load(); });
-  for_each_order([&](const MachineOptions& options) {
-    Machine machine(options);
+  for_each_order([&](Machine& machine) {
     const auto refused = [&](std::initializer_list<const char*> parts, auto use) {
       expect_error(ErrorKind::usage, parts, [&] {
-        run(machine, "nothing", use, Vmem<float>{{8, 128}, "tile"}, DmaSem{"arrived"});
+        on_core(machine, "nothing", Vmem<float>{{8, 128}, "tile"}, DmaSem{"arrived"}, use)();
       });
     };
     const auto inside = {"names nothing", "'nothing'", "core 0"};
@@ -86,6 +73,7 @@ TEST(TileMisuse, RefsWithoutAValue) {
           {.grid = {1}, .in = {BlockSpec::in_hbm()}}, [](auto) {}, none);
     });
     refused({"made without a value"}, [&](auto, auto) { none.store(1.0f); });
+    refused({"names nothing"}, [&](auto, auto) { none.load(); });
     refused({"no semaphore", "'x' -> 'tile'", "made without a value"}, [&](auto tile, auto) {
       run_scoped([&](auto x) { make_async_copy(x, tile, DmaSemaphore()); },
                  Vmem<float>{{8, 128}, "x"});
@@ -109,13 +97,13 @@ TEST(TileMisuse, ArraysOfAnotherMachine) {
   Machine other;
   const auto x = eight_rows(other);
   expect_error(ErrorKind::usage, {"'x'", "'copy'", "another machine"},
-               [&] { kernel(one, "copy", tensorcore_mesh(one, 1), [](auto) {})(x); });
+               [&] { on_core(one, "copy", [](auto) {})(x); });
   // One that a body kept.
   Ref<float> kept;
-  kernel(other, "keep", tensorcore_mesh(other, 1), [&](auto from) { kept = from; })(x);
+  on_core(other, "keep", [&](auto from) { kept = from; })(x);
   const auto copy = [&] {
-    run(
-        one, "copy", [&](auto tile) { sync_copy(kept, tile); }, Vmem<float>{{8, 128}, "tile"});
+    on_core(one, "copy", Vmem<float>{{8, 128}, "tile"},
+            [&](auto tile) { sync_copy(kept, tile); })();
   };
   expect_error(ErrorKind::usage, {"'x'", "'copy'", "core 0", "another machine"}, copy);
   expect_error(ErrorKind::usage, {"'x'", "another machine"}, [&] { one.values(x); });
@@ -123,30 +111,26 @@ TEST(TileMisuse, ArraysOfAnotherMachine) {
   // Also when that machine is no more.
   {
     Machine gone;
-    kernel(gone, "keep", tensorcore_mesh(gone, 1),
-           [&](auto from) { kept = from; })(eight_rows(gone));
+    on_core(gone, "keep", [&](auto from) { kept = from; })(eight_rows(gone));
   }
   expect_error(ErrorKind::usage, {"'x'", "another machine"}, copy);
 }
 
 TEST(TileMisuse, SlicesBeyondAllNumbers) {
   Machine machine;
-  run(
-      machine, "slices",
-      [](auto tile) {
-        const auto refused = [&](std::initializer_list<const char*> parts, auto index) {
-          expect_error(ErrorKind::bounds, parts, [&] { tile.at(index, all); });
-        };
-        refused({"'tile'", "core 0", "0 to 7", "[8, 9223372036854775807)"}, ds(8, most - 8));
-        refused({"0 to 7", "ds(8, 9223372036854775807)"}, ds(8, most));
-        refused({"ds(9223372036854775807, 1)"}, ds(most, 1));
-        refused({"[-9223372036854775808, -9223372036854775800)"}, ds(least, 8));
-        refused({"ds(8, -9223372036854775808)"}, ds(8, least));
-        // Of a part, whose start is added.
-        expect_error(ErrorKind::bounds, {"0 to 3", "ds(2, 9223372036854775807)"},
-                     [&] { tile.at(ds(4, 4), all).at(ds(2, most), all); });
-      },
-      Vmem<float>{{8, 128}, "tile"});
+  on_core(machine, "slices", Vmem<float>{{8, 128}, "tile"}, [](auto tile) {
+    const auto refused = [&](std::initializer_list<const char*> parts, auto index) {
+      expect_error(ErrorKind::bounds, parts, [&] { tile.at(index, all); });
+    };
+    refused({"'tile'", "core 0", "0 to 7", "[8, 9223372036854775807)"}, ds(8, most - 8));
+    refused({"0 to 7", "ds(8, 9223372036854775807)"}, ds(8, most));
+    refused({"ds(9223372036854775807, 1)"}, ds(most, 1));
+    refused({"[-9223372036854775808, -9223372036854775800)"}, ds(least, 8));
+    refused({"ds(8, -9223372036854775808)"}, ds(8, least));
+    // Of a part, whose start is added.
+    expect_error(ErrorKind::bounds, {"0 to 3", "ds(2, 9223372036854775807)"},
+                 [&] { tile.at(ds(4, 4), all).at(ds(2, most), all); });
+  })();
 }
 
 TEST(TileMisuse, ExtentsBeyondAllMemory) {
@@ -156,8 +140,8 @@ TEST(TileMisuse, ExtentsBeyondAllMemory) {
       expect_error(ErrorKind::usage, {"'much'", "9223372036854775807", "2^50 bytes"}, use);
     };
     const auto nothing = [](auto) {};
-    refused([&] { run(machine, "k", nothing, Vmem<float>{{most, most}, "much"}); });
-    refused([&] { run(machine, "k", nothing, Smem<float>{{most}, "much"}); });
+    refused([&] { on_core(machine, "k", Vmem<float>{{most, most}, "much"}, nothing)(); });
+    refused([&] { on_core(machine, "k", Smem<float>{{most}, "much"}, nothing)(); });
     refused([&] { machine.empty_ref<float>("much", {most, 2}); });
   }
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -189,15 +173,12 @@ struct Kept {
       arrived = dma;
       copy = make_async_copy(vmem.at(ds(0, 8)), vmem.at(ds(8, 8)), dma);
     };
-    const auto with = [&](auto body) {
-      body(all_of_it, Vmem<float>{{16, 128}, "tile"}, Smem<std::int32_t>{{1}, "word"},
-           RegularSem{"signals"}, DmaSem{"arrived"});
+    const auto run = [&](auto... scratch) {
+      if (!scoped) return on_core(machine, "first", scratch..., all_of_it)();
+      on_core(machine, "first", [&] { run_scoped(all_of_it, scratch...); })();
     };
-    if (scoped) {
-      with([&](auto... parts) { run(machine, "first", [&] { run_scoped(parts...); }); });
-    } else {
-      with([&](auto body, auto... scratch) { run(machine, "first", body, scratch...); });
-    }
+    run(Vmem<float>{{16, 128}, "tile"}, Smem<std::int32_t>{{1}, "word"}, RegularSem{"signals"},
+        DmaSem{"arrived"});
   }
 };
 
@@ -210,7 +191,7 @@ TEST(TileMisuse, WhatIsKeptEndsWithItsKernel) {
       const char* ended = scoped ? "ended with its run_scoped" : "ended with kernel 'first'";
       const auto refused = [&](const char* name, auto use) {
         expect_error(ErrorKind::usage, {name, ended, "'second'", "core 0"}, [&] {
-          run(machine, "second", use, Vmem<float>{{16, 128}, "mine"}, DmaSem{"done"});
+          on_core(machine, "second", Vmem<float>{{16, 128}, "mine"}, DmaSem{"done"}, use)();
         });
       };
       EXPECT_EQ(kept.tile.name(), "tile");
@@ -236,15 +217,12 @@ TEST(TileMisuse, RefsOfArraysAreKeptUntilTheyAreFrozen) {
   AddOne problem{8, 128};
   const auto x = problem.in(machine);
   Ref<float> kept;
-  kernel(machine, "keep", tensorcore_mesh(machine, 1), [&](auto from) { kept = from; })(x);
+  on_core(machine, "keep", [&](auto from) { kept = from; })(x);
   const auto read = [&] {
-    run(
-        machine, "read",
-        [&](auto tile) {
-          sync_copy(kept, tile);
-          EXPECT_EQ(tile.load(1, 2), 130.0f);
-        },
-        Vmem<float>{{8, 128}, "tile"});
+    on_core(machine, "read", Vmem<float>{{8, 128}, "tile"}, [&](auto tile) {
+      sync_copy(kept, tile);
+      EXPECT_EQ(tile.load(1, 2), 130.0f);
+    })();
   };
   read();
   machine.freeze(x);
@@ -252,46 +230,32 @@ TEST(TileMisuse, RefsOfArraysAreKeptUntilTheyAreFrozen) {
 }
 
 TEST(TileMisuse, NegativeSignals) {
-  for_each_order([](const MachineOptions& options) {
-    Machine machine(options);
+  for_each_order([](Machine& machine) {
     expect_error(ErrorKind::usage, {"'ready'", "'takes'", "core 0", "semaphore_signal of -1"}, [&] {
-      run(
-          machine, "takes",
-          [](auto ready) {
-            semaphore_signal(ready, 2);
-            semaphore_signal(ready, -1);
-            semaphore_wait(ready);
-          },
-          RegularSem{"ready"});
+      on_core(machine, "takes", RegularSem{"ready"}, [](auto ready) {
+        semaphore_signal(ready, 2);
+        semaphore_signal(ready, -1);
+        semaphore_wait(ready);
+      })();
     });
     expect_error(ErrorKind::semaphore, {"'ready'", "9223372036854775807 to 1", "64 bits"}, [&] {
-      run(
-          machine, "overflows",
-          [](auto ready) {
-            semaphore_signal(ready);
-            semaphore_signal(ready, most);
-          },
-          RegularSem{"ready"});
+      on_core(machine, "overflows", RegularSem{"ready"}, [](auto ready) {
+        semaphore_signal(ready);
+        semaphore_signal(ready, most);
+      })();
     });
   });
 }
 
 // Blocks whose first element is no 64-bit number, and grids of more steps than that.
 TEST(TileMisuse, IndicesBeyondAllNumbers) {
-  for_each_order([](const MachineOptions& options) {
-    Machine machine(options);
+  for_each_order([](Machine& machine) {
     AddOne problem{16, 128};
-    const auto x = problem.in(machine), out = problem.result(machine);
-    const auto at = [&](BlockDims dims, BlockIndex index) {
-      const auto to = [index](const GridPoint&) { return index; };
-      const CallSpec spec{.grid = {1},
-                          .in = {BlockSpec::blocks(dims, to)},
-                          .out = {BlockSpec::blocks({8, 128}, [](auto&) { return ix(0, 0); })}};
-      call(machine, "add", spec, [](auto, auto) {})(x, out);
-    };
+    const auto x = problem.in(machine);
     const auto beyond = [&](BlockDims dims, BlockIndex index, const char* what) {
+      const auto in = BlockSpec::blocks(dims, [=](auto&) { return index; });
       expect_error(ErrorKind::bounds, {"R12", "'x' [16, 128]", "'add'", "core 0", what},
-                   [&] { at(dims, index); });
+                   [&] { call(machine, "add", {.grid = {1}, .in = {in}}, [](auto) {})(x); });
     };
     // 2^61 blocks of 8 rows are 2^64 rows: 0 without the highest bit.
     beyond({8, 128}, ix(std::int64_t{1} << 61, 0), "2305843009213693952, beyond all blocks of 8");
@@ -302,28 +266,25 @@ TEST(TileMisuse, IndicesBeyondAllNumbers) {
     beyond({element(8, 8), element(128)}, ix(least, 0), "-9223372036854775808, beyond");
     // A ref on chip is cut where it is.
     expect_error(ErrorKind::bounds, {"R12", "'tile'", "2305843009213693952"}, [&] {
-      run(
-          machine, "cuts",
-          [](auto tile) {
-            const auto to = [](const GridPoint&) { return ix(std::int64_t{1} << 61, 0); };
-            emit_pipeline(
-                {.grid = {1}, .in = {BlockSpec::blocks({8, 128}, to)}}, [](auto) {}, tile);
-          },
-          Vmem<float>{{16, 128}, "tile"});
+      on_core(machine, "cuts", Vmem<float>{{16, 128}, "tile"}, [](auto tile) {
+        const auto to = [](const GridPoint&) { return ix(std::int64_t{1} << 61, 0); };
+        emit_pipeline(
+            {.grid = {1}, .in = {BlockSpec::blocks({8, 128}, to)}}, [](auto) {}, tile);
+      })();
     });
     const std::int64_t half = std::int64_t{1} << 32;
     const CallSpec endless{.grid = {half, half}, .out = {BlockSpec::blocks({8, 128}, {})}};
-    expect_error(ErrorKind::block_rule, {"R12", "4294967296, 4294967296", "'add'", "64 bits"},
-                 [&] { call(machine, "add", endless, [](auto) { FAIL(); })(out); });
+    expect_error(ErrorKind::block_rule, {"R12", "4294967296, 4294967296", "'add'", "64 bits"}, [&] {
+      call(machine, "add", endless, [](auto) { FAIL(); })(problem.result(machine));
+    });
   });
 }
 
 TEST(TileMisuse, SubcoresHaveNoMxu) {
   Machine machine({.chip = find_chip("v5p")});
   const auto multiply = [&](Mesh mesh) {
-    kernel(
-        machine, "multiply", mesh, [](auto a, auto b, auto out) { dot(a, b, out); },
-        Vmem<float>{{8, 128}, "a"}, Vmem<float>{{128, 128}, "b"}, Vmem<float>{{8, 128}, "out"})();
+    launch(machine, "multiply", mesh, Vmem<float>{{8, 128}, "a"}, Vmem<float>{{128, 128}, "b"},
+           Vmem<float>{{8, 128}, "out"}, [](auto a, auto b, auto out) { dot(a, b, out); })();
   };
   multiply(tensorcore_mesh(machine, 1));
   expect_error(ErrorKind::usage, {"dot", "no MXU", "'out'", "'multiply'", "subcore 0"},
@@ -331,19 +292,17 @@ TEST(TileMisuse, SubcoresHaveNoMxu) {
 }
 
 TEST(TileMisuse, TwoRowsToOnePlace) {
-  for_each_order([](MachineOptions options) {
-    options.chip = find_chip("v5p");
+  for_each_order({.chip = find_chip("v5p")}, [](const MachineOptions& options) {
     const auto scatter = [&](std::int32_t last, bool add) {
       Machine machine(options);
       const auto out = eight_rows(machine);
-      kernel(
-          machine, "scatter", vector_subcore_mesh(machine, 1, 1),
-          [&](auto to, auto indices, auto rows) {
-            const std::int32_t where[] = {5, 2, last};
-            for (int i = 0; i < 3; ++i) indices.store(where[i], i);
-            sync_scatter(rows, to, indices, {.add = add});
-          },
-          Vmem<std::int32_t>{{3}, "indices"}, Vmem<float>{{3, 128}, "rows"})(out);
+      launch(machine, "scatter", vector_subcore_mesh(machine, 1, 1),
+             Vmem<std::int32_t>{{3}, "indices"}, Vmem<float>{{3, 128}, "rows"},
+             [&](auto to, auto indices, auto rows) {
+               const std::int32_t where[] = {5, 2, last};
+               for (int i = 0; i < 3; ++i) indices.store(where[i], i);
+               sync_scatter(rows, to, indices, {.add = add});
+             })(out);
     };
     scatter(4, false);
     scatter(5, true);

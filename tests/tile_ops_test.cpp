@@ -3,39 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
-#include <limits>
 
 #include "tests/support/tile_values.hpp"
 
 namespace tessera::tile {
 namespace {
 
-using test::expect_error;
-using test::get;
-using test::identical;
-using test::in_kernel;
-using test::Pattern;
-using test::set;
-using test::Values;
-using test::without_races;
-
-constexpr float infinity = std::numeric_limits<float>::infinity();
-constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-
-template <class F>
-void expect_values(const Values& values, F expected) {
-  int wrong = 0;
-  for (std::int64_t i = 0; i < values.rows; ++i) {
-    for (std::int64_t j = 0; j < values.columns; ++j) {
-      const double want = expected(i, j);
-      if (!identical(values(i, j), want) && ++wrong <= 3) {
-        ADD_FAILURE() << "(" << i << ", " << j << "): " << values(i, j) << ", expected " << want;
-      }
-    }
-  }
-  EXPECT_EQ(wrong, 0);
-}
+using namespace test;
 
 /// Distance in units in the last place of the float nearest to `exact`.
 double ulps(float got, double exact) {
@@ -85,39 +59,35 @@ const Shape sizes[] = {{8, 128}, {5, 7}, {1, 1}, {1, 600}, {600, 1}, {33, 515}};
 
 TEST(TileMap, SlicesOfLargerRefs) {
   for (const Shape& size : sizes) {
-    Machine machine = without_races();
-    in_kernel(
-        machine,
-        [&](Ref<float> whole_a, Ref<bf16> whole_b, Ref<bf16> whole_out) {
-          const auto a = whole_a.at(ds(1, size[0]), ds(2, size[1]));
-          const auto b = whole_b.at(ds(2, size[0]), ds(0, size[1]));
-          const auto out = whole_out.at(ds(0, size[0]), ds(3, size[1]));
-          set(a, Pattern{1, true});
-          set(b, Pattern{2, true});
-          if (size[0] > 3) a.store(nan, 3, 0), a.store(-infinity, 2, 0);
-          map(
-              out, [](float x, float y) { return 3 * x - y; }, a, b);
-          const Values x = get(a), y = get(b);
-          expect_values(get(out), [&](std::int64_t i, std::int64_t j) {
-            const auto sum = static_cast<float>(3 * static_cast<float>(x(i, j)) - y(i, j));
-            return test::as_double(bf16(sum));
-          });
-          // What lies around is as it was: nothing.
-          for (std::int64_t j = 0; j < size[1] + 3; ++j) {
-            EXPECT_TRUE(std::isnan(static_cast<float>(whole_out.load(size[0], j))));
-          }
-          EXPECT_TRUE(std::isnan(static_cast<float>(whole_out.load(0, 2))));
-        },
-        Vmem<float>{{size[0] + 2, size[1] + 3}}, Vmem<bf16>{{size[0] + 2, size[1] + 3}},
-        Vmem<bf16>{{size[0] + 2, size[1] + 3}});
+    in_kernel(without_races(), Vmem<float>{{size[0] + 2, size[1] + 3}},
+              Vmem<bf16>{{size[0] + 2, size[1] + 3}}, Vmem<bf16>{{size[0] + 2, size[1] + 3}},
+              [&](Ref<float> whole_a, Ref<bf16> whole_b, Ref<bf16> whole_out) {
+                const auto a = whole_a.at(ds(1, size[0]), ds(2, size[1]));
+                const auto b = whole_b.at(ds(2, size[0]), ds(0, size[1]));
+                const auto out = whole_out.at(ds(0, size[0]), ds(3, size[1]));
+                set(a, Pattern{1, true});
+                set(b, Pattern{2, true});
+                if (size[0] > 3) a.store(nan, 3, 0), a.store(-infinity, 2, 0);
+                map(
+                    out, [](float x, float y) { return 3 * x - y; }, a, b);
+                const Values x = get(a), y = get(b);
+                expect_values(get(out), [&](auto i, auto j) {
+                  const auto sum = static_cast<float>(3 * static_cast<float>(x(i, j)) - y(i, j));
+                  return as_double(bf16(sum));
+                });
+                // What lies around is as it was: nothing.
+                const auto is_nan = [](auto, auto) { return nan; };
+                expect_values(get(whole_out.at(ds(size[0], 2))), is_nan);
+                expect_values(get(whole_out.at(all, ds(0, 3))), is_nan);
+              });
   }
 }
 
 TEST(TileMap, BroadcastsAsNumpy) {
   for (const Shape& size : {Shape{8, 128}, Shape{5, 7}, Shape{19, 700}}) {
-    Machine machine = without_races();
     in_kernel(
-        machine,
+        without_races(), Vmem<float>{{1, size[1]}}, Vmem<float>{{size[0], 1}},
+        Vmem<std::int32_t>{{size[1]}}, Vmem<float>{size},
         [&](Ref<float> row, Ref<float> column, Ref<std::int32_t> vector, Ref<float> out) {
           set(row, Pattern{1});
           set(column, Pattern{2});
@@ -127,7 +97,7 @@ TEST(TileMap, BroadcastsAsNumpy) {
               [](float r, float c, int v, float s) { return r + c * s + static_cast<float>(v); },
               row, column, vector, 2);
           const Values r = get(row), c = get(column);
-          expect_values(get(out), [&](std::int64_t i, std::int64_t j) {
+          expect_values(get(out), [&](auto i, auto j) {
             return static_cast<float>(static_cast<float>(r(0, j)) +
                                       static_cast<float>(c(i, 0)) * 2) +
                    static_cast<float>(3 * j);
@@ -136,162 +106,132 @@ TEST(TileMap, BroadcastsAsNumpy) {
           assign(out.at(ds(1, size[0] - 1)), out.at(0));
           assign(out.at(all, ds(1, size[1] - 1)), out.at(all, ds(0, 1)));
           const float first = out.load(0, 0);
-          expect_values(get(out), [&](std::int64_t, std::int64_t) { return first; });
-        },
-        Vmem<float>{{1, size[1]}}, Vmem<float>{{size[0], 1}}, Vmem<std::int32_t>{{size[1]}},
-        Vmem<float>{size});
+          expect_values(get(out), [&](auto, auto) { return first; });
+        });
   }
 }
 
 TEST(TileMap, InPlaceAndOverlapping) {
-  Machine machine = without_races();
-  in_kernel(
-      machine,
-      [](Ref<float> x) {
-        const auto start = [&] { iota(x, 1); };
-        start();
-        map(
-            x, [](float a, float b) { return a + b; }, x, x);
-        expect_values(get(x),
-                      [](std::int64_t, std::int64_t j) { return 2.0 * static_cast<double>(j); });
-        // Everything is read before anything is written.
-        start();
-        map(
-            x.at(all, ds(1, 599)), [](float a) { return a; }, x.at(all, ds(0, 599)));
-        expect_values(get(x), [](std::int64_t, std::int64_t j) {
-          return j == 0 ? 0.0 : static_cast<double>(j - 1);
-        });
-        iota(x, 0);
-        map(
-            x.at(ds(1, 8)), [](float a, float b) { return a + b; }, x.at(ds(0, 8)), x.at(ds(1, 1)));
-        expect_values(get(x), [](std::int64_t i, std::int64_t) { return static_cast<double>(i); });
-        start();
-        map(
-            x, [](float a, float last) { return a - last; }, x, x.at(all, ds(599, 1)));
-        expect_values(get(x),
-                      [](std::int64_t, std::int64_t j) { return static_cast<double>(j - 599); });
-      },
-      Vmem<float>{{9, 600}});
+  in_kernel(without_races(), Vmem<float>{{9, 600}}, [](Ref<float> x) {
+    iota(x, 1);
+    map(
+        x, [](float a, float b) { return a + b; }, x, x);
+    expect_values(get(x), [](auto, auto j) { return 2 * j; });
+    // Everything is read before anything is written.
+    iota(x, 1);
+    map(
+        x.at(all, ds(1, 599)), [](float a) { return a; }, x.at(all, ds(0, 599)));
+    expect_values(get(x), [](auto, auto j) { return j == 0 ? 0 : j - 1; });
+    iota(x, 0);
+    map(
+        x.at(ds(1, 8)), [](float a, float b) { return a + b; }, x.at(ds(0, 8)), x.at(ds(1, 1)));
+    expect_values(get(x), [](auto i, auto) { return i; });
+    iota(x, 1);
+    map(
+        x, [](float a, float last) { return a - last; }, x, x.at(all, ds(599, 1)));
+    expect_values(get(x), [](auto, auto j) { return j - 599; });
+  });
 }
 
 TEST(TileMap, MoreDimensionsAndSqueezedOnes) {
-  Machine machine = without_races();
-  in_kernel(
-      machine,
-      [](Ref<float> x, Ref<float> y) {
-        iota(x, 2);
-        fill(y, -1.0f);
-        map(
-            y.at(all, 1, all), [](float a, float b) { return 10 * a + b; }, x.at(1, all, all),
-            x.at(0, 0));
-        for (std::int64_t i = 0; i < 3; ++i) {
-          for (std::int64_t j = 0; j < 5; ++j) {
-            EXPECT_EQ(y.load(i, 1, j), 11.0f * static_cast<float>(j));
-            EXPECT_EQ(y.load(i, 0, j), -1.0f);
-          }
-        }
-        assign(y.at(all, 0, 2), x.at(1, all, 4));  // neither side contiguous
-        EXPECT_EQ(y.load(2, 0, 2), 4.0f);
-        EXPECT_EQ(y.load(2, 0, 3), -1.0f);
-        iota(x, -3);
-        EXPECT_EQ(x.load(1, 2, 4), 1.0f);
-        map(
-            x.at(1, 1, 1), [](float a) { return a + 1; }, x.at(1, 1, 1));  // no dimension left
-        EXPECT_EQ(x.load(1, 1, 1), 2.0f);
-      },
-      Vmem<float>{{2, 3, 5}}, Vmem<float>{{3, 2, 5}});
+  in_kernel(without_races(), Vmem<float>{{2, 3, 5}}, Vmem<float>{{3, 2, 5}},
+            [](Ref<float> x, Ref<float> y) {
+              iota(x, 2);
+              fill(y, -1.0f);
+              map(
+                  y.at(all, 1, all), [](float a, float b) { return 10 * a + b; }, x.at(1, all, all),
+                  x.at(0, 0));
+              expect_values(get(y.at(all, 1, all)), [](auto, auto j) { return 11 * j; });
+              expect_values(get(y.at(all, 0, all)), [](auto, auto) { return -1; });
+              assign(y.at(all, 0, 2), x.at(1, all, 4));  // neither side contiguous
+              EXPECT_EQ(y.load(2, 0, 2), 4.0f);
+              EXPECT_EQ(y.load(2, 0, 3), -1.0f);
+              iota(x, -3);
+              EXPECT_EQ(x.load(1, 2, 4), 1.0f);
+              map(
+                  x.at(1, 1, 1), [](float a) { return a + 1; },
+                  x.at(1, 1, 1));  // no dimension left
+              EXPECT_EQ(x.load(1, 1, 1), 2.0f);
+            });
 }
 
 TEST(TileMap, Casts) {
-  Machine machine;
-  in_kernel(
-      machine,
-      [](Ref<float> f, Ref<std::int32_t> i, Ref<std::int8_t> b, Ref<std::uint8_t> u,
-         Ref<std::uint32_t> w, Ref<bf16> h, Ref<f16> q) {
-        const float from[] = {1.9f, -1.9f, 300.0f, -300.0f, 3e9f, -3e9f, nan, 0x1.01p8f};
-        for (int k = 0; k < 8; ++k) f.store(from[k], 0, k);
-        const auto row = [](const auto& ref) { return get(ref).data; };
-        using Row = std::vector<double>;
-        assign(i, f);
-        EXPECT_EQ(row(i), (Row{1, -1, 300, -300, 2147483647, -2147483648.0, 0, 257}));
-        assign(b, f);
-        EXPECT_EQ(row(b), (Row{1, -1, 127, -128, 127, -128, 0, 127}));
-        assign(u, f);
-        EXPECT_EQ(row(u), (Row{1, 0, 255, 0, 255, 0, 0, 255}));
-        assign(w, f);
-        EXPECT_EQ(row(w), (Row{1, 0, 300, 0, 3e9, 0, 0, 257}));
-        assign(b, i);  // integers wrap around
-        EXPECT_EQ(row(b), (Row{1, -1, 44, -44, -1, 0, 0, 1}));
-        assign(f, b);
-        EXPECT_EQ(row(f), (Row{1, -1, 44, -44, -1, 0, 0, 1}));
-        fill(f, 1.0f + 0x1p-8f);  // half way between two bf16: to even
-        assign(h, f);
-        EXPECT_EQ(static_cast<float>(h.load(0, 5)), 1.0f);
-        map(
-            h, [](float x) { return x + 0x1p-7f + 0x1p-8f; }, h);
-        EXPECT_EQ(static_cast<float>(h.load(0, 5)), 1.0f + 0x1p-6f);
-        fill(f, 1e6f);
-        assign(q, f);
-        EXPECT_EQ(static_cast<float>(q.load(0, 0)), infinity);
-        assign(h, w);
-        EXPECT_EQ(static_cast<float>(h.load(0, 2)), 300.0f);
-        fill(i, 7);
-        fill(b, true);
-        EXPECT_EQ(i.load(0, 3), 7);
-        EXPECT_EQ(b.load(0, 3), 1);
-      },
-      Vmem<float>{{1, 8}}, Vmem<std::int32_t>{{1, 8}}, Vmem<std::int8_t>{{1, 8}},
-      Vmem<std::uint8_t>{{1, 8}}, Vmem<std::uint32_t>{{1, 8}}, Vmem<bf16>{{1, 8}},
-      Vmem<f16>{{1, 8}});
+  in_kernel(Machine(), Vmem<float>{{1, 8}}, Vmem<std::int32_t>{{1, 8}}, Vmem<std::int8_t>{{1, 8}},
+            Vmem<std::uint8_t>{{1, 8}}, Vmem<std::uint32_t>{{1, 8}}, Vmem<bf16>{{1, 8}},
+            Vmem<f16>{{1, 8}},
+            [](Ref<float> f, Ref<std::int32_t> i, Ref<std::int8_t> b, Ref<std::uint8_t> u,
+               Ref<std::uint32_t> w, Ref<bf16> h, Ref<f16> q) {
+              const float from[] = {1.9f, -1.9f, 300.0f, -300.0f, 3e9f, -3e9f, nan, 0x1.01p8f};
+              for (int k = 0; k < 8; ++k) f.store(from[k], 0, k);
+              const auto row = [](const auto& ref) { return get(ref).data; };
+              using Row = std::vector<double>;
+              assign(i, f);
+              EXPECT_EQ(row(i), (Row{1, -1, 300, -300, 2147483647, -2147483648.0, 0, 257}));
+              assign(b, f);
+              EXPECT_EQ(row(b), (Row{1, -1, 127, -128, 127, -128, 0, 127}));
+              assign(u, f);
+              EXPECT_EQ(row(u), (Row{1, 0, 255, 0, 255, 0, 0, 255}));
+              assign(w, f);
+              EXPECT_EQ(row(w), (Row{1, 0, 300, 0, 3e9, 0, 0, 257}));
+              assign(b, i);  // integers wrap around
+              EXPECT_EQ(row(b), (Row{1, -1, 44, -44, -1, 0, 0, 1}));
+              assign(f, b);
+              EXPECT_EQ(row(f), (Row{1, -1, 44, -44, -1, 0, 0, 1}));
+              fill(f, 1.0f + 0x1p-8f);  // half way between two bf16: to even
+              assign(h, f);
+              EXPECT_EQ(static_cast<float>(h.load(0, 5)), 1.0f);
+              map(
+                  h, [](float x) { return x + 0x1p-7f + 0x1p-8f; }, h);
+              EXPECT_EQ(static_cast<float>(h.load(0, 5)), 1.0f + 0x1p-6f);
+              fill(f, 1e6f);
+              assign(q, f);
+              EXPECT_EQ(static_cast<float>(q.load(0, 0)), infinity);
+              assign(h, w);
+              EXPECT_EQ(static_cast<float>(h.load(0, 2)), 300.0f);
+              fill(i, 7);
+              fill(b, true);
+              EXPECT_EQ(i.load(0, 3), 7);
+              EXPECT_EQ(b.load(0, 3), 1);
+            });
 }
 
 TEST(TileMap, SelectIotaTranspose) {
   for (const Shape& size : sizes) {
-    Machine machine = without_races();
-    in_kernel(
-        machine,
-        [&](Ref<std::int32_t> index, Ref<float> x, Ref<float> y, Ref<bf16> z, Ref<bf16> zt) {
-          iota(index, 1);
-          set(x, Pattern{1});
-          if (size[1] > 2) x.store(nan, 0, 2);
-          map(
-              index, [](int j) { return j == 2; }, index);
-          select(y, index, -infinity, x);
-          const Values before = get(x);
-          expect_values(get(y), [&](std::int64_t i, std::int64_t j) {
-            return j == 2 ? -infinity : before(i, j);
-          });
-          select(y, index, x, 0.5f);
-          expect_values(
-              get(y), [&](std::int64_t i, std::int64_t j) { return j == 2 ? before(i, j) : 0.5; });
-          select(index, index, 4, index);
-          EXPECT_EQ(index.load(size[0] - 1, size[1] - 1), size[1] == 3 ? 4 : 0);
-          set(z, Pattern{5});
-          transpose(zt.at(all, ds(1, size[0])), z);
-          const Values plain = get(z);
-          expect_values(get(zt.at(all, ds(1, size[0]))),
-                        [&](std::int64_t i, std::int64_t j) { return plain(j, i); });
-        },
-        Vmem<std::int32_t>{size}, Vmem<float>{size}, Vmem<float>{size}, Vmem<bf16>{size},
-        Vmem<bf16>{{size[1], size[0] + 2}});
+    in_kernel(without_races(), Vmem<std::int32_t>{size}, Vmem<float>{size}, Vmem<float>{size},
+              Vmem<bf16>{size}, Vmem<bf16>{{size[1], size[0] + 2}},
+              [&](Ref<std::int32_t> index, Ref<float> x, Ref<float> y, Ref<bf16> z, Ref<bf16> zt) {
+                iota(index, 1);
+                set(x, Pattern{1});
+                if (size[1] > 2) x.store(nan, 0, 2);
+                map(
+                    index, [](int j) { return j == 2; }, index);
+                select(y, index, -infinity, x);
+                const Values before = get(x);
+                expect_values(get(y),
+                              [&](auto i, auto j) { return j == 2 ? -infinity : before(i, j); });
+                select(y, index, x, 0.5f);
+                expect_values(get(y), [&](auto i, auto j) { return j == 2 ? before(i, j) : 0.5; });
+                select(index, index, 4, index);
+                EXPECT_EQ(index.load(size[0] - 1, size[1] - 1), size[1] == 3 ? 4 : 0);
+                set(z, Pattern{5});
+                transpose(zt.at(all, ds(1, size[0])), z);
+                const Values plain = get(z);
+                expect_values(get(zt.at(all, ds(1, size[0]))),
+                              [&](auto i, auto j) { return plain(j, i); });
+              });
   }
 }
 
 TEST(TileMap, ThreadsDoNotChangeABit) {
-  std::vector<Values> results;
-  for (const int threads : {1, 3}) {
-    Machine machine = without_races(threads);
-    in_kernel(
-        machine,
-        [&](Ref<float> x, Ref<float> y) {
-          set(x, Pattern{1});
-          map(
-              y, {1, 1}, [](float a, float b) { return exp(a) * b; }, x, x.at(all, ds(7, 1)));
-          results.push_back(get(y));
-        },
-        Vmem<float>{{300, 700}}, Vmem<float>{{300, 700}});
-  }
-  EXPECT_EQ(results[0].data, results[1].data);
+  same_on_threads([](Machine& machine, Values& result) {
+    in_kernel(machine, Vmem<float>{{300, 700}}, Vmem<float>{{300, 700}},
+              [&](Ref<float> x, Ref<float> y) {
+                set(x, Pattern{1});
+                map(
+                    y, {1, 1}, [](float a, float b) { return exp(a) * b; }, x, x.at(all, ds(7, 1)));
+                result = get(y);
+              });
+  });
 }
 
 TEST(TileMap, Charges) {
@@ -299,8 +239,8 @@ TEST(TileMap, Charges) {
     Machine machine({.dry_run = dry});
     const auto work = [&](auto body) {
       machine.reset_report();
-      in_kernel(machine, body, Vmem<float>{{9, 130}}, Vmem<float>{{9, 1}}, Vmem<bf16>{{1100}},
-                Vmem<float>{{130, 9}});
+      in_kernel(machine, Vmem<float>{{9, 130}}, Vmem<float>{{9, 1}}, Vmem<bf16>{{1100}},
+                Vmem<float>{{130, 9}}, body);
       return machine.report().work;
     };
     const double padded = 16 * 256;
@@ -333,8 +273,8 @@ TEST(TileMap, Refused) {
     Machine machine;
     auto hbm = machine.empty_ref<float>("far", {8, 128});
     expect_error(kind, parts, [&] {
-      kernel(machine, "wrong", tensorcore_mesh(machine, 1), body, Vmem<float>{{8, 128}, "x"},
-             Vmem<float>{{4, 128}, "y"}, Smem<float>{{8}, "scalars"})(hbm);
+      on_core(machine, "wrong", Vmem<float>{{8, 128}, "x"}, Vmem<float>{{4, 128}, "y"},
+              Smem<float>{{8}, "scalars"}, body)(hbm);
     });
   };
   const auto copy = [](float a) { return a; };
@@ -361,17 +301,14 @@ TEST(TileMap, Refused) {
     run_scoped(
         [&](auto arrived) {
           auto moving = async_copy(far, x, arrived);
-
           map(y, copy, x.at(ds(0, 4)));
           moving.wait();
         },
         DmaSem{});
   });
   // Nothing to do is fine.
-  Machine machine;
-  in_kernel(
-      machine, [=](Ref<float> x) { map(x.at(ds(0, 0)), copy, x.at(ds(3, 0))); },
-      Vmem<float>{{8, 128}});
+  in_kernel(Machine(), Vmem<float>{{8, 128}},
+            [=](Ref<float> x) { map(x.at(ds(0, 0)), copy, x.at(ds(3, 0))); });
 }
 
 }  // namespace

@@ -5,15 +5,12 @@
 
 #include <cmath>
 
-#include "tests/support/tile_add_one.hpp"
+#include "tests/support/tile_fixture.hpp"
 
 namespace tessera::tile {
 namespace {
 
-using test::AddOne;
-using test::by_row_and_column;
-using test::for_each_order;
-using test::iota;
+using namespace test;
 
 /// The events of one core in JAX's order, "+x8:1" a copy of the block at row 8 into slot 1, "?x1"
 /// waited for, "!" the body, "-o8:1" and "=o1" the same of outputs.
@@ -36,13 +33,12 @@ std::string trace_of(std::int64_t steps, int in_buffers, int out_buffers, bool l
   Machine machine(options);
   const auto x = machine.empty_ref<float>("x", {8 * steps, 128});
   const auto o = machine.empty_ref<float>("o", {8 * steps, 128});
-  kernel(machine, "trace", tensorcore_mesh(machine, 1), [&](auto x_ref, auto o_ref) {
+  on_core(machine, "trace", [&](auto x_ref, auto o_ref) {
     emit_pipeline(
         {.grid = {steps},
          .in = {BlockSpec::blocks(
              {8, 128}, [&](auto& g) { return ix(g[0] / repeat, 0); }, in_buffers, lookahead)},
-         .out = {BlockSpec::blocks(
-             {8, 128}, [](auto& g) { return ix(g[0], 0); }, out_buffers)}},
+         .out = {BlockSpec::blocks({8, 128}, by_row, out_buffers)}},
         [&](auto, auto) { trace += " !"; }, x_ref, o_ref);
   })(x, o);
   return trace.substr(1);
@@ -89,11 +85,8 @@ TEST(TilePipeline, EveryBlockOnceAndEdges) {
     for (const int buffers : {1, 2}) {
       AddOne problem{40, 300};
       Machine machine(options);
-      call(machine, "add_one",
-           {.grid = {3, 3},
-            .in = {BlockSpec::blocks({16, 128}, by_row_and_column, buffers)},
-            .out = {BlockSpec::blocks({16, 128}, by_row_and_column, buffers)}},
-           AddOne::body)(problem.in(machine), problem.result(machine));
+      problem.run(machine,
+                  same_blocks({3, 3}, BlockSpec::blocks({16, 128}, by_row_and_column, buffers)));
       problem.check();
       EXPECT_EQ(machine.report().copies, 18);
       // 40 rows are whole tiles of 8; 300 columns move as 384.
@@ -124,11 +117,10 @@ TEST(TilePipeline, BeyondTheArrayIsNan) {
 TEST(TilePipeline, EdgesInsideAKernelToo) {
   // Blocks of whole tiles: the same windows from emit_pipeline, in a vector and a matrix.
   AddOne problem{40, 300};
-  std::vector<float> row = iota(300);
+  Tensor<float> row({300}, iota(300));
   Machine machine;
-  const auto vector = machine.array<float>("row", View::host(row.data(), DType::f32, {300}));
   double sum = 0;
-  kernel(machine, "outer", tensorcore_mesh(machine, 1), [&](auto x, auto r, auto out) {
+  on_core(machine, "outer", [&](auto x, auto r, auto out) {
     emit_pipeline(
         {.grid = {3, 3},
          .in = {BlockSpec::blocks({16, 128}, by_row_and_column, 3),
@@ -141,22 +133,18 @@ TEST(TilePipeline, EdgesInsideAKernelToo) {
           EXPECT_EQ(std::isnan(rs.load(44)), program_id(1) == 2);
         },
         x, r, out);
-  })(problem.in(machine), vector, problem.result(machine));
+  })(problem.in(machine), row.in(machine), problem.result(machine));
   problem.check();
   EXPECT_EQ(sum, 127 + 255 + 299);
 }
 
 TEST(TilePipeline, TwoCoresShareAGrid) {
-  for_each_order([](MachineOptions options) {
-    options.chip = find_chip("v5p");
+  for_each_order({.chip = find_chip("v5p")}, [](Machine& machine) {
     AddOne problem{40, 256};
-    Machine machine(options);
     std::vector<Shape> points;
     call(machine, "add_one",
-         {.grid = {5, 2},
-          .in = {BlockSpec::blocks({8, 128}, by_row_and_column)},
-          .out = {BlockSpec::blocks({8, 128}, by_row_and_column)},
-          .semantics = {Semantics::parallel, Semantics::arbitrary}},
+         same_blocks({5, 2}, BlockSpec::blocks({8, 128}, by_row_and_column),
+                     {Semantics::parallel, Semantics::arbitrary}),
          [&](auto x, auto out) {
            AddOne::body(x, out);
            points.push_back({core_index(), program_id(0), program_id(1)});
@@ -173,23 +161,21 @@ TEST(TilePipeline, TwoCoresShareAGrid) {
 }
 
 TEST(TilePipeline, ScalarPrefetchChoosesBlocks) {
-  for_each_order([](const MachineOptions& options) {
+  for_each_order([](Machine& machine) {
     AddOne problem{32, 128};
-    const std::vector<std::int32_t> order = {2, 0, 3, 3};
-    Machine machine(options);
-    const auto table =
-        machine.array<std::int32_t>("order", View::host(order.data(), DType::i32, {4}));
+    Tensor<std::int32_t> order({4}, {2, 0, 3, 3});
     call(machine, "gather",
          {.grid = {4},
           .in = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g.prefetched(0, g[0]), 0); })},
-          .out = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], 0); })},
+          .out = {BlockSpec::blocks({8, 128}, by_row)},
           .num_scalar_prefetch = 1},
          [&](auto indices, auto x, auto out) {
-           EXPECT_EQ(indices.load(program_id(0)), order[static_cast<std::size_t>(program_id(0))]);
+           EXPECT_EQ(indices.load(program_id(0)),
+                     order.data[static_cast<std::size_t>(program_id(0))]);
            AddOne::body(x, out);
-         })(table, problem.in(machine), problem.result(machine));
+         })(order.in(machine), problem.in(machine), problem.result(machine));
     for (std::size_t i = 0; i < 32 * 128; ++i) {
-      const auto source = static_cast<std::size_t>(order[i / 1024]) * 1024 + i % 1024;
+      const auto source = static_cast<std::size_t>(order.data[i / 1024]) * 1024 + i % 1024;
       ASSERT_EQ(problem.out[i], problem.x[source] + 1);
     }
     // 2, 0, 3 and 3: the last step has its block already.
@@ -200,37 +186,28 @@ TEST(TilePipeline, ScalarPrefetchChoosesBlocks) {
 TEST(TilePipeline, ScratchLastsAndBlocksThatStayAreNotCopied) {
   // out[i] = sum over j of x[i, j]: the output block stays over j, the scratch over everything.
   AddOne problem{16, 512};
-  std::vector<float> sums(16 * 128, -1.0f);
+  Tensor<float> all_of_it({16, 512}, problem.x), sums({16, 128});
   Machine machine;
-  const auto out =
-      machine.array<float>("sums", MutableView::host(sums.data(), DType::f32, {16, 128}));
   int calls = 0;
   call(
       machine, "sum",
       {.grid = {2, 4},
        .in = {BlockSpec::blocks({8, 128}, by_row_and_column), BlockSpec::whole()},
-       .out = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], 0); })}},
+       .out = {BlockSpec::blocks({8, 128}, by_row)}},
       [&](auto x, auto all, auto sum, auto count) {
-        if (program_id(1) == 0) {
-          for (int i = 0; i < 8; ++i) {
-            for (int j = 0; j < 128; ++j) sum.store(0.0f, i, j);
-          }
-        }
+        if (program_id(1) == 0) set(sum, [](auto, auto) { return 0; });
         EXPECT_EQ(all.load(15, 511), 16 * 512 - 1);
-        for (int i = 0; i < 8; ++i) {
-          for (int j = 0; j < 128; ++j) sum.store(sum.load(i, j) + x.load(i, j), i, j);
-        }
+        set(sum, [&](auto i, auto j) { return sum.load(i, j) + x.load(i, j); });
         count.store(calls == 0 ? 1 : count.load(0) + 1, 0);
         EXPECT_EQ(count.load(0), ++calls);
       },
-      Smem<std::int32_t>{{1}})(
-      problem.in(machine),
-      machine.array<float>("all", View::host(problem.x.data(), DType::f32, {16, 512})), out);
+      Smem<std::int32_t>{{1}})(problem.in(machine), all_of_it.in(machine),
+                               sums.in(machine, "sums"));
   for (std::size_t i = 0; i < 16; ++i) {
     for (std::size_t j = 0; j < 128; ++j) {
       float sum = 0;
       for (std::size_t k = 0; k < 4; ++k) sum += problem.x[i * 512 + k * 128 + j];
-      ASSERT_EQ(sums[i * 128 + j], sum);
+      ASSERT_EQ(sums.data[i * 128 + j], sum);
     }
   }
   EXPECT_EQ(machine.report().buffer("sums").copies, 2) << "two output blocks";

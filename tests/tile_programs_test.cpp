@@ -19,9 +19,7 @@ namespace tessera::tile {
 namespace {
 
 using namespace tile_examples;
-using test::Golden;
-using test::pattern;
-using test::Tensor;
+using namespace test;
 
 /// Both ways in which copies move their data.
 class TilePrograms : public testing::TestWithParam<DmaMode> {
@@ -29,9 +27,7 @@ class TilePrograms : public testing::TestWithParam<DmaMode> {
   Machine machine{{.chip = find_chip("v5p"), .dma = GetParam()}};
 };
 INSTANTIATE_TEST_SUITE_P(, TilePrograms, testing::Values(DmaMode::eager, DmaMode::on_wait),
-                         [](const auto& mode) {
-                           return mode.param == DmaMode::eager ? "Eager" : "OnWait";
-                         });
+                         name_of_mode);
 
 TEST_P(TilePrograms, Vectors) {
   auto x = pattern({4096}, 0), y = pattern({4096}, 1);
@@ -113,13 +109,13 @@ TEST_P(TilePrograms, GathersWithAnyBuffers) {
   for (const int buffers : {1, 2, 3, 4}) {
     for (const bool lookahead : {false, true}) {
       Tensor<float> o({80, 128});
-      kernel(machine, "gather", tensorcore_mesh(machine, 1), [&](auto from, auto to) {
+      on_core(machine, "gather", [&](auto from, auto to) {
         emit_pipeline(
             {.grid = {10},
              .in = {BlockSpec::blocks(
                  {8, 128}, [&](auto& g) { return ix(blocks[static_cast<std::size_t>(g[0])], 0); },
                  buffers, lookahead)},
-             .out = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], 0); })}},
+             .out = {BlockSpec::blocks({8, 128}, by_row)}},
             [](auto in, auto out) { assign(out, in); }, from, to);
       })(x.in(machine), o.in(machine));
       Golden("gather_buffers").expect("o", o);
@@ -150,7 +146,7 @@ TEST_P(TilePrograms, Edges) {
   auto wide = pattern({601, 600}, 9);
   Tensor<float> twice({601, 600});
   Tensor<std::int32_t> rows({3, 3}), columns({3, 3});
-  const auto blocks = BlockSpec::blocks({256, 256}, [](auto& g) { return ix(g[0], g[1]); });
+  const auto blocks = BlockSpec::blocks({256, 256}, by_row_and_column);
   call(machine, "edge_blocks", {.grid = {3, 3}, .in = {blocks}, .out = {blocks}},
        [&](auto in, auto out) {
          map(
@@ -175,7 +171,7 @@ TEST_P(TilePrograms, UnusualWindows) {
 
   auto planes = pattern({20, 8, 128}, 20);
   Tensor<float> raised({20, 8, 128});
-  kernel(machine, "planes", tensorcore_mesh(machine, 1), [](auto from, auto to) {
+  on_core(machine, "planes", [](auto from, auto to) {
     const auto slices = BlockSpec::blocks({bounded_slice(8), 8, 128}, [](auto& g) {
       return ix(ds(8 * g[0], std::min<std::int64_t>(8, 20 - 8 * g[0])), 0, 0);
     });
@@ -203,7 +199,7 @@ TEST_P(TilePrograms, AWindowThatIsWritten) {
   call(machine, "mutated_window",
        {.grid = {3},
         .in = {BlockSpec::blocks({8, 128}, [](auto&) { return ix(0, 0); })},
-        .out = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], 0); })}},
+        .out = {BlockSpec::blocks({8, 128}, by_row)}},
        [](auto window, auto out) {
          map(
              window, [](float v) { return v + 1; }, window);
@@ -216,15 +212,12 @@ TEST_P(TilePrograms, AWindowThatIsWritten) {
 /// Views know no int8: the values come as i32 and are cast on the machine.
 Array<std::int8_t> bytes(Machine& machine, Tensor<std::int32_t>& values) {
   const auto result = machine.empty_ref<std::int8_t>("bytes", values.shape);
-  kernel(
-      machine, "cast", tensorcore_mesh(machine, 1),
-      [](auto from, auto to, auto wide, auto narrow) {
-        sync_copy(from, wide);
-        assign(narrow, wide);
-        sync_copy(narrow, to);
-      },
-      Vmem<std::int32_t>{values.shape},
-      Vmem<std::int8_t>{values.shape})(values.in(machine), result);
+  on_core(machine, "cast", Vmem<std::int32_t>{values.shape}, Vmem<std::int8_t>{values.shape},
+          [](auto from, auto to, auto wide, auto narrow) {
+            sync_copy(from, wide);
+            assign(narrow, wide);
+            sync_copy(narrow, to);
+          })(values.in(machine), result);
   return result;
 }
 
@@ -326,7 +319,7 @@ TEST_P(TilePrograms, ProgramIdsOnTwoCores) {
   kernel(machine, "program_ids", tensorcore_mesh(machine, 2), [](auto out) {
     emit_pipeline(
         {.grid = {3, 4},
-         .out = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], g[1]); })},
+         .out = {BlockSpec::blocks({8, 128}, by_row_and_column)},
          .semantics = {Semantics::parallel, Semantics::parallel},
          .over_cores = true},
         [](auto tile) {

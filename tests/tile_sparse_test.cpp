@@ -4,63 +4,47 @@
 
 #include <tuple>
 
-#include "tests/support/tile_add_one.hpp"
+#include "tests/support/tile_fixture.hpp"
 
 namespace tessera::tile {
 namespace {
 
-using test::AddOne;
-using test::expect_error;
-using test::for_each_order;
-using test::iota;
+using namespace test;
 
 /// A table of 64 rows, and 32 indices into it.
 struct Lookup {
-  std::vector<float> table = iota(64 * 128);
-  std::vector<std::int32_t> indices = std::vector<std::int32_t>(32);
-  std::vector<float> out = std::vector<float>(32 * 128, -1.0f);
+  Tensor<float> table{{64, 128}, iota(64 * 128)}, out{{32, 128}};
+  Tensor<std::int32_t> indices{{32}};
 
   Lookup() {
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-      indices[i] = static_cast<std::int32_t>(i * 37 % 64);
-    }
+    for (int i = 0; auto& index : indices.data) index = i++ * 37 % 64;
   }
   auto arrays(Machine& machine) {
-    const auto t = machine.array<float>("table", View::host(table.data(), DType::f32, {64, 128}));
-    const auto i =
-        machine.array<std::int32_t>("indices", View::host(indices.data(), DType::i32, {32}));
-    const auto o =
-        machine.array<float>("out", MutableView::host(out.data(), DType::f32, {32, 128}));
-    return std::tuple(t, i, o);
+    return std::tuple{table.in(machine, "table"), indices.in(machine), out.in(machine, "out")};
   }
   void check(float plus = 0) const {
-    for (std::size_t i = 0; i < out.size(); ++i) {
-      const auto row = static_cast<std::size_t>(indices[i / 128]);
-      ASSERT_EQ(out[i], table[row * 128 + i % 128] + plus) << i;
+    for (std::size_t i = 0; i < out.data.size(); ++i) {
+      const auto row = static_cast<std::size_t>(indices.data[i / 128]);
+      ASSERT_EQ(out.data[i], table.data[row * 128 + i % 128] + plus) << i;
     }
   }
 };
 
-MachineOptions with_sparse_cores(MachineOptions options) {
-  options.chip = find_chip("v5p");
-  return options;
-}
+const MachineOptions with_sparse_cores{.chip = find_chip("v5p")};
 
 TEST(TileSparse, SubcoresGatherRows) {
-  for_each_order([](const MachineOptions& options) {
-    Machine machine(with_sparse_cores(options));
+  for_each_order(with_sparse_cores, [](Machine& machine) {
     Lookup problem;
     auto arrays = problem.arrays(machine);
     // 2 SparseCores x 4 subcores, 4 rows each.
-    std::apply(kernel(
-                   machine, "gather", vector_subcore_mesh(machine, 2, 4),
-                   [](auto table, auto indices, auto out, auto mine, auto rows) {
-                     const auto first = 4 * (core_index() * num_subcores() + subcore_index());
-                     sync_copy(indices.at(ds(first, 4)), mine);
-                     sync_gather(table, mine, rows);
-                     sync_copy(rows, out.at(ds(first, 4)));
-                   },
-                   Vmem<std::int32_t>{{4}, "mine"}, Vmem<float>{{4, 128}, "rows"}),
+    std::apply(launch(machine, "gather", vector_subcore_mesh(machine, 2, 4),
+                      Vmem<std::int32_t>{{4}, "mine"}, Vmem<float>{{4, 128}, "rows"},
+                      [](auto table, auto indices, auto out, auto mine, auto rows) {
+                        const auto first = 4 * (core_index() * num_subcores() + subcore_index());
+                        sync_copy(indices.at(ds(first, 4)), mine);
+                        sync_gather(table, mine, rows);
+                        sync_copy(rows, out.at(ds(first, 4)));
+                      }),
                arrays);
     problem.check();
     EXPECT_EQ(machine.report().buffer("table").bytes_read, 32 * 128 * 4);
@@ -69,59 +53,50 @@ TEST(TileSparse, SubcoresGatherRows) {
 
 TEST(TileSparse, RowsCountWholeGranules) {
   // Rows of 3 words: 12 bytes, of which 32 are moved.
-  std::vector<float> table = iota(16 * 3);
-  Machine machine(with_sparse_cores({}));
-  const auto x = machine.array<float>("table", View::host(table.data(), DType::f32, {16, 3}));
-  kernel(
-      machine, "gather", vector_subcore_mesh(machine, 1, 1),
-      [](auto from, auto indices, auto rows) {
-        for (int i = 0; i < 8; ++i) indices.store(15 - i, i);
-        sync_gather(from, indices, rows);
-        EXPECT_EQ(rows.load(2, 1), 13 * 3 + 1);
-      },
-      Vmem<std::int32_t>{{8}, "indices"}, Vmem<float>{{8, 3}, "rows"})(x);
+  Tensor<float> table({16, 3}, iota(16 * 3));
+  Machine machine(with_sparse_cores);
+  launch(machine, "gather", vector_subcore_mesh(machine, 1, 1), Vmem<std::int32_t>{{8}, "indices"},
+         Vmem<float>{{8, 3}, "rows"}, [](auto from, auto indices, auto rows) {
+           for (int i = 0; i < 8; ++i) indices.store(15 - i, i);
+           sync_gather(from, indices, rows);
+           EXPECT_EQ(rows.load(2, 1), 13 * 3 + 1);
+         })(table.in(machine, "table"));
   EXPECT_EQ(machine.report().buffer("table").bytes_read, 8 * 32);
 }
 
 TEST(TileSparse, ScattersReplaceOrAdd) {
-  for_each_order([](const MachineOptions& options) {
+  for_each_order(with_sparse_cores, [](const MachineOptions& options) {
     for (const bool add : {false, true}) {
-      std::vector<float> out(8 * 128, 1.0f);
-      Machine machine(with_sparse_cores(options));
-      const auto y =
-          machine.array<float>("out", MutableView::host(out.data(), DType::f32, {8, 128}));
-      kernel(
-          machine, "scatter", vector_subcore_mesh(machine, 1, 1),
-          [&](auto to, auto indices, auto rows) {
-            const std::int32_t where[] = {5, 2, add ? 5 : 4};
-            for (int i = 0; i < 3; ++i) {
-              indices.store(where[i], i);
-              for (int j = 0; j < 128; ++j) rows.store(static_cast<float>(10 * i + 10), i, j);
-            }
-            sync_scatter(rows, to, indices, {.add = add});
-          },
-          Vmem<std::int32_t>{{3}, "indices"}, Vmem<float>{{3, 128}, "rows"})(y);
+      Tensor<float> out({8, 128}, std::vector<float>(8 * 128, 1.0f));
+      Machine machine(options);
+      launch(machine, "scatter", vector_subcore_mesh(machine, 1, 1),
+             Vmem<std::int32_t>{{3}, "indices"}, Vmem<float>{{3, 128}, "rows"},
+             [&](auto to, auto indices, auto rows) {
+               const std::int32_t where[] = {5, 2, add ? 5 : 4};
+               for (int i = 0; i < 3; ++i) indices.store(where[i], i);
+               set(rows, [](auto i, auto) { return 10 * i + 10; });
+               sync_scatter(rows, to, indices, {.add = add});
+             })(out.in(machine));
       // Rows that go to one place are added, and nothing else.
-      EXPECT_EQ(out[5 * 128 + 7], add ? 1 + 10 + 30 : 10);
-      EXPECT_EQ(out[4 * 128 + 7], add ? 1 : 30);
-      EXPECT_EQ(out[2 * 128], add ? 21 : 20);
-      EXPECT_EQ(out[0], 1);
+      EXPECT_EQ(out.data[5 * 128 + 7], add ? 1 + 10 + 30 : 10);
+      EXPECT_EQ(out.data[4 * 128 + 7], add ? 1 : 30);
+      EXPECT_EQ(out.data[2 * 128], add ? 21 : 20);
+      EXPECT_EQ(out.data[0], 1);
     }
   });
 }
 
 TEST(TileSparse, Refused) {
-  Machine machine(with_sparse_cores({}));
+  Machine machine(with_sparse_cores);
   Lookup problem;
   auto arrays = problem.arrays(machine);
   const auto gather = [&](Mesh mesh, std::int32_t index, Shape rows_shape) {
-    std::apply(kernel(
-                   machine, "gather", mesh,
-                   [&](auto table, auto, auto, auto mine, auto rows) {
-                     for (int i = 0; i < 4; ++i) mine.store(index, i);
-                     sync_gather(table, mine, rows);
-                   },
-                   Vmem<std::int32_t>{{4}, "mine"}, Vmem<float>{rows_shape, "rows"}),
+    std::apply(launch(machine, "gather", mesh, Vmem<std::int32_t>{{4}, "mine"},
+                      Vmem<float>{rows_shape, "rows"},
+                      [&](auto table, auto, auto, auto mine, auto rows) {
+                        for (int i = 0; i < 4; ++i) mine.store(index, i);
+                        sync_gather(table, mine, rows);
+                      }),
                arrays);
   };
   const Mesh one = vector_subcore_mesh(machine, 1, 1);
@@ -148,21 +123,18 @@ TEST(TileSparse, Refused) {
 }
 
 TEST(TileSparse, TwoSubcoresOnOneRow) {
-  Machine machine(with_sparse_cores({}));
+  Machine machine(with_sparse_cores);
   Lookup problem;
   auto arrays = problem.arrays(machine);
   expect_error(ErrorKind::race, {"'out'", "subcore 0", "subcore 1"}, [&] {
-    std::apply(kernel(
-                   machine, "scatter", vector_subcore_mesh(machine, 1, 2),
-                   [](auto, auto, auto out, auto mine, auto rows) {
-                     mine.store(3 * subcore_index(), 0);
-                     mine.store(5, 1);
-                     for (int i = 0; i < 2; ++i) {
-                       for (int j = 0; j < 128; ++j) rows.store(1.0f, i, j);
-                     }
-                     sync_scatter(rows, out, mine);
-                   },
-                   Vmem<std::int32_t>{{2}, "mine"}, Vmem<float>{{2, 128}, "rows"}),
+    std::apply(launch(machine, "scatter", vector_subcore_mesh(machine, 1, 2),
+                      Vmem<std::int32_t>{{2}, "mine"}, Vmem<float>{{2, 128}, "rows"},
+                      [](auto, auto, auto out, auto mine, auto rows) {
+                        mine.store(3 * subcore_index(), 0);
+                        mine.store(5, 1);
+                        set(rows, [](auto, auto) { return 1; });
+                        sync_scatter(rows, out, mine);
+                      }),
                arrays);
   });
 }
@@ -170,32 +142,28 @@ TEST(TileSparse, TwoSubcoresOnOneRow) {
 TEST(TileSparse, SubcoreBarriersOrder) {
   // Each subcore reads what its neighbour wrote; the SparseCores do not wait for each other.
   const auto run = [](const MachineOptions& options, bool wait) {
-    Machine machine(with_sparse_cores(options));
-    std::vector<float> out(2 * 4 * 128, -1.0f);
-    const auto y = machine.array<float>("out", MutableView::host(out.data(), DType::f32, {8, 128}));
-    kernel(
-        machine, "neighbours", vector_subcore_mesh(machine, 2, 4),
-        [&](auto to, auto tile) {
-          const int first = 4 * core_index();
-          for (int j = 0; j < 128; ++j) tile.store(static_cast<float>(subcore_index()), 0, j);
-          sync_copy(tile, to.at(ds(first + subcore_index(), 1)));
-          if (wait) subcore_barrier();
-          const int next = (subcore_index() + 1) % 4;
-          sync_copy(to.at(ds(first + next, 1)), tile);
-          if (wait) {
-            EXPECT_EQ(tile.load(0, 5), static_cast<float>(next));
-          }
-        },
-        Vmem<float>{{1, 128}, "tile"})(y);
+    Machine machine(options);
+    Tensor<float> out({8, 128});
+    launch(machine, "neighbours", vector_subcore_mesh(machine, 2, 4), Vmem<float>{{1, 128}, "tile"},
+           [&](auto to, auto tile) {
+             const int first = 4 * core_index();
+             set(tile, [](auto, auto) { return subcore_index(); });
+             sync_copy(tile, to.at(ds(first + subcore_index(), 1)));
+             if (wait) subcore_barrier();
+             const int next = (subcore_index() + 1) % 4;
+             sync_copy(to.at(ds(first + next, 1)), tile);
+             const float got = tile.load(0, 5);
+             EXPECT_TRUE(!wait || got == static_cast<float>(next)) << got;
+           })(out.in(machine, "out"));
   };
-  for_each_order([&](const MachineOptions& options) { run(options, true); });
-  expect_error(ErrorKind::race, {"'out'"}, [&] { run({}, false); });
+  for_each_order(with_sparse_cores, [&](const MachineOptions& options) { run(options, true); });
+  expect_error(ErrorKind::race, {"'out'"}, [&] { run(with_sparse_cores, false); });
 }
 
 /// The SparseCore fetches the rows of the next chunk while the TensorCore adds one to this one's.
 /// `empty` tells the fetcher that its place in the buffer may be filled again.
 void fused_gather(const MachineOptions& options, Lookup& problem, bool wait_for_empty) {
-  Machine machine(with_sparse_cores(options));
+  Machine machine(options);
   auto arrays = problem.arrays(machine);
   const auto shared = machine.empty_ref<float>("chunks", {2, 8, 128});
   const auto fetch = [&](auto table, auto indices, auto, auto chunks, auto full, auto empty) {
@@ -218,9 +186,7 @@ void fused_gather(const MachineOptions& options, Lookup& problem, bool wait_for_
             semaphore_wait(full);
             sync_copy(chunks.at(chunk % 2), tile);
             if (wait_for_empty && chunk < 2) semaphore_signal(empty, 1, Target{.mesh = 1});
-            for (int i = 0; i < 8; ++i) {
-              for (int j = 0; j < 128; ++j) tile.store(tile.load(i, j) + 1, i, j);
-            }
+            AddOne::body(tile, tile);
             sync_copy(tile, out.at(ds(8 * chunk, 8)));
           }
         },
@@ -234,13 +200,13 @@ void fused_gather(const MachineOptions& options, Lookup& problem, bool wait_for_
 }
 
 TEST(TileSparse, FusedGatherOfTwoBodies) {
-  for_each_order([](const MachineOptions& options) {
+  for_each_order(with_sparse_cores, [](const MachineOptions& options) {
     Lookup problem;
     fused_gather(options, problem, true);
     problem.check(1);
   });
   // Without "empty" the fetcher overwrites what is still being read: with any order of the cores.
-  for_each_order([](const MachineOptions& options) {
+  for_each_order(with_sparse_cores, [](const MachineOptions& options) {
     Lookup problem;
     expect_error(ErrorKind::race, {"'chunks'", "SparseCore 0 subcore 0"},
                  [&] { fused_gather(options, problem, false); });
@@ -248,8 +214,7 @@ TEST(TileSparse, FusedGatherOfTwoBodies) {
 }
 
 TEST(TileSparse, ScalarSubcoresSteerAndPipelinesShare) {
-  for_each_order([](const MachineOptions& options) {
-    Machine machine(with_sparse_cores(options));
+  for_each_order(with_sparse_cores, [](Machine& machine) {
     AddOne problem{64, 128};
     const auto x = problem.in(machine);
     const auto out = problem.result(machine);
@@ -257,8 +222,8 @@ TEST(TileSparse, ScalarSubcoresSteerAndPipelinesShare) {
     kernel(machine, "share", vector_subcore_mesh(machine, 2, 2), [&](auto from, auto to) {
       emit_pipeline(
           {.grid = {8},
-           .in = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], 0); })},
-           .out = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0], 0); })},
+           .in = {BlockSpec::blocks({8, 128}, by_row)},
+           .out = {BlockSpec::blocks({8, 128}, by_row)},
            .semantics = {Semantics::parallel},
            .over_cores = true},
           [&](auto a, auto b) {
@@ -270,15 +235,12 @@ TEST(TileSparse, ScalarSubcoresSteerAndPipelinesShare) {
     problem.check();
     EXPECT_EQ(steps, 8);
     // A scalar subcore looks at a word and copies accordingly, HBM to HBM.
-    const std::vector<std::int32_t> row = {5};
-    const auto chosen = machine.array<std::int32_t>("row", View::host(row.data(), DType::i32, {1}));
-    kernel(
-        machine, "scalar", scalar_subcore_mesh(machine, 1),
-        [](auto from, auto which, auto to, auto word) {
-          sync_copy(which, word);
-          sync_copy(from.at(ds(word.load(0), 1)), to.at(ds(0, 1)));
-        },
-        Smem<std::int32_t>{{1}, "word"})(x, chosen, out);
+    Tensor<std::int32_t> row({1}, {5});
+    launch(machine, "scalar", scalar_subcore_mesh(machine, 1), Smem<std::int32_t>{{1}, "word"},
+           [](auto from, auto which, auto to, auto word) {
+             sync_copy(which, word);
+             sync_copy(from.at(ds(word.load(0), 1)), to.at(ds(0, 1)));
+           })(x, row.in(machine), out);
     EXPECT_EQ(problem.out[3], problem.x[5 * 128 + 3]);
   });
 }

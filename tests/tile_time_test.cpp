@@ -64,10 +64,14 @@ std::vector<CoreLog> on_devices(std::vector<Events> cores) {
   return logs;
 }
 
+auto run(const Rates& rates, std::vector<Events> cores) {
+  return replay(rates, on_one_device(std::move(cores)), buffers);
+}
+
 TEST(TileTime, OneCopyTakesItsBytesAndTheLatency) {
   Rates rates = simple_rates();
   rates.dma_latency = 0.5;
-  const auto one = replay(rates, on_one_device({{copy_in(2000, 0), TakeEvent{0, 2000}}}), buffers);
+  const auto one = run(rates, {{copy_in(2000, 0), TakeEvent{0, 2000}}});
   EXPECT_DOUBLE_EQ(one.time.seconds, 2.5);
   EXPECT_DOUBLE_EQ(one.time.busy.hbm, 2);
   EXPECT_DOUBLE_EQ(one.time.busy.core, 0);
@@ -81,18 +85,14 @@ TEST(TileTime, OneCopyTakesItsBytesAndTheLatency) {
 TEST(TileTime, CopiesOfAChannelQueueAndTheirLatenciesDoNot) {
   Rates rates = simple_rates();
   rates.dma_latency = 0.5;
-  const auto both = replay(rates,
-                           on_one_device({{copy_in(1000, 0), copy_out(3000, 1), TakeEvent{0, 1000},
-                                           TakeEvent{1, 3000}}}),
-                           buffers);
+  const auto both =
+      run(rates, {{copy_in(1000, 0), copy_out(3000, 1), TakeEvent{0, 1000}, TakeEvent{1, 3000}}});
   EXPECT_DOUBLE_EQ(both.time.seconds, 4.5);
   EXPECT_DOUBLE_EQ(both.waits.by_buffer[x_buffer], 1.5);
   EXPECT_DOUBLE_EQ(both.waits.by_buffer[out_buffer], 3);
   // Waiting for both at once, or for one byte by byte, is the same.
-  const auto counted = replay(
-      rates,
-      on_one_device({{copy_in(1000, 0), copy_in(3000, 0), TakeEvent{0, 500}, TakeEvent{0, 3500}}}),
-      buffers);
+  const auto counted =
+      run(rates, {{copy_in(1000, 0), copy_in(3000, 0), TakeEvent{0, 500}, TakeEvent{0, 3500}}});
   EXPECT_DOUBLE_EQ(counted.time.seconds, 4.5);
 }
 
@@ -141,22 +141,22 @@ TEST(TileTime, DoubleBufferingHidesTheShorter) {
   Rates rates = simple_rates();
   const int steps = 10;
   // Memory-bound: the copies follow each other, the last block's work comes after them.
-  auto one = replay(rates, on_one_device({double_buffered(steps, 0.25)}), buffers);
+  auto one = run(rates, {double_buffered(steps, 0.25)});
   EXPECT_DOUBLE_EQ(one.time.seconds, steps * 1.0 + 0.25);
   EXPECT_DOUBLE_EQ(one.time.busy.hbm, steps);
   // Compute-bound: only the first copy is seen.
-  one = replay(rates, on_one_device({double_buffered(steps, 4)}), buffers);
+  one = run(rates, {double_buffered(steps, 4)});
   EXPECT_DOUBLE_EQ(one.time.seconds, 1 + steps * 4.0);
   EXPECT_DOUBLE_EQ(one.time.cores[0].waiting, 1);
   // A latency that the work covers costs once; one that it does not, nothing more: the next copy
   // is on its way already.
   rates.dma_latency = 2;
-  one = replay(rates, on_one_device({double_buffered(steps, 4)}), buffers);
+  one = run(rates, {double_buffered(steps, 4)});
   EXPECT_DOUBLE_EQ(one.time.seconds, 3 + steps * 4.0);
   // Overheads of steps and launch are the core's.
   rates.launch_overhead = 7;
   rates.step_overhead = 0.5;
-  one = replay(rates, on_one_device({{StepEvent{}, vpu(1), StepEvent{}, vpu(1)}}), buffers);
+  one = run(rates, {{StepEvent{}, vpu(1), StepEvent{}, vpu(1)}});
   EXPECT_DOUBLE_EQ(one.time.seconds, 10);
   EXPECT_DOUBLE_EQ(one.time.busy.core, 10);
   EXPECT_DOUBLE_EQ(one.time.busy.vpu, 2);
@@ -183,14 +183,14 @@ TEST(TileTime, SignalsArriveWhenTheyAreSent) {
   rates.ici_latency = 0.25;
   const std::vector<Events> cores = {{vpu(3), SignalEvent{0, 2}, vpu(1)},
                                      {vpu(1), TakeEvent{0, 1}, vpu(1), TakeEvent{0, 1}}};
-  const auto one = replay(rates, on_one_device(cores), buffers);
+  const auto one = run(rates, cores);
   EXPECT_DOUBLE_EQ(one.time.cores[0].seconds, 4);
   EXPECT_DOUBLE_EQ(one.time.cores[1].seconds, 4);
   EXPECT_DOUBLE_EQ(one.time.cores[1].waiting, 2);
   // To another device over a link.
   EXPECT_DOUBLE_EQ(replay(rates, on_devices(cores), buffers).time.cores[1].seconds, 4.25);
   // The waiting core's time is what counts, not the order of the logs.
-  const auto turned = replay(rates, on_one_device({cores[1], cores[0]}), buffers);
+  const auto turned = run(rates, {cores[1], cores[0]});
   EXPECT_DOUBLE_EQ(turned.time.cores[0].seconds, 4);
   EXPECT_DOUBLE_EQ(turned.waits.signals, 2);
 }
@@ -201,7 +201,7 @@ TEST(TileTime, ABarrierEndsForAllWithTheLast) {
   const std::vector<Events> cores = {{vpu(3), BarrierEvent{}, vpu(1), BarrierEvent{}},
                                      {vpu(1), BarrierEvent{}, vpu(2), BarrierEvent{}},
                                      {BarrierEvent{}, BarrierEvent{}}};
-  const auto one = replay(rates, on_one_device(cores), buffers);
+  const auto one = run(rates, cores);
   for (const CoreTime& core : one.time.cores) EXPECT_DOUBLE_EQ(core.seconds, 5);
   EXPECT_DOUBLE_EQ(one.time.cores[0].waiting, 1);
   EXPECT_DOUBLE_EQ(one.time.cores[1].waiting, 2);
@@ -258,10 +258,8 @@ TEST(TileTime, PriorityOvertakesWhatWaits) {
   const auto then_works = [](int priority) {
     CopyEvent late = copy_in(1000, 2);
     late.priority = priority;
-    return replay(simple_rates(),
-                  on_one_device({{copy_in(1000, 0), copy_in(1000, 1), late, TakeEvent{2, 1000},
-                                  vpu(10), TakeEvent{0, 1000}, TakeEvent{1, 1000}}}),
-                  buffers)
+    return run(simple_rates(), {{copy_in(1000, 0), copy_in(1000, 1), late, TakeEvent{2, 1000},
+                                 vpu(10), TakeEvent{0, 1000}, TakeEvent{1, 1000}}})
         .time.seconds;
   };
   EXPECT_DOUBLE_EQ(then_works(0), 13);
@@ -274,7 +272,7 @@ TEST(TileTime, WhatCopiesUse) {
   const auto seconds = [&](MemorySpace from, MemorySpace to) {
     event.from_space = from;
     event.to_space = to;
-    return replay(rates, on_one_device({{event, TakeEvent{0, 1000}}}), buffers).time;
+    return run(rates, {{event, TakeEvent{0, 1000}}}).time;
   };
   EXPECT_DOUBLE_EQ(seconds(MemorySpace::hbm, MemorySpace::smem).busy.hbm, 1);
   EXPECT_DOUBLE_EQ(seconds(MemorySpace::hbm, MemorySpace::hbm).busy.hbm, 2);
@@ -285,8 +283,8 @@ TEST(TileTime, WhatCopiesUse) {
 }
 
 TEST(TileTime, WhatCannotEndIsSaid) {
-  EXPECT_THROW(replay(simple_rates(), on_one_device({{TakeEvent{0, 1}}}), buffers), TileError);
-  EXPECT_THROW(replay(simple_rates(), on_one_device({{BarrierEvent{}}, {}}), buffers), TileError);
+  EXPECT_THROW(run(simple_rates(), {{TakeEvent{0, 1}}}), TileError);
+  EXPECT_THROW(run(simple_rates(), {{BarrierEvent{}}, {}}), TileError);
 }
 
 /// Rounds of copies, work, signals round the cores and barriers.

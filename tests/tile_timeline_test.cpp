@@ -13,44 +13,33 @@
 namespace tessera::tile {
 namespace {
 
-using test::expect_error;
-using test::for_each_order;
-using test::iota;
+using namespace test;
 
 constexpr std::int64_t rows = 64;
 constexpr double tile_bytes = 8 * 128 * 4;
 
 /// Each core adds one to its share of the tiles, two buffers each way, and they meet at the end.
 void add_one(Machine& machine, int cores, const std::string& name = "x", int devices = 1) {
-  static std::vector<float> data = iota(static_cast<std::size_t>(rows * 128));
-  std::vector<Array<float>> x;
-  std::vector<Array<float>> out;
-  for (int device = 0; device < devices; ++device) {
-    x.push_back(
-        machine.array<float>(name, View::host(data.data(), DType::f32, {rows, 128}), device));
-    out.push_back(machine.empty_ref<float>("out", {rows, 128}, device));
-  }
-  kernel(
-      machine, "add \"one\"", tensorcore_mesh(machine, cores),
-      [](auto from, auto to, auto a, auto b, auto in, auto done, auto ready) {
-        const std::int64_t mine = rows / 8 / num_cores();
-        for (std::int64_t i = 0; i < mine; ++i) {
-          const auto tile = ds(8 * (core_index() * mine + i), 8);
-          async_copy(from.at(tile), a, in).wait();
-          detail::charge({.vpu_ops = 1024, .eup_ops = 512});
-          b.store(a.load(0, 0) + 1, 0, 0);
-          async_copy(b, to.at(tile), done).wait();
-        }
-        if (num_cores() == 2) {
-          semaphore_signal(ready, 1, Target{device_index(), 1 - core_index()});
-          semaphore_wait(ready, 1);
-        }
-        detail::charge(
-            {.flops = 2e6, .padded_flops = 4e6, .mxu_flops = 1.2e7, .mxu_seconds = 5e-8});
-        barrier();
-      },
-      Vmem<float>{{8, 128}, "a"}, Vmem<float>{{8, 128}, "b"}, DmaSem{"in"}, DmaSem{"done"},
-      RegularSem{"ready"})(x, out);
+  Tensor<float> data({devices, rows, 128}), sums({devices, rows, 128});
+  launch(machine, "add \"one\"", tensorcore_mesh(machine, cores), Vmem<float>{{8, 128}, "a"},
+         Vmem<float>{{8, 128}, "b"}, DmaSem{"in"}, DmaSem{"done"}, RegularSem{"ready"},
+         [](auto from, auto to, auto a, auto b, auto in, auto done, auto ready) {
+           const std::int64_t mine = rows / 8 / num_cores();
+           for (std::int64_t i = 0; i < mine; ++i) {
+             const auto tile = ds(8 * (core_index() * mine + i), 8);
+             async_copy(from.at(tile), a, in).wait();
+             detail::charge({.vpu_ops = 1024, .eup_ops = 512});
+             b.store(a.load(0, 0) + 1, 0, 0);
+             async_copy(b, to.at(tile), done).wait();
+           }
+           if (num_cores() == 2) {
+             semaphore_signal(ready, 1, Target{device_index(), 1 - core_index()});
+             semaphore_wait(ready, 1);
+           }
+           detail::charge(
+               {.flops = 2e6, .padded_flops = 4e6, .mxu_flops = 1.2e7, .mxu_seconds = 5e-8});
+           barrier();
+         })(data.per_device(machine, name), sums.per_device(machine, "out"));
 }
 
 void expect_same(const TimeReport& a, const TimeReport& b) {
@@ -108,14 +97,12 @@ TEST(TileTimeline, WhatBoundsAKernel) {
   const auto bound = [](const Work& work, int copies) {
     Machine machine({.chip = find_chip("v7"), .detect_races = false});
     auto x = machine.empty_ref<float>("x", {1024, 1024});
-    kernel(
-        machine, "k", tensorcore_mesh(machine, 1),
-        [&](auto from, auto tile, auto arrived) {
-          for (int i = 0; i < copies; ++i) async_copy(from, tile, arrived);
-          detail::charge(work);
-          for (int i = 0; i < copies; ++i) make_async_copy(from, tile, arrived).wait();
-        },
-        Vmem<float>{{1024, 1024}}, DmaSem{})(x);
+    on_core(machine, "k", Vmem<float>{{1024, 1024}}, DmaSem{},
+            [&](auto from, auto tile, auto arrived) {
+              for (int i = 0; i < copies; ++i) async_copy(from, tile, arrived);
+              detail::charge(work);
+              for (int i = 0; i < copies; ++i) make_async_copy(from, tile, arrived).wait();
+            })(x);
     EXPECT_TRUE(machine.report().time.calibrated);
     return machine.report().time.bound;
   };
@@ -136,8 +123,7 @@ TEST(TileTimeline, APipelineHidesWhatIsShorter) {
     const auto x = machine.empty_ref<float>("x", {steps * 1024, 1024});
     kernel(machine, "read", tensorcore_mesh(machine), [&](auto from) {
       emit_pipeline(
-          {.grid = {steps},
-           .in = {BlockSpec::blocks({1024, 1024}, [](auto& g) { return ix(g[0], 0); })}},
+          {.grid = {steps}, .in = {BlockSpec::blocks({1024, 1024}, by_row)}},
           [&](auto) { detail::charge({.vpu_ops = work * vpu_rate(options.chip)}); }, from);
     })(x);
     return machine.report().time.modelled_seconds;

@@ -1,55 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
-#include "tessera/tile/machine.hpp"
+#include "tests/support/tile_fixture.hpp"
 
 // Inputs and results of tests/tile_goldens/make_programs.py.
 namespace tessera::tile::test {
 
-inline std::size_t count_of(const Shape& shape) {
-  std::size_t count = 1;
-  for (const auto extent : shape) count *= static_cast<std::size_t>(extent);
-  return count;
+inline const char* name_of_mode(const testing::TestParamInfo<DmaMode>& mode) {
+  return mode.param == DmaMode::eager ? "Eager" : "OnWait";
 }
-
-/// An array in the host's memory.
-template <class T>
-struct Tensor {
-  Shape shape;
-  std::vector<T> data;
-
-  explicit Tensor(Shape extents, std::vector<T> values = {})
-      : shape(std::move(extents)), data(std::move(values)) {
-    data.resize(count_of(shape));
-  }
-  Array<T> in(Machine& machine, const char* name = "array", int device = 0) {
-    return machine.array<T>(name, MutableView::host(data.data(), dtype_of<T>::value, shape),
-                            device);
-  }
-  Tensor part(std::size_t first, std::size_t count, Shape extents) const {
-    const auto begin = data.begin() + static_cast<std::ptrdiff_t>(first);
-    return Tensor(std::move(extents),
-                  std::vector<T>(begin, begin + static_cast<std::ptrdiff_t>(count)));
-  }
-  /// Some columns of the first rows.
-  Tensor corner(std::int64_t rows, std::int64_t first, std::int64_t end) const {
-    Tensor found({rows, end - first});
-    for (std::int64_t i = 0; i < rows; ++i) {
-      for (std::int64_t j = first; j < end; ++j)
-        found.data[static_cast<std::size_t>(i * (end - first) + j - first)] =
-            data[static_cast<std::size_t>(i * shape[1] + j)];
-    }
-    return found;
-  }
-};
 
 /// make_programs.py's pattern: small integers that every type holds exactly.
 template <class T = float>

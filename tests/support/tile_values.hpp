@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -11,18 +13,12 @@
 // Whole refs as doubles, for tests of operations.
 namespace tessera::tile::test {
 
-/// The kernel `body` on one core.
-template <class Body, class... Scratch>
-void in_kernel(Machine& machine, Body body, const Scratch&... scratch) {
-  kernel(machine, "test", tensorcore_mesh(machine, 1), body, scratch...)();
-}
+constexpr float infinity = std::numeric_limits<float>::infinity();
+constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 
 /// For values that are set and read one by one: the race check keeps each such access.
 inline Machine without_races(int threads = 0) {
-  MachineOptions options;
-  options.detect_races = false;
-  options.threads = threads;
-  return Machine(options);
+  return Machine({.detect_races = false, .threads = threads});
 }
 
 template <class T>
@@ -48,27 +44,13 @@ struct Pattern {
   }
 };
 
-/// ref[i, j] = f(i, j), one element at a time.
-template <class T, class F>
-void set(const Ref<T>& ref, F f) {
-  const Shape e = ref.extents();
-  for (std::int64_t i = 0; i < e[0]; ++i) {
-    for (std::int64_t j = 0; j < e[1]; ++j) {
-      if constexpr (std::is_integral_v<T>) {
-        ref.store(static_cast<T>(static_cast<std::int64_t>(f(i, j))), i, j);
-      } else {
-        ref.store(T(static_cast<float>(f(i, j))), i, j);
-      }
-    }
-  }
-}
-
 struct Values {
   std::int64_t rows = 0, columns = 0;
   std::vector<double> data{};
   double operator()(std::int64_t i, std::int64_t j) const {
     return data[static_cast<std::size_t>(i * columns + j)];
   }
+  bool operator==(const Values&) const = default;
 };
 template <class T>
 Values get(const Ref<T>& ref) {
@@ -82,5 +64,43 @@ Values get(const Ref<T>& ref) {
 
 /// Equal, or NaN both.
 inline bool identical(double a, double b) { return a == b || (a != a && b != b); }
+
+/// A value, and how far from it one that is finite may be.
+struct Near {
+  double value, tolerance;
+  template <class T>
+  Near(T x, double most = 0) : value(static_cast<double>(x)), tolerance(most) {}
+  bool has(double x) const {
+    return tolerance > 0 && std::isfinite(value) ? std::abs(x - value) <= tolerance
+                                                 : identical(x, value);
+  }
+};
+
+/// Every value is what `expected(i, j)` says, a number or a Near.
+template <class F>
+void expect_values(const Values& values, F expected) {
+  int wrong = 0;
+  for (std::int64_t i = 0; i < values.rows; ++i) {
+    for (std::int64_t j = 0; j < values.columns; ++j) {
+      const Near want = expected(i, j);
+      if (!want.has(values(i, j)) && ++wrong <= 3) {
+        ADD_FAILURE() << "(" << i << ", " << j << "): " << values(i, j) << ", expected "
+                      << want.value;
+      }
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+/// `run(machine, result)` has the same result to the bit on one thread and on several.
+template <class Run>
+void same_on_threads(Run run) {
+  std::vector<Values> results;
+  for (const int threads : {1, 2, 3, 5}) {
+    Machine machine = without_races(threads);
+    run(machine, results.emplace_back());
+    EXPECT_EQ(results.back(), results[0]) << threads << " threads";
+  }
+}
 
 }  // namespace tessera::tile::test

@@ -1,29 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <gtest/gtest.h>
-
-#include <numeric>
-
 #include "tests/tile_planted/programs.hpp"
 
 namespace tessera::tile::test {
-
-Problem::Problem(std::int64_t r, std::int64_t c)
-    : rows(r), columns(c), x(static_cast<std::size_t>(r * c)), out(x.size(), -1.0f) {
-  std::iota(x.begin(), x.end(), 0.0f);
-}
-Array<float> Problem::in(Machine& machine) const {
-  return machine.array<float>("x", View::host(x.data(), DType::f32, {rows, columns}));
-}
-Array<float> Problem::result(Machine& machine) {
-  return machine.array<float>("out", MutableView::host(out.data(), DType::f32, {rows, columns}));
-}
-float Problem::sum() const { return std::accumulate(out.begin(), out.end(), 0.0f); }
-
-void add(const Ref<float>& from, const Ref<float>& to, float amount) {
-  for (std::int64_t i = 0; i < from.extent(0); ++i) {
-    for (std::int64_t j = 0; j < from.extent(1); ++j) to.store(from.load(i, j) + amount, i, j);
-  }
-}
 
 namespace {
 
@@ -34,15 +12,15 @@ template <class Body, class... Scratch>
 auto one_core(std::int64_t rows, Body body, Scratch... scratch) {
   return [=](const MachineOptions& options) {
     Machine machine(options);
-    Problem problem(rows);
-    kernel(machine, "planted", tensorcore_mesh(machine, 1), body, Vmem<float>{{8, 128}, "tile"},
-           DmaSem{"arrived"}, scratch...)(problem.in(machine), problem.result(machine));
+    AddOne problem{rows};
+    on_core(machine, "planted", Vmem<float>{{8, 128}, "tile"}, DmaSem{"arrived"}, scratch..., body)(
+        problem.in(machine), problem.result(machine));
   };
 }
 
 void missing_wait(Ref<float> x, Ref<float> out, Ref<float> tile, DmaSemaphore arrived) {
   async_copy(x, tile, arrived);
-  add(tile, tile);
+  AddOne::body(tile, tile);
   sync_copy(tile, out);
 }
 
@@ -57,7 +35,7 @@ void wait_after_use(Ref<float> x, Ref<float> out, Ref<float> tile, DmaSemaphore 
 void copy_nobody_waits_for(Ref<float> x, Ref<float> out, Ref<float> tile, DmaSemaphore arrived,
                            Ref<float> other) {
   sync_copy(x, tile);
-  add(tile, tile);
+  AddOne::body(tile, tile);
   sync_copy(tile, out);
   async_copy(x, other, arrived);
 }
@@ -67,8 +45,8 @@ void one_wait_for_two_copies(Ref<float> x, Ref<float> out, Ref<float> tile, DmaS
   Copy first = async_copy(x.at(ds(0, 8)), tile, arrived);
   Copy second = async_copy(x.at(ds(8, 8)), other, arrived);
   first.wait();
-  add(tile, tile);
-  add(other, other);
+  AddOne::body(tile, tile);
+  AddOne::body(other, other);
   second.wait();
   sync_copy(tile, out.at(ds(0, 8)));
   sync_copy(other, out.at(ds(8, 8)));
@@ -79,7 +57,7 @@ void tile_reused_while_it_leaves(Ref<float> x, Ref<float> out, Ref<float> tile,
   std::vector<Copy> copies;
   for (int i = 0; i < 2; ++i) {
     sync_copy(x.at(ds(8 * i, 8)), tile);
-    add(tile, tile);
+    AddOne::body(tile, tile);
     copies.push_back(async_copy(tile, out.at(ds(8 * i, 8)), leaving));
   }
   for (Copy& copy : copies) copy.wait();
@@ -99,7 +77,7 @@ void wrong_slot(Ref<float> x, Ref<float> out, Ref<float> tile, DmaSemaphore, Ref
       next.start();
     }
     current.wait();
-    add(slots.at((i + 1) % 2), tile);
+    AddOne::body(slots.at((i + 1) % 2), tile);
     sync_copy(tile, out.at(ds(8 * i, 8)));
   }
 }
@@ -109,7 +87,7 @@ void copy_started_twice(Ref<float> x, Ref<float> out, Ref<float> tile, DmaSemaph
   copy.start();
   copy.start();
   copy.wait();
-  add(tile, tile);
+  AddOne::body(tile, tile);
   sync_copy(tile, out);
 }
 
@@ -120,16 +98,13 @@ void wait_for_more_than_came(Ref<float> x, Ref<float> out, Ref<float> tile, DmaS
 
 void copy_that_adds(const MachineOptions& options) {
   Machine machine(options);
-  Problem problem(8);
+  AddOne problem{8};
   problem.out.assign(problem.out.size(), 10.0f);
-  kernel(
-      machine, "planted", tensorcore_mesh(machine, 1),
-      [](auto x, auto out, auto tile, auto arrived) {
-        sync_copy(x, tile);
-        async_copy(tile, out, arrived, {.add = true}).wait();
-      },
-      Vmem<float>{{8, 128}, "tile"},
-      DmaSem{"arrived"})(problem.in(machine), problem.result(machine));
+  on_core(machine, "planted", Vmem<float>{{8, 128}, "tile"}, DmaSem{"arrived"},
+          [](auto x, auto out, auto tile, auto arrived) {
+            sync_copy(x, tile);
+            async_copy(tile, out, arrived, {.add = true}).wait();
+          })(problem.in(machine), problem.result(machine));
   if (problem.out[5] != problem.x[5] + 10) ADD_FAILURE() << "not added";
 }
 
@@ -141,21 +116,16 @@ void priority_7(Ref<float> x, Ref<float>, Ref<float> tile, DmaSemaphore arrived)
 auto rows_from_data(std::int32_t read, std::int32_t write) {
   return [=](const MachineOptions& options) {
     Machine machine(options);
-    Problem problem(16);
-    const std::vector<std::int32_t> starts = {0, read, 0, write};
-    const auto table =
-        machine.array<std::int32_t>("starts", View::host(starts.data(), DType::i32, {4}));
-    kernel(
-        machine, "planted", tensorcore_mesh(machine, 1),
-        [](auto rows, auto x, auto out, auto tile, auto at) {
-          sync_copy(rows, at);
-          for (int i = 0; i < 2; ++i) {
-            sync_copy(x.at(ds(at.load(i), 8)), tile);
-            sync_copy(tile, out.at(ds(at.load(2 + i), 8)));
-          }
-        },
-        Vmem<float>{{8, 128}, "tile"},
-        Smem<std::int32_t>{{4}, "at"})(table, problem.in(machine), problem.result(machine));
+    AddOne problem{16};
+    Tensor<std::int32_t> starts({4}, {0, read, 0, write});
+    on_core(machine, "planted", Vmem<float>{{8, 128}, "tile"}, Smem<std::int32_t>{{4}, "at"},
+            [](auto rows, auto x, auto out, auto tile, auto at) {
+              sync_copy(rows, at);
+              for (int i = 0; i < 2; ++i) {
+                sync_copy(x.at(ds(at.load(i), 8)), tile);
+                sync_copy(tile, out.at(ds(at.load(2 + i), 8)));
+              }
+            })(starts.in(machine), problem.in(machine), problem.result(machine));
   };
 }
 
@@ -171,37 +141,28 @@ void half_of_the_lanes(Ref<float> x, Ref<float> out, Ref<float> tile, DmaSemapho
 void int8_rows(const MachineOptions& options) {
   Machine machine(options);
   const auto x = machine.empty_ref<std::int8_t>("x", {32, 128});
-  kernel(
-      machine, "planted", tensorcore_mesh(machine, 1),
-      [](auto from, auto tile) { sync_copy(from.at(ds(8, 8)), tile.at(ds(8, 8))); },
-      Vmem<std::int8_t>{{32, 128}, "tile"})(x);
+  on_core(machine, "planted", Vmem<std::int8_t>{{32, 128}, "tile"},
+          [](auto from, auto tile) { sync_copy(from.at(ds(8, 8)), tile.at(ds(8, 8))); })(x);
 }
 
 void element_beyond_the_end(const MachineOptions& options) {
   Machine machine(options);
-  const std::vector<std::int32_t> numbers = {1, 1, 1, 4};
-  const auto table =
-      machine.array<std::int32_t>("table", View::host(numbers.data(), DType::i32, {4}));
-  kernel(
-      machine, "planted", tensorcore_mesh(machine, 1),
-      [](auto from, auto to) {
-        sync_copy(from, to);
-        to.load(to.load(3));
-      },
-      Smem<std::int32_t>{{4}, "numbers"})(table);
+  Tensor<std::int32_t> table({4}, {1, 1, 1, 4});
+  on_core(machine, "planted", Smem<std::int32_t>{{4}, "numbers"}, [](auto from, auto to) {
+    sync_copy(from, to);
+    to.load(to.load(3));
+  })(table.in(machine));
 }
 
 void written_after_freeze(const MachineOptions& options) {
   Machine machine(options);
-  Problem problem(8);
-  auto add_in_place = kernel(
-      machine, "planted", tensorcore_mesh(machine, 1),
-      [](auto x, auto tile) {
+  AddOne problem{8};
+  auto add_in_place =
+      on_core(machine, "planted", Vmem<float>{{8, 128}, "tile"}, [](auto x, auto tile) {
         sync_copy(x, tile);
-        add(tile, tile);
+        AddOne::body(tile, tile);
         sync_copy(tile, x);
-      },
-      Vmem<float>{{8, 128}, "tile"});
+      });
   const auto array = problem.result(machine);
   add_in_place(array);
   machine.freeze(array);
@@ -212,7 +173,7 @@ void written_after_freeze(const MachineOptions& options) {
 
 std::vector<Planted> planted_copies() {
   const Vmem<float> other{{8, 128}, "other"};
-  const auto hbm_dereferenced = [](auto x, auto out, auto, auto) { add(x, out); };
+  const auto hbm_dereferenced = [](auto x, auto out, auto, auto) { AddOne::body(x, out); };
   const auto extents_differ = [](auto x, auto, auto tile, auto arrived) {
     async_copy(x, tile, arrived).wait();
   };
@@ -264,10 +225,10 @@ std::vector<Planted> planted_copies() {
        "",
        [=](const MachineOptions& options) {
          Machine machine(options);
-         Problem problem(8);
-         kernel(machine, "planted", tensorcore_mesh(machine, 1), not_initialised,
-                Vmem<float>{{8, 128}, "tile"}, DmaSem{"arrived"},
-                Vmem<float>{{8, 128}, "total"})(problem.in(machine), problem.result(machine));
+         AddOne problem{8};
+         on_core(machine, "planted", Vmem<float>{{8, 128}, "tile"}, DmaSem{"arrived"},
+                 Vmem<float>{{8, 128}, "total"},
+                 not_initialised)(problem.in(machine), problem.result(machine));
          if (problem.out[0] == problem.out[0]) ADD_FAILURE() << "no NaN";
        },
        "NaN"},

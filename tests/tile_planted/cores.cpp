@@ -11,9 +11,9 @@ template <class Body>
 auto two_cores(Body body) {
   return [=](const MachineOptions& options) {
     Machine machine(options);
-    Problem problem(16);
-    kernel(machine, "planted", tensorcore_mesh(machine, 2), body, Vmem<float>{{8, 128}, "tile"},
-           RegularSem{"ready"})(problem.in(machine), problem.result(machine));
+    AddOne problem{16};
+    launch(machine, "planted", tensorcore_mesh(machine, 2), Vmem<float>{{8, 128}, "tile"},
+           RegularSem{"ready"}, body)(problem.in(machine), problem.result(machine));
   };
 }
 
@@ -51,13 +51,9 @@ auto devices(int count, std::int64_t rows, std::int64_t out_rows, Body body, Scr
   return [=](MachineOptions options) {
     options.devices = count;
     Machine machine(options);
-    std::vector<Array<float>> x;
-    std::vector<Array<float>> out;
-    for (int d = 0; d < count; ++d) {
-      x.push_back(machine.empty_ref<float>("x", {rows, 128}, d));
-      out.push_back(machine.empty_ref<float>("out", {out_rows, 128}, d));
-    }
-    kernel(machine, "planted", tensorcore_mesh(machine, 1), body, scratch...)(x, out);
+    Tensor<float> x({count, rows, 128}), out({count, out_rows, 128});
+    on_core(machine, "planted", scratch..., body)(x.per_device(machine, "x"),
+                                                  out.per_device(machine, "out"));
   };
 }
 
@@ -84,7 +80,7 @@ void neighbour_not_ready(Ref<float> x, Ref<float> out, DmaSemaphore send, DmaSem
     Copy copy = make_async_remote_copy(x.at(ds(8 * step, 8)), buffer, send, receive, right);
     copy.start();
     copy.wait();
-    add(buffer, tile);
+    AddOne::body(buffer, tile);
     sync_copy(tile, out.at(ds(8 * step, 8)));
   }
 }

@@ -11,38 +11,27 @@ namespace {
 
 using enum ErrorKind;
 
-IndexMap row() {
-  return [](const GridPoint& g) { return ix(g[0], 0); };
-}
-IndexMap row_and_column() {
-  return [](const GridPoint& g) { return ix(g[0], g[1]); };
-}
 IndexMap before() {
   return [](const GridPoint& g) { return ix(std::max<std::int64_t>(g[0] - 1, 0), 0); };
 }
 const BlockSpec& rows() {
-  static const BlockSpec spec = BlockSpec::blocks({8, 128}, row());
+  static const BlockSpec spec = BlockSpec::blocks({8, 128}, by_row);
   return spec;
 }
 
-void add_one(const Ref<float>& x, const Ref<float>& out) { add(x, out); }
-
 /// out += x, from 0 in the first step.
 void sum_up(const Ref<float>& x, const Ref<float>& out) {
-  for (std::int64_t i = 0; i < x.extent(0); ++i) {
-    for (std::int64_t j = 0; j < x.extent(1); ++j) {
-      out.store((program_id(0) == 0 ? 0.0f : out.load(i, j)) + x.load(i, j), i, j);
-    }
-  }
+  set(out,
+      [&](auto i, auto j) { return (program_id(0) == 0 ? 0.0f : out.load(i, j)) + x.load(i, j); });
 }
 
 /// A call of one input and one output.
 auto calls(std::int64_t array_rows, std::int64_t columns, Shape grid, BlockSpec in, BlockSpec out,
            std::vector<Semantics> semantics = {},
-           void (*body)(const Ref<float>&, const Ref<float>&) = add_one) {
+           void (*body)(const Ref<float>&, const Ref<float>&) = AddOne::body) {
   return [=](const MachineOptions& options) {
     Machine machine(options);
-    Problem problem(array_rows, columns);
+    AddOne problem{array_rows, columns};
     call(machine, "planted", {.grid = grid, .in = {in}, .out = {out}, .semantics = semantics},
          body)(problem.in(machine), problem.result(machine));
   };
@@ -50,10 +39,10 @@ auto calls(std::int64_t array_rows, std::int64_t columns, Shape grid, BlockSpec 
 
 /// The same by emit_pipeline in a kernel.
 auto pipelines(std::int64_t array_rows, std::int64_t columns, const PipelineSpec& spec,
-               int cores = 1, void (*body)(const Ref<float>&, const Ref<float>&) = add_one) {
+               int cores = 1, void (*body)(const Ref<float>&, const Ref<float>&) = AddOne::body) {
   return [=](const MachineOptions& options) {
     Machine machine(options);
-    Problem problem(array_rows, columns);
+    AddOne problem{array_rows, columns};
     kernel(machine, "planted", tensorcore_mesh(machine, cores), [&](auto x, auto out) {
       emit_pipeline(spec, body, x, out);
     })(problem.in(machine), problem.result(machine));
@@ -65,22 +54,22 @@ auto pipelines(std::int64_t array_rows, std::int64_t columns, const PipelineSpec
 
 void aliased_call(const MachineOptions& options) {
   Machine machine(options);
-  Problem problem(32);
+  AddOne problem{32};
   const auto array = problem.result(machine);
   call(machine, "planted",
        {.grid = {4},
         .in = {BlockSpec::blocks({8, 128}, before())},
         .out = {rows()},
         .input_output_aliases = {{0, 0}}},
-       add_one)(array, array);
+       AddOne::body)(array, array);
 }
 
 void aliased_pipeline(const MachineOptions& options) {
   Machine machine(options);
-  Problem problem(32);
-  kernel(machine, "planted", tensorcore_mesh(machine, 1), [](auto out) {
+  AddOne problem{32};
+  on_core(machine, "planted", [](auto out) {
     emit_pipeline({.grid = {4}, .in = {BlockSpec::blocks({8, 128}, before())}, .out = {rows()}},
-                  add_one, out, out);
+                  AddOne::body, out, out);
   })(problem.result(machine));
 }
 
@@ -101,20 +90,21 @@ void prefetched_operand_aliased(const MachineOptions& options) {
 }
 
 /// Programs that end, and what shows in their result.
-void expect_nan(const Problem& problem) {
-  if (!std::isnan(problem.sum())) ADD_FAILURE() << "no NaN";
+void expect_nan(const AddOne& problem) {
+  if (!std::isnan(std::accumulate(problem.out.begin(), problem.out.end(), 0.0f)))
+    ADD_FAILURE() << "no NaN";
 }
 
 void tail_of_an_edge_block(const MachineOptions& options) {
   Machine machine(options);
-  Problem problem(200);
+  AddOne problem{200};
   std::vector<float> sums(8 * 128);
   const auto out =
       machine.array<float>("sums", MutableView::host(sums.data(), DType::f32, {8, 128}));
-  kernel(machine, "planted", tensorcore_mesh(machine, 1), [](auto x, auto to) {
+  on_core(machine, "planted", [](auto x, auto to) {
     emit_pipeline(
         {.grid = {4},
-         .in = {BlockSpec::blocks({64, 128}, row())},
+         .in = {BlockSpec::blocks({64, 128}, by_row)},
          .out = {BlockSpec::blocks({8, 128}, [](auto&) { return ix(0, 0); })}},
         [](auto window, auto total) {
           float sum = program_id(0) == 0 ? 0.0f : total.load(0, 0);
@@ -128,17 +118,17 @@ void tail_of_an_edge_block(const MachineOptions& options) {
 
 void output_not_written(const MachineOptions& options) {
   Machine machine(options);
-  Problem problem(32);
+  AddOne problem{32};
   call(machine, "planted", {.grid = {4}, .in = {rows()}, .out = {rows()}}, [](auto x, auto out) {
-    if (program_id(0) % 2 == 0) add(x, out);
+    if (program_id(0) % 2 == 0) AddOne::body(x, out);
   })(problem.in(machine), problem.result(machine));
   expect_nan(problem);
 }
 
 void sums_not_set_to_zero(const MachineOptions& options) {
   Machine machine(options);
-  Problem problem(8, 256);
-  Problem result(8);
+  AddOne problem{8, 256};
+  AddOne result{8};
   call(machine, "planted",
        {.grid = {2},
         .in = {BlockSpec::blocks({8, 128}, [](auto& g) { return ix(0, g[0]); })},
@@ -155,12 +145,12 @@ void sums_not_set_to_zero(const MachineOptions& options) {
 
 std::vector<Planted> planted_grids() {
   using enum Semantics;
-  const BlockSpec tiles = BlockSpec::blocks({8, 128}, row_and_column());
+  const BlockSpec tiles = BlockSpec::blocks({8, 128}, by_row_and_column);
   const BlockSpec next = BlockSpec::blocks({8, 128}, [](auto& g) { return ix(g[0] + 1, 0); });
   const BlockSpec column = BlockSpec::blocks({8, 128}, [](auto& g) { return ix(0, g[1]); });
   const BlockSpec first = BlockSpec::blocks({8, 128}, [](auto&) { return ix(0, 0); });
-  const BlockSpec narrow = BlockSpec::blocks({8, 100}, row_and_column());
-  const BlockSpec flat = BlockSpec::blocks({4, 128}, row());
+  const BlockSpec narrow = BlockSpec::blocks({8, 100}, by_row_and_column);
+  const BlockSpec flat = BlockSpec::blocks({4, 128}, by_row);
   const BlockSpec vector = BlockSpec::blocks({128}, [](auto& g) { return ix(g[0]); });
   const BlockSpec window =
       BlockSpec::blocks({element(16), element(128)}, [](auto& g) { return ix(8 * g[0], 0); });
@@ -169,7 +159,7 @@ std::vector<Planted> planted_grids() {
   BlockSpec in_hbm = rows();
   in_hbm.shape.space = MemorySpace::hbm;
   const auto buffered = [](int count, bool lookahead = false) {
-    return BlockSpec::blocks({8, 128}, row(), count, lookahead);
+    return BlockSpec::blocks({8, 128}, by_row, count, lookahead);
   };
   const auto by_rows = [](BlockSpec in, BlockSpec out, std::int64_t steps = 4) {
     return PipelineSpec{.grid = {steps}, .in = {std::move(in)}, .out = {std::move(out)}};

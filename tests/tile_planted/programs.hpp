@@ -3,10 +3,8 @@
 
 #include <functional>
 #include <optional>
-#include <string>
-#include <vector>
 
-#include "tessera/tile/call.hpp"
+#include "tests/support/tile_fixture.hpp"
 
 // Programs that are wrong, by the names of tests/tile_goldens/planted_*.py, whose documentation
 // says what is wrong with each.
@@ -27,21 +25,5 @@ struct Planted {
 std::vector<Planted> planted_copies();
 std::vector<Planted> planted_cores();
 std::vector<Planted> planted_grids();
-
-/// x + 1 or what a body makes of it; the result is `out`, -1 where nothing was written.
-struct Problem {
-  std::int64_t rows = 8;
-  std::int64_t columns = 128;
-  std::vector<float> x{};
-  std::vector<float> out{};
-
-  explicit Problem(std::int64_t r, std::int64_t c = 128);
-  Array<float> in(Machine& machine) const;
-  Array<float> result(Machine& machine);
-  float sum() const;  ///< of out
-};
-
-/// to = from + amount.
-void add(const Ref<float>& from, const Ref<float>& to, float amount = 1.0f);
 
 }  // namespace tessera::tile::test
