@@ -9,26 +9,17 @@
 
 #include "host/opencl/errors.hpp"
 #include "tests/layer/fault_cases.hpp"
-#include "tests/layer/layer_control.hpp"
+#include "tests/layer/layer_fixture.hpp"
 
 namespace tessera::test {
 namespace {
 
 using Kind = Layer::Kind;
 
-class FaultTest : public ::testing::Test {
+class FaultTest : public LayerFixture<> {
  protected:
-  void SetUp() override {
-    if (!layer_.loaded()) GTEST_SKIP() << "this OpenCL loader takes no layers";
-    layer_.reset();
-    if (devices().empty()) GTEST_SKIP() << "no OpenCL device";
-    layer_.reset();
-    before_ = layer_.live();
-  }
   void TearDown() override {
-    if (!layer_.loaded()) return;
-    layer_.reset();
-    EXPECT_EQ(layer_.live(), before_);
+    LayerFixture::TearDown();
     if (runs_ == 0) return;
     std::string kinds;
     for (const auto& kind : without_effect_) kinds += " " + kind;
@@ -162,8 +153,6 @@ class FaultTest : public ::testing::Test {
     }
   }
 
-  Layer& layer_ = Layer::get(TESSERA_TEST_LAYER);
-  std::map<std::string, long> before_;
   long runs_ = 0;
   long errors_ = 0;
   long fallbacks_ = 0;

@@ -8,24 +8,16 @@
 #include <limits>
 
 #include "tests/layer/fault_cases.hpp"
-#include "tests/layer/layer_control.hpp"
+#include "tests/layer/layer_fixture.hpp"
 #include "tests/support/runner.hpp"
 
 namespace tessera::test {
 namespace {
 
-class HostileTest : public ::testing::Test {
+class HostileTest : public LayerFixture<> {
  protected:
-  void SetUp() override {
-    if (!layer_.loaded()) GTEST_SKIP() << "this OpenCL loader takes no layers";
-    layer_.reset();
-    if (devices().empty()) GTEST_SKIP() << "no OpenCL device";
-    before_ = layer_.live();
-  }
   void TearDown() override {
-    if (!layer_.loaded()) return;
-    layer_.reset();
-    EXPECT_EQ(layer_.live(), before_);
+    LayerFixture::TearDown();
     if (calls_ == 0) return;
     std::printf("%ld calls disturbed: %ld right, of these %ld fallbacks; %ld errors\n", calls_,
                 right_, fallbacks_, errors_);
@@ -94,8 +86,6 @@ class HostileTest : public ::testing::Test {
     }
   }
 
-  Layer& layer_ = Layer::get(TESSERA_TEST_LAYER);
-  std::map<std::string, long> before_;
   long calls_ = 0, right_ = 0, fallbacks_ = 0, errors_ = 0;
   std::atomic<long> warnings_ = 0;
 };

@@ -1,26 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The runtime on drivers that fail and on devices with other limits (tests/layer).
-#include "tests/layer/layer_control.hpp"
+#include "tests/layer/layer_fixture.hpp"
 #include "tests/support/opencl_fixture.hpp"
 
 namespace tessera::opencl {
 namespace {
 
-class LayerTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!layer_.loaded()) GTEST_SKIP() << "this OpenCL loader takes no layers";
-    layer_.reset();
-    if (devices().empty()) GTEST_SKIP() << "no OpenCL device";
-    layer_.reset();
-    before_ = layer_.live();
-  }
-  void TearDown() override {
-    if (layer_.loaded()) layer_.reset();
-  }
-  test::Layer& layer_ = test::Layer::get(TESSERA_TEST_LAYER);
-  std::map<std::string, long> before_;
-};
+using LayerTest = test::LayerFixture<>;
 
 /// A life of a context: host memory in place and staged, device memory, an out-of-order queue.
 void scenario() {

@@ -5,26 +5,14 @@
 
 #include "host/dispatch/knobs.hpp"
 #include "host/opencl/runtime.hpp"
-#include "tests/layer/layer_control.hpp"
+#include "tests/layer/layer_fixture.hpp"
 #include "tests/support/operator_calls.hpp"
 
 namespace tessera::test {
 namespace {
 
-class LimitsTest : public ::testing::TestWithParam<std::string> {
+class LimitsTest : public LayerFixture<::testing::TestWithParam<std::string>> {
  protected:
-  void SetUp() override {
-    if (!layer_.loaded()) GTEST_SKIP() << "this OpenCL loader takes no layers";
-    layer_.reset();
-    if (devices().empty()) GTEST_SKIP() << "no OpenCL device";
-    before_ = layer_.live();
-  }
-  void TearDown() override {
-    if (!layer_.loaded()) return;
-    layer_.reset();
-    EXPECT_EQ(layer_.live(), before_);
-  }
-
   static Context context() {
     return Context({.warning_handler = [](const std::string&) {}});
   }
@@ -99,9 +87,6 @@ class LimitsTest : public ::testing::TestWithParam<std::string> {
   static std::int64_t chunk_rows(const Dispatch& dispatch) {
     return dispatch::value_of(dispatch.knobs, "chunk_rows").value_or(0);
   }
-
-  Layer& layer_ = Layer::get(TESSERA_TEST_LAYER);
-  std::map<std::string, long> before_;
 };
 
 /// On devices that work on host memory value_and_grad keeps logits where grad_w will be.

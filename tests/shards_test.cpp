@@ -41,14 +41,15 @@ std::vector<Case> cases(const OperatorParameter& on) {
     change(next);
     all.push_back(next);
   };
-  add("plain", [](Case&) {});
-  add("everything", [](Case& k) {
+  const auto everything = [](Case& k) {
     k.options.label_smoothing = 0.2f;
     k.options.logit_soft_cap = 6.0f;
     k.class_weight = true;
     k.weight = Weights::signed_and_zero;
     k.dloss = k.dlse = Cotangent::given;
-  });
+  };
+  add("plain", [](Case&) {});
+  add("everything", everything);
   add("none_hv", [](Case& k) {
     k.w_layout = WLayout::hv;
     k.options.reduction = Reduction::none;
@@ -80,13 +81,7 @@ std::vector<Case> cases(const OperatorParameter& on) {
       });
     };
     soft("plain", [](Case&) {});
-    soft("everything", [](Case& k) {
-      k.options.label_smoothing = 0.2f;
-      k.options.logit_soft_cap = 6.0f;
-      k.class_weight = true;
-      k.weight = Weights::signed_and_zero;
-      k.dloss = k.dlse = Cotangent::given;
-    });
+    soft("everything", everything);
     soft("masked", [](Case& k) { k.data = Data::masked; });
     soft("large_offset", [](Case& k) {
       k.data = Data::large_offset;
