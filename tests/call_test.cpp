@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "host/operators/bind.hpp"
+#include "tests/support/expect_error.hpp"
 #include "tests/support/small_call.hpp"
 
 namespace tessera::test {
@@ -116,16 +117,9 @@ TYPED_TEST(CallTest, IsWhatThePublicStructsSay) {
 }
 
 TEST(Descriptions, OfAnOperatorThatDoesNotExist) {
-  try {
-    operators::description("matmul");
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what())
-                  .find("there is no operator 'matmul'; there are: "
-                        "linear_cross_entropy, "),
-              std::string::npos)
-        << error.what();
-  }
+  expect_error(ErrorCode::invalid_argument,
+               {"there is no operator 'matmul'; there are: linear_cross_entropy, "},
+               [] { operators::description("matmul"); });
 }
 
 }  // namespace

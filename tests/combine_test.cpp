@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "tests/support/expect_error.hpp"
 #include "tests/support/sharded_layer.hpp"
 
 namespace tessera::test {
@@ -46,13 +47,7 @@ TEST_P(Combine, ASinglePartialOfTheWhole) {
 
 void refused(const std::function<void()>& call, const std::string& part,
              ErrorCode code = ErrorCode::invalid_argument) {
-  try {
-    call();
-    ADD_FAILURE() << "nothing was refused: " << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
+  expect_error(code, {part}, call);
 }
 
 /// What ran for each shard, whoever merged them first, and at the top each name once.

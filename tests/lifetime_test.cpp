@@ -14,6 +14,7 @@
 
 #include "tessera/tessera.hpp"
 #include "tessera/tile/chip.hpp"
+#include "tests/support/expect_error.hpp"
 #include "tests/support/forked.hpp"
 
 namespace tessera {
@@ -73,13 +74,7 @@ TEST(LifetimeDeathTest, ACallFromADestructorOfAStaticObject) {
 }
 
 void expect_moved_from(const std::function<void()>& use) {
-  try {
-    use();
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_NE(std::string(error.what()).find("moved from"), std::string::npos) << error.what();
-  }
+  test::expect_error(ErrorCode::invalid_argument, {"moved from"}, use);
 }
 
 TEST(Lifetime, AContextThatWasMovedFrom) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/distillation.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace tessera::distillation {
 namespace {
@@ -105,26 +106,9 @@ TEST(LinearDistillationMisuse, IsRefusedByName) {
     wrong.breaks(inputs, options);
     ld::Outputs outputs;
     outputs.loss = MutableView::host(loss.data(), Dims());
-    try {
-      forward(context, inputs, outputs, options).wait();
-      ADD_FAILURE() << "nothing was refused";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), wrong.code) << error.what();
-      EXPECT_NE(std::string(error.what()).find(wrong.says), std::string::npos) << error.what();
-    }
+    test::expect_error(wrong.code, {wrong.says},
+                       [&] { forward(context, inputs, outputs, options).wait(); });
     EXPECT_EQ(loss[0], -7.0f);
-  }
-}
-
-/// Throws what `call` throws, of which the message must say `says`.
-template <class Call>
-void expect_refused(ErrorCode code, const std::string& says, const Call& call) {
-  try {
-    call();
-    ADD_FAILURE() << "nothing was refused: " << says;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
   }
 }
 
@@ -133,14 +117,14 @@ TEST(LinearDistillationMisuse, ShardsOfJsdAreUnsupported) {
   const Arrays arrays(p);
   Context context({.host_only = true});
   ld::Options jsd{.divergence = Divergence::jsd};
-  expect_refused(ErrorCode::unsupported, "two rounds of exchange",
-                 [&] { forward_partial(context, arrays.inputs(Pass::forward_partial), jsd); });
+  test::expect_error(ErrorCode::unsupported, {"two rounds of exchange"},
+                     [&] { forward_partial(context, arrays.inputs(Pass::forward_partial), jsd); });
   jsd.loss.vocab_size_total = 2 * p.v;
   auto inputs = arrays.inputs(Pass::backward);
   const std::vector<float> lse(static_cast<std::size_t>(p.b), 1.0f);
   inputs.lse = lse;
-  expect_refused(ErrorCode::unsupported, "two rounds of exchange",
-                 [&] { backward(context, inputs, jsd); });
+  test::expect_error(ErrorCode::unsupported, {"two rounds of exchange"},
+                     [&] { backward(context, inputs, jsd); });
   // At either end of beta it is a KL.
   for (const float beta : {0.0f, 1.0f}) {
     const ld::Options end{.divergence = Divergence::jsd, .beta = beta};
@@ -157,24 +141,24 @@ TEST(LinearDistillationMisuse, WhatWasSavedIsForBackward) {
   const std::vector<float> saved(static_cast<std::size_t>(5 * p.b), 1.0f);
   auto inputs = arrays.inputs(Pass::forward);
   inputs.divergence_statistics = View::host(saved.data(), {p.b, 5});
-  expect_refused(ErrorCode::invalid_argument, "read by backward alone",
-                 [&] { forward(context, inputs, p.options); });
+  test::expect_error(ErrorCode::invalid_argument, {"read by backward alone"},
+                     [&] { forward(context, inputs, p.options); });
   inputs = arrays.inputs(Pass::backward);
   inputs.lse = View::host(saved.data(), {p.b});
   inputs.divergence_statistics = View::host(saved.data(), {p.b, 4});
-  expect_refused(ErrorCode::invalid_argument, ", 5], expected", [&] {
+  test::expect_error(ErrorCode::invalid_argument, {", 5], expected"}, [&] {
     inputs.divergence_statistics = View::host(saved.data(), {p.b - 1, 5});
     backward(context, inputs, p.options);
   });
-  expect_refused(ErrorCode::invalid_argument, "divergence_statistics has shape", [&] {
+  test::expect_error(ErrorCode::invalid_argument, {"divergence_statistics has shape"}, [&] {
     inputs.divergence_statistics = View::host(saved.data(), {p.b, 4});
     backward(context, inputs, p.options);
   });
   inputs.divergence_statistics = {};
   auto shard = p.options;
   shard.loss.vocab_size_total = 2 * p.v;
-  expect_refused(ErrorCode::invalid_argument, "divergence_statistics is not given",
-                 [&] { backward(context, inputs, shard); });
+  test::expect_error(ErrorCode::invalid_argument, {"divergence_statistics is not given"},
+                     [&] { backward(context, inputs, shard); });
 }
 
 TEST(LinearDistillationMisuse, ShardsThatDoNotBelongTogether) {
@@ -188,26 +172,27 @@ TEST(LinearDistillationMisuse, ShardsThatDoNotBelongTogether) {
   auto other = forward_partial(context, inputs, reverse);
   other.vocab_size_total = 0;  // as rows from elsewhere, of which nobody knows the columns
   using List = std::vector<ld::PartialResult>;
-  expect_refused(ErrorCode::invalid_argument, "shards[1] is of reverse_kl", [&] {
+  test::expect_error(ErrorCode::invalid_argument, {"shards[1] is of reverse_kl"}, [&] {
     merge(List{one, other});
   });
-  expect_refused(ErrorCode::invalid_argument, "no shard is given", [&] { merge(List{}); });
+  test::expect_error(ErrorCode::invalid_argument, {"no shard is given"}, [&] { merge(List{}); });
   auto short_one = one;
   short_one.divergence_rows.pop_back();
-  expect_refused(ErrorCode::invalid_argument, "of its divergence", [&] { merge(List{short_one}); });
+  test::expect_error(ErrorCode::invalid_argument, {"of its divergence"},
+                     [&] { merge(List{short_one}); });
   const CombineInputs whole{.labels = inputs.labels};
-  expect_refused(ErrorCode::invalid_argument, "the shards are of forward_kl",
-                 [&] { combine(one, whole, reverse); });
-  expect_refused(ErrorCode::invalid_argument, "labels is not given",
-                 [&] { combine(one, {}, p.options); });
+  test::expect_error(ErrorCode::invalid_argument, {"the shards are of forward_kl"},
+                     [&] { combine(one, whole, reverse); });
+  test::expect_error(ErrorCode::invalid_argument, {"labels is not given"},
+                     [&] { combine(one, {}, p.options); });
   const std::vector<float> class_weight(static_cast<std::size_t>(p.v), 1.0f);
-  expect_refused(ErrorCode::invalid_argument, "class_weight is given; ", [&] {
+  test::expect_error(ErrorCode::invalid_argument, {"class_weight is given; "}, [&] {
     combine(one, {.labels = inputs.labels, .class_weight = class_weight}, p.options);
   });
   auto wrong = p.options;
   wrong.temperature = 0.0f;
-  expect_refused(ErrorCode::invalid_argument, "temperature is 0",
-                 [&] { combine(one, whole, wrong); });
+  test::expect_error(ErrorCode::invalid_argument, {"temperature is 0"},
+                     [&] { combine(one, whole, wrong); });
 }
 
 }  // namespace

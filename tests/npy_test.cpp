@@ -16,6 +16,7 @@
 
 #include "programs/output_set.hpp"
 #include "tessera/error.hpp"
+#include "tests/support/expect_error.hpp"
 
 namespace {
 
@@ -65,13 +66,7 @@ std::string file_of(const std::string& dictionary, std::size_t data_bytes, int m
 
 void expect_error(const std::function<void()>& call, const std::string& part,
                   ErrorCode code = ErrorCode::invalid_argument) {
-  try {
-    call();
-    FAIL() << "no error; expected one with: " << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code);
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-  }
+  tessera::test::expect_error(code, {part}, call);
 }
 
 TEST_F(Npy, every_type_comes_back_bit_by_bit) {

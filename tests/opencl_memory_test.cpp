@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tessera/tessera.hpp"
+#include "tests/support/expect_error.hpp"
 #include "tests/support/forked.hpp"
 #include "tests/support/opencl_fixture.hpp"
 
@@ -17,12 +18,6 @@ Error error_of(const std::function<void()>& use) {
     return error;
   }
   return Error(ErrorCode::execution_failed, "nothing was thrown");
-}
-
-void expect_error(ErrorCode code, const std::string& words, const std::function<void()>& use) {
-  const Error error = error_of(use);
-  EXPECT_EQ(to_string(error.code()), std::string(to_string(code))) << error.what();
-  EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
 }
 
 class MemoryTest : public OpenclTest {
@@ -66,8 +61,8 @@ TEST_F(MemoryTest, AliasesOfMemoryOverlap) {
   const cl::Buffer shared = make(CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, host);
   const cl::Buffer same = make(CL_MEM_READ_WRITE | CL_MEM_USE_HOST_PTR, host);
   const auto overlaps = [&](const View& logits, const MutableView& gradient) {
-    expect_error(ErrorCode::invalid_argument, "grad_logits overlaps the input logits",
-                 [&] { call(logits, {.grad_logits = gradient}); });
+    test::expect_error(ErrorCode::invalid_argument, {"grad_logits overlaps the input logits"},
+                       [&] { call(logits, {.grad_logits = gradient}); });
   };
   overlaps(device(whole, 2048 + 32), device(part, 0));
   overlaps(device(part, 32), device(whole, 2048));
@@ -87,7 +82,7 @@ TEST_F(MemoryTest, BuffersOfOneUse) {
   const cl::Buffer write_only = make(CL_MEM_WRITE_ONLY);
   call(device(read_only, 0), {.grad_logits = device(write_only, 0)});
   const auto refused = [](const std::string& what, const std::function<void()>& use) {
-    expect_error(ErrorCode::invalid_argument, what, use);
+    test::expect_error(ErrorCode::invalid_argument, {what}, use);
   };
   refused("grad_logits is written, but its cl_mem is CL_MEM_READ_ONLY",
           [&] { call(device(both, 0), {.grad_logits = device(read_only, 0)}); });

@@ -11,6 +11,7 @@
 #include "host/linear_cross_entropy/request.hpp"
 #include "host/loss/results.hpp"
 #include "host/softmax_cross_entropy/request.hpp"
+#include "tests/support/expect_error.hpp"
 #include "tests/support/golden.hpp"
 
 namespace tessera {
@@ -326,14 +327,8 @@ TEST(Reference, a_workspace_that_is_too_small_is_an_error_with_the_minimum) {
   execution.workspace_bytes = static_cast<std::size_t>(plan.minimum_workspace_bytes);
   EXPECT_NO_THROW(ask());
   execution.workspace_bytes = *execution.workspace_bytes - 1;
-  try {
-    ask();
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::workspace_too_small);
-    EXPECT_NE(std::string(error.what()).find(std::to_string(plan.minimum_workspace_bytes)),
-              std::string::npos);
-  }
+  test::expect_error(ErrorCode::workspace_too_small, {std::to_string(plan.minimum_workspace_bytes)},
+                     ask);
 }
 
 }  // namespace

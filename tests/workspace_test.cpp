@@ -10,6 +10,7 @@
 #include "host/dispatch/context_state.hpp"
 #include "host/engines/engine.hpp"
 #endif
+#include "tests/support/expect_error.hpp"
 #include "tests/support/matrix.hpp"
 
 namespace tessera::test {
@@ -60,14 +61,8 @@ class Workspace : public ImplementationTest {
     }
     // On eigen to the byte; else the least is found by halving, to some lines of a cache.
     c.workspace_bytes = static_cast<std::size_t>(least - (GetParam() == "eigen" ? 1 : 512));
-    try {
-      plan_of(context, pass, c);
-      ADD_FAILURE() << "there is a plan below the least of " << least;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::workspace_too_small) << error.what();
-      EXPECT_NE(std::string(error.what()).find(std::to_string(least)), std::string::npos)
-          << "names another least than the plan, " << least << ": " << error.what();
-    }
+    expect_error(ErrorCode::workspace_too_small, {std::to_string(least)},
+                 [&] { plan_of(context, pass, c); });
     return least;
   }
 
@@ -125,8 +120,8 @@ TEST_P(Workspace, ALentBlockOfTheLeastIsEnough) {
     execution.implementation = GetParam();
     execution.workspace = block.mutable_view();
     run_views<lce::Operator>(context, pass, arguments.inputs<lce::Operator>(pass),
-                                results.outputs(), results.gradients<lce::Operator>(arguments),
-                                c.options, execution)
+                             results.outputs(), results.gradients<lce::Operator>(arguments),
+                             c.options, execution)
         .wait();
     EXPECT_EQ(block.storage->download(), "") << "beside the lent block";
     results.check(arguments);
