@@ -20,6 +20,7 @@ struct TargetArray {
 
 /// The labels, or what a row has in their place.
 std::vector<TargetArray> targets_of(const ProblemKey& key) {
+  if (!key.op->has_labels()) return {};
   if (key.dense_targets) {
     return {{{.name = "targets", .extents = {key.shape.b, key.shape.v}},
              [](const Data& data) -> const void* { return data.targets.data(); }}};
@@ -51,7 +52,8 @@ Views question_of(const Row& row) {
   };
   for (const auto& [array, data] : targets_of(key)) views.inputs.set(array.name, absent(array));
   for (const auto& array : key.op->operands(key)) views.inputs.set(array.name, absent(array));
-  views.outputs.set("loss", absent(key.op->loss()));
+  const ArrayOf result = key.op->result(key);
+  views.outputs.set(result.name, absent(result));
   for (const auto& array : key.op->saved(key)) {
     views.inputs.set(array.name, views.outputs.set(array.name, absent(array)));
   }
@@ -76,7 +78,8 @@ Arrays::Arrays(Context& context, const Data& data, const Row& row, bool on_devic
   try {
     for (const auto& [array, elements] : targets_of(key)) give(elements(data), array);
     for (const auto& array : key.op->operands(key)) give(data.arrays[array.name].data(), array);
-    views_.outputs.set("loss", make(key.op->loss()));
+    const ArrayOf result = key.op->result(key);
+    result_ = views_.outputs.set(result.name, make(result));
     for (const auto& array : key.op->saved(key)) {
       views_.inputs.set(array.name, views_.outputs.set(array.name, make(array)));
     }
@@ -134,7 +137,7 @@ void Arrays::poison() {
       std::memset(view.host_data(), 0xff, bytes_of(view));
     }
   };
-  fill(views_.outputs["loss"]);
+  fill(result_);
   for (const auto& gradient : gradients_) fill(views_.outputs[gradient.name]);
 }
 

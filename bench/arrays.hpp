@@ -51,6 +51,7 @@ class Arrays {
   std::vector<ArrayOf> gradients_{};  ///< that the row forms
   bool in_place_ = false;
   Views views_{};
+  MutableView result_{};  ///< what the operator is for
   std::vector<std::unique_ptr<HostTensor>> host_{};
   std::vector<cl_mem> device_{};
 };

@@ -106,8 +106,9 @@ void make_dense(Data& data) {
 Data make_data(const ProblemKey& key, int threads) {
   Data data;
   data.key = key;
-  data.labels = zipf_labels(key.shape.b, key.shape.v, 3);
-  for (std::int64_t row = 0; row < key.shape.b; ++row) {
+  const bool has_labels = key.op->has_labels();
+  if (has_labels) data.labels = zipf_labels(key.shape.b, key.shape.v, 3);
+  for (std::int64_t row = 0; has_labels && row < key.shape.b; ++row) {
     const auto before = [&](std::int64_t n) {
       return std::floor(static_cast<double>(n) * key.ignored);
     };

@@ -61,6 +61,13 @@ std::vector<ArrayOf> BenchOperator::saved(const ProblemKey& key) const {
   return arrays;
 }
 
+ArrayOf BenchOperator::result(const ProblemKey& key) const {
+  const auto& output = op_.outputs[0];
+  return {.name = output.name,
+          .type = output.types == ElementTypes::floating ? key.x : DType::f32,
+          .extents = extents_of(key, output.shape)};
+}
+
 Call BenchOperator::call_of(const Row& row, const Options& options, const Views& views) const {
   Call call(op_, row.pass);
   for (std::size_t i = 0; i < op_.inputs.size(); ++i) {
@@ -106,6 +113,7 @@ std::optional<std::string> BenchOperator::why_not(Context& context, const Row& r
 }
 
 void BenchOperator::add_streamed(Data& data, int threads) const {
+  if (!has_labels()) return;
   Context context(ContextOptions{.threads = threads, .host_only = true});
   const auto [b, h, v] = data.key.shape;
   const bool dense = data.key.dense_targets;

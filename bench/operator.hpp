@@ -25,7 +25,10 @@ class BenchOperator {
   std::vector<ImplementationInfo> implementations() const { return op_.implementations(); }
   /// Whether the operator has weights, hence a type and a layout of them; and a hidden extent.
   bool has_weights() const { return op_.has_weights(); }
-  bool has_hidden() const { return op_.has_hidden(); }
+  bool has_labels() const { return op_.input("labels") != nullptr; }
+  bool has_columns() const { return op_.has_letter('V'); }
+  bool has(Pass pass) const { return op_.has(pass); }
+  bool has_hidden() const { return op_.has_letter('H'); }
   bool filters_gradients() const { return op_.option("gradient_filter_eps") != nullptr; }
   /// The floating inputs that a call has to have, and those that `gives` adds.
   std::vector<ArrayOf> operands(const ProblemKey& key) const;
@@ -33,7 +36,8 @@ class BenchOperator {
   std::vector<ArrayOf> gradients(const ProblemKey& key) const;
   /// What forward writes for backward to read.
   std::vector<ArrayOf> saved(const ProblemKey& key) const;
-  ArrayOf loss() const { return {.name = "loss"}; }
+  /// What the operator is for, its first output: the loss, or y.
+  ArrayOf result(const ProblemKey& key) const;
 
   /// One call of the library for one row; blocks until the outputs are there.
   Dispatch call(Context& context, const Row& row, const Options& options, const Views& views) const;

@@ -15,7 +15,7 @@ std::string Row::name() const {
   if (p.op->has_weights()) text += p.w_is_vh ? "/vh" : "/hv";
   text += fmt::format("/B{}", p.shape.b);
   if (p.op->has_hidden()) text += fmt::format("/H{}", p.shape.h);
-  text += fmt::format("/V{}", p.shape.v);
+  if (p.op->has_columns()) text += fmt::format("/V{}", p.shape.v);
   if (gradients() && !(grad_x && grad_w)) text += grad_x ? "/dx" : "/dw";
   if (in_place) text += "/in_place";
   if (p.target_pairs > 0) text += fmt::format("/pairs{}", p.target_pairs);

@@ -31,7 +31,9 @@ struct Bound {
   const char* by = "";
 };
 Bound bound_of(Peaks& peaks, const Row& row, const CostEstimate& cost, peaks::Kind multiply) {
-  const auto memory = row.gradients() ? peaks::Kind::copy : peaks::Kind::read;
+  // A loss is a number; what others write is as large as what they read.
+  const bool copies = row.gradients() || !row.problem.op->has_labels();
+  const auto memory = copies ? peaks::Kind::copy : peaks::Kind::read;
   Bound bound;
   const auto consider = [&](double work, peaks::Kind kind, const char* name) {
     const double seconds = work / peaks.best(kind);
@@ -58,7 +60,7 @@ Outcome fetch(const Row& row, const Arrays& arrays) {
     outcome.set(name, arrays.fetch(arrays.views().outputs[name]));
   };
   const auto& op = *row.problem.op;
-  if (row.values()) add("loss");
+  if (row.values()) add(op.result(row.problem).name);
   if (row.pass == Pass::forward) {
     for (const auto& array : op.saved(row.problem)) add(array.name);
   }

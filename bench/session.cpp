@@ -63,6 +63,9 @@ Row Session::row_of(ProblemKey problem, Pass pass) const {
   // What an operator does not have is the same in all of its rows, and not in their names.
   if (!op.has_weights()) problem.w = problem.x, problem.w_is_vh = true;
   if (!op.has_hidden()) problem.shape.h = 0;
+  if (!op.has_columns()) problem.shape.v = 0;
+  if (!op.has_labels())
+    problem.target_pairs = 0, problem.dense_targets = false, problem.ignored = 0;
   if (!op.has_teacher()) problem.divergence = ProblemKey{}.divergence;
   Row row;
   row.problem = problem;
@@ -127,6 +130,7 @@ std::vector<Session::Planned> Session::plan() {
       for (const auto& types : options_.dtypes) {
         for (const bool vh : options_.layouts) {
           for (const auto pass : options_.passes) {
+            if (!op->has(pass)) continue;
             for (const auto& name : options_.implementations) {
               for (const auto& problem : taught({op, types.first, types.second, vh, shape})) {
                 add_implementation(row_of(problem, pass), name);

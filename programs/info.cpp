@@ -42,7 +42,8 @@ Call make_question(const InfoOptions& o) {
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     const auto& input = op.inputs[i];
     const bool saved = o.pass == Pass::backward && std::string_view(input.name) == "statistics";
-    if (!is_needed(input.reads) && !saved) continue;
+    const bool cotangent = o.pass == Pass::backward && input.reads == Reads::by_backward;
+    if (!is_needed(input.reads) && !saved && !cotangent) continue;
     const MutableView array = absent_array(o, input.shape, input.types);
     call.inputs[i] = array;
     if (!has_gradients(o.pass)) continue;
@@ -52,10 +53,9 @@ Call make_question(const InfoOptions& o) {
   }
   const bool values = o.pass == Pass::forward || o.pass == Pass::value_and_grad;
   for (std::size_t i = 0; i < op.outputs.size(); ++i) {
+    // The first is what the operator is for: the loss, or y.
     const auto& output = op.outputs[i];
-    if (values && std::string_view(output.name) == "loss") {
-      call.outputs[i] = absent_array(o, output.shape, output.types);
-    }
+    if (values && i == 0) call.outputs[i] = absent_array(o, output.shape, output.types);
   }
   if (o.pass == Pass::forward_partial) call.set("vocab_size_total", o.shape.back());
   call.implementation = ImplementationList(o.implementation);
@@ -120,8 +120,8 @@ Json implementations_to_json() {
 Json request_to_json(const InfoOptions& o) {
   const Description& op = description(o.operator_name);
   Json request = {{"operator", op.name}, {"pass", to_string(o.pass)}, {"b", o.shape.front()}};
-  if (op.has_hidden()) request["h"] = hidden_of(o);
-  request["v"] = o.shape.back();
+  if (op.has_letter('H')) request["h"] = hidden_of(o);
+  if (op.has_letter('V')) request["v"] = o.shape.back();
   request["x_dtype"] = to_string(x_type_of(o));
   if (op.has_weights()) {
     request["w_dtype"] = to_string(w_type_of(o));
@@ -212,7 +212,7 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
                     {"backward", Pass::backward},
                     {"value_and_grad", Pass::value_and_grad},
                     {"forward_partial", Pass::forward_partial}},
-                   "(value_and_grad)")
+                   "(value_and_grad, or forward)")
       ->group(shape);
   add_list(app, "--implementation", o.implementation,
            "implementations to try, in this order (opencl,eigen)")
@@ -224,7 +224,7 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
       ->group(shape);
 }
 
-void check_info_options(const CLI::App& app, const InfoOptions& o) {
+void check_info_options(const CLI::App& app, InfoOptions& o) {
   if (o.shape.empty()) {
     for (const char* name : {"--operator", "--x-dtype", "--w-dtype", "--w-layout", "--pass",
                              "--implementation", "--block-sizes", "--workspace-bytes"}) {
@@ -232,12 +232,18 @@ void check_info_options(const CLI::App& app, const InfoOptions& o) {
     }
   }
   const Description& op = description(o.operator_name);
-  const bool fits = o.shape.size() == 3 || (o.shape.size() == 2 && !op.has_hidden());
+  const bool has_columns = op.has_letter('V'), has_hidden = op.has_letter('H');
+  const bool fits = (o.shape.size() == 3 && has_columns) ||
+                    (o.shape.size() == 2 && !(has_hidden && has_columns));
   if (!o.shape.empty() && !fits) {
     throw CLI::ValidationError(
-        "--shape", op.has_hidden()
-                       ? "takes three numbers, tokens x hidden x vocabulary: 512x2048x32768"
-                       : "takes two numbers, tokens x vocabulary: 512x32768");
+        "--shape", !has_columns ? "takes two numbers, tokens x hidden: 512x2048"
+                   : has_hidden ? "takes three numbers, tokens x hidden x vocabulary: 512x2048x32768"
+                                : "takes two numbers, tokens x vocabulary: 512x32768");
+  }
+  if (app.count("--pass") == 0 && !op.has(o.pass)) o.pass = Pass::forward;
+  if (!o.shape.empty() && !op.has(o.pass)) {
+    fail_call(fmt::format("--pass: {} has no {}", op.name, to_string(o.pass)));
   }
   if (!o.block_sizes.empty() && !named_blocks(op, o.block_sizes)) {
     throw CLI::ValidationError("--block-sizes", fmt::format("takes {} numbers, {}",

@@ -30,7 +30,7 @@ struct InfoOptions {
 
 void add_info_options(CLI::App& app, InfoOptions& options);
 /// Throws `Error invalid_argument` for options that do not go together.
-void check_info_options(const CLI::App& app, const InfoOptions& options);
+void check_info_options(const CLI::App& app, InfoOptions& options);
 
 /// `devices`, `default_device`, `implementations` and, with a shape, `request`, `plan` (or
 /// `plan_error`), `cost` and `verdicts`: for each implementation whether it would run and why not.

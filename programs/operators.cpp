@@ -5,6 +5,15 @@
 
 namespace tessera::programs {
 
+const std::vector<Description>& losses() {
+  static const auto all = [] {
+    auto some = descriptions();
+    std::erase_if(some, [](const Description& op) { return op.input("labels") == nullptr; });
+    return some;
+  }();
+  return all;
+}
+
 std::string block_sizes_text(const Description& op) {
   std::string text;
   for (const auto& each : op.block_sizes) {

@@ -15,6 +15,9 @@ using operators::Description;
 using operators::description;
 using operators::descriptions;
 
+/// The operators that score something: those with labels.
+const std::vector<Description>& losses();
+
 /// "B,H,V"
 std::string block_sizes_text(const Description& op);
 /// Block sizes given in their order by name. Where there is no H, three numbers may be given all

@@ -93,7 +93,7 @@ void run_partial(Context& context, const Call& call, ScoreResults& results) {
 
 /// Merging is host arithmetic, but a name that no implementation has is an error all the same.
 void check_implementation_names(const std::vector<std::string>& names) {
-  const auto& all = descriptions();
+  const auto& all = losses();
   for (const auto& name : names) {
     const auto has = [&](const Description& op) {
       const auto rows = op.implementations();

@@ -86,7 +86,7 @@ const std::vector<ArrayOption>& array_options() {
         {"class_weight", "", "[V]; on a shard, of the whole vocabulary"},
         {"dloss", "", "cotangent of the loss, in its shape (ones)"},
         {"dlse", "", "cotangent of lse, [...] (zeros)"}};
-    for (const auto& op : descriptions()) {
+    for (const auto& op : losses()) {
       for (const auto& input : op.inputs) {
         // Those of backward alone are read from the folder of --statistics.
         if (!reads_in(Pass::value_and_grad, input.reads)) continue;
@@ -107,7 +107,7 @@ const std::vector<ArrayOption>& array_options() {
 }
 
 const Description& ScoreOptions::op() const {
-  const auto& all = descriptions();
+  const auto& all = losses();
   const auto first_of = [&](const auto& fits) {
     return std::find_if(all.begin(), all.end(), fits);
   };
@@ -275,7 +275,7 @@ std::string join_names(const std::vector<std::string>& names) {
 
 /// That the arrays are those of one operator, and all of those that it has to have.
 void check_arrays(const ScoreOptions& o) {
-  const auto& all = descriptions();
+  const auto& all = losses();
   if (o.has_teacher() && o.given("class_weight")) {
     fail_call("--class-weight is not taken with a teacher; leave it out");
   }
@@ -382,7 +382,7 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
     const Description& op = o.op();
     fail_call(fmt::format("--block-sizes takes {} numbers, {}{}, {} were given",
                           op.block_sizes.size() == 2 ? "two" : "three", block_sizes_text(op),
-                          op.has_hidden() ? ""
+                          op.has_letter('H') ? ""
                                           : fmt::format(" (or three, of which H has no meaning "
                                                         "for {})",
                                                         operands_of(op).front()->name),

@@ -264,7 +264,7 @@ void add_questions(std::vector<Call>& calls, Context& context) {
 }
 
 TEST_F(Allocation, FailsInACallOnHostMemory) {
-  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+  for_each_loss([&]<class Operator>(std::type_identity<Operator>) {
     auto names = implementations_of<Operator>();
     std::erase(names, "tpu_tile");
     names.emplace_back(default_order);
@@ -308,7 +308,7 @@ TEST_F(Allocation, FailsInACallOfManyCommands) {
 
 TEST_F(Allocation, FailsInAQuestion) {
   std::vector<Call> calls;
-  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+  for_each_loss([&]<class Operator>(std::type_identity<Operator>) {
     add_questions<Operator>(calls, context());
   });
   for (const auto& call : calls) fail_each(call);

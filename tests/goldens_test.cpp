@@ -84,7 +84,7 @@ TEST_P(Goldens, AgreeWithPyTorch) {
     const Golden golden = read_golden(folder);
     if (golden.op != op) continue;
     SCOPED_TRACE(golden.name);
-    for_each_operator([&]<class Op>(std::type_identity<Op>) {
+    for_each_loss([&]<class Op>(std::type_identity<Op>) {
       if (op != &test_operator<Op>()) return;
       const GoldenCall<Op> call(golden);
       const auto result =

@@ -155,7 +155,7 @@ std::vector<Case<Op>> value_cases() {
 
 std::vector<Refused> all_cases() {
   std::vector<Refused> all;
-  for_each_operator([&]<class Op>(std::type_identity<Op>) {
+  for_each_loss([&]<class Op>(std::type_identity<Op>) {
     add_cases<Op>(all, form_cases<Op>());
     add_cases<Op>(all, value_cases<Op>());
   });
@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(All, TargetMisuse, testing::ValuesIn(all_cases()), refu
 
 TEST(TargetMisuse, PaddingIsNotRead) {
   Context context(ContextOptions{.host_only = true, .warning_handler = [](const auto&) {}});
-  for_each_operator([&]<class Op>(std::type_identity<Op>) {
+  for_each_loss([&]<class Op>(std::type_identity<Op>) {
     SCOPED_TRACE(OperatorTraits<Op>::name);
     Call<Op> call;
     Pairs<Op> pairs(call);
@@ -192,7 +192,7 @@ std::vector<std::string> warnings_of(const Change& change) {
 }
 
 TEST(TargetMisuse, SumsThatAreUnusualAreAWarning) {
-  for_each_operator([&]<class Op>(std::type_identity<Op>) {
+  for_each_loss([&]<class Op>(std::type_identity<Op>) {
     using C = Call<Op>;
     SCOPED_TRACE(OperatorTraits<Op>::name);
     // SmallCall's probabilities are below 1/3.

@@ -219,7 +219,7 @@ std::vector<Case<Op>> execution_cases() {
 
 std::vector<Refused> all_cases() {
   std::vector<Refused> all;
-  for_each_operator([&]<class Op>(std::type_identity<Op>) {
+  for_each_loss([&]<class Op>(std::type_identity<Op>) {
     add_cases<Op>(all, label_cases<Op>());
     add_cases<Op>(all, option_cases<Op>());
     add_cases<Op>(all, shard_cases<Op>());
@@ -235,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(All, CallMisuse, testing::ValuesIn(all_cases()), refuse
 
 TEST(Misuse, TheCallThatEveryCaseBreaksIsCorrect) {
   Context context(ContextOptions{.host_only = true});
-  for_each_operator([&]<class Op>(std::type_identity<Op>) {
+  for_each_loss([&]<class Op>(std::type_identity<Op>) {
     SCOPED_TRACE(OperatorTraits<Op>::name);
     Call<Op> call;
     call.execution.implementation = "reference";
@@ -246,7 +246,7 @@ TEST(Misuse, TheCallThatEveryCaseBreaksIsCorrect) {
 
 TEST(Misuse, QuestionsAnswerInsteadOfThrowing) {
   Context context(ContextOptions{.host_only = true});
-  for_each_operator([&]<class Op>(std::type_identity<Op>) {
+  for_each_loss([&]<class Op>(std::type_identity<Op>) {
     SCOPED_TRACE(OperatorTraits<Op>::name);
     Call<Op> call;
     call.in.labels = View::host(call.labels.data(), {3});

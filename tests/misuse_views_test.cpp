@@ -289,7 +289,7 @@ std::vector<Case<Op>> overlap_cases() {
 
 std::vector<Refused> all_cases() {
   std::vector<Refused> all;
-  for_each_operator([&]<class Op>(std::type_identity<Op>) {
+  for_each_loss([&]<class Op>(std::type_identity<Op>) {
     add_cases<Op>(all, input_cases<Op>());
     add_cases<Op>(all, output_cases<Op>());
     add_cases<Op>(all, gradient_cases<Op>());
@@ -305,7 +305,7 @@ INSTANTIATE_TEST_SUITE_P(All, ViewMisuse, testing::ValuesIn(all_cases()), refuse
 
 TEST(Misuse, InterleavedOutputsOfOneAllocationAreFine) {
   Context context(ContextOptions{.host_only = true});
-  for_each_operator([&]<class Op>(std::type_identity<Op>) {
+  for_each_loss([&]<class Op>(std::type_identity<Op>) {
     SCOPED_TRACE(OperatorTraits<Op>::name);
     Call<Op> call;
     call.execution.implementation = "reference";

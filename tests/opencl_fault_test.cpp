@@ -196,7 +196,7 @@ TEST_F(FaultTest, FromTheFirstCallOn) {
   // Every failure builds everything again, so operators take turns at the passes.
   std::set<std::string> turns;
   int turn = 0;
-  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+  for_each_loss([&]<class Operator>(std::type_identity<Operator>) {
     const Pass pass = turn++ % 2 == 0 ? Pass::forward : Pass::value_and_grad;
     turns.insert(std::string(OperatorTraits<Operator>::name) + "." + to_string(pass));
   });

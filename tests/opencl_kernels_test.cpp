@@ -84,7 +84,7 @@ TEST_F(KernelsTest, BuildWithAnEnginesOptionsAlone) {
       }
     }
     EXPECT_TRUE(folders.contains("loss"));
-    for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+    for_each_loss([&]<class Operator>(std::type_identity<Operator>) {
       const char* name = OperatorTraits<Operator>::name;
       EXPECT_EQ(folders.contains(name), test::runs_on_opencl(test::test_operator<Operator>()))
           << name;

@@ -207,7 +207,7 @@ struct Sharded {
 /// Calls `test.operator()<Operator>()` for the operator of the parameter.
 template <class Test>
 void with_operator(const TestOperator* op, const Test& test) {
-  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+  for_each_loss([&]<class Operator>(std::type_identity<Operator>) {
     if (&test_operator<Operator>() == op) test.template operator()<Operator>();
   });
 }

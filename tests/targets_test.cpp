@@ -47,7 +47,7 @@ void expect_same_bits(const HostTensor& a, const HostTensor& b, const char* name
 }
 
 TEST(Targets, OnePairOfProbabilityOneIsALabelToTheBit) {
-  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+  for_each_loss([&]<class Operator>(std::type_identity<Operator>) {
     for (const auto& implementation : implementations<Operator>()) {
       for (const auto& [rows, columns, smoothing] :
            {std::tuple{6, 5, 0.0f}, {6, 5, 0.3f}, {70, 1500, 0.0f}}) {
@@ -78,7 +78,7 @@ TEST(Targets, OnePairOfProbabilityOneIsALabelToTheBit) {
 }
 
 TEST(Targets, ARowWithoutPairsIsIgnored) {
-  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+  for_each_loss([&]<class Operator>(std::type_identity<Operator>) {
     for (const auto& implementation : implementations<Operator>()) {
       SCOPED_TRACE(std::string(OperatorTraits<Operator>::name) + " " + implementation);
       SmallCall<Operator> call({2, 3}, 4, 5, std::vector<std::int32_t>(6));

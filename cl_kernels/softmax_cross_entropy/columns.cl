@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading rows of logits STEP columns at a time: LANES per work-item, GROUP work-items.
+// Reading rows of logits, a row_pass.cl of their targets and class weights too.
 #ifndef TESSERA_COLUMNS_CL
 #define TESSERA_COLUMNS_CL
 
 #include "common/logit.cl"
+#include "common/row_pass.cl"
 #include "common/rows.cl"
 #include "common/targets.cl"
 #include "softmax_cross_entropy/arguments.h"
 
 // Defaults, with which every file that includes this one compiles by itself.
-#ifndef GROUP
-#define GROUP 1
-#endif
 #ifndef LOGITS_TYPE
 #define LOGITS_TYPE TYPE_F32
 #endif
@@ -24,8 +22,6 @@
 #ifndef TARGETS_CONTIGUOUS
 #define TARGETS_CONTIGUOUS 0
 #endif
-
-#define STEP (LANES * GROUP)
 
 // A counted row of logits, and what turns them into final ones.
 typedef struct {
@@ -80,10 +76,6 @@ static inline int in_segment(long index, const logits_segment* segment) {
   return index >= segment->begin && index < segment->end;
 }
 
-// `v` is the first of this work-item's LANES columns.
-#define FOR_COLUMNS(v, begin, end) \
-  for (long v = (begin) + (long)get_local_id(0) * LANES; v < (end); v += STEP)
-
 #if LANES == 1
 #define LANE_INDEX 0
 #define LANE_MAX(v) (v)
@@ -111,26 +103,6 @@ static inline float lane_max(lane_f v) {
 }
 #endif
 
-static inline float lane_total(lane_f v) {
-  float lanes[LANES];
-  LANE_STORE(v, lanes);
-  float result = lanes[0];
-  for (int lane = 1; lane < LANES; ++lane) result += lanes[lane];
-  return result;
-}
-
-// LANES elements from `start`; those at or beyond `count` are `fill`. Whole vectors where the
-// elements lie side by side.
-#define DEFINE_LOAD_COLUMNS(name, type, contiguous)                                              \
-  static inline lane_f name(global const ELEMENT(type) * p, long start, long stride, long count, \
-                            float fill) {                                                        \
-    if (contiguous && count >= LANES) return LANE_LOAD_TYPE(type, p + start);                    \
-    float lanes[LANES];                                                                          \
-    for (int lane = 0; lane < LANES; ++lane) {                                                   \
-      lanes[lane] = lane < count ? LOAD(type, p, start + lane * stride) : fill;                  \
-    }                                                                                            \
-    return LANE_LOAD(lanes);                                                                     \
-  }
 DEFINE_LOAD_COLUMNS(load_logits, LOGITS_TYPE, V_CONTIGUOUS)
 #if HAS_CLASS_WEIGHT
 DEFINE_LOAD_COLUMNS(load_classes, CLASS_TYPE, 0)

@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/dispatch/host_views.hpp"
 
+#include <memory>
 #include <algorithm>
 #include <exception>
 
 namespace tessera::dispatch {
+
+HostWorkspace::HostWorkspace(ContextState& state, HostViews& views, const MutableView& lent,
+                             std::int64_t bytes) {
+  if (!lent) {
+    lease_.emplace(state.workspaces.lend(bytes));
+    data_ = lease_->data();
+    return;
+  }
+  data_ = views.write(lent).host_data();
+  std::size_t space = static_cast<std::size_t>(bytes);
+  std::align(static_cast<std::size_t>(workspace_slack), 1, data_, space);
+}
 
 std::int64_t footprint_bytes(const View& view) {
   if (!view || view.size() == 0) return 0;

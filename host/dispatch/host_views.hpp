@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,20 @@ class HostViews {
   cl_command_queue queue_;
   std::vector<Mapping> mappings_;
 };
+
+/// The scratch block of a call: the caller's lent one, or one of the context's.
+class HostWorkspace {
+ public:
+  HostWorkspace(ContextState& state, HostViews& views, const MutableView& lent, std::int64_t bytes);
+  void* data() const noexcept { return data_; }
+
+ private:
+  std::optional<HostWorkspaces::Lease> lease_;
+  void* data_ = nullptr;
+};
+
+/// Slack that lets a lent block of any alignment start on a cache line.
+inline constexpr std::int64_t workspace_slack = HostWorkspaces::alignment;
 
 /// Bytes from element 0 to the end of the last element a view can reach; 0 for an empty one.
 std::int64_t footprint_bytes(const View& view);

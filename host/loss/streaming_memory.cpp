@@ -48,18 +48,6 @@ const float* dense_f32(const View& view, std::int64_t first, std::int64_t count,
   return values;
 }
 
-StreamingWorkspace::StreamingWorkspace(ContextState& state, dispatch::HostViews& views,
-                                       const MutableView& lent, std::int64_t bytes) {
-  if (!lent) {
-    lease_.emplace(state.workspaces.lend(bytes));
-    data_ = lease_->data();
-    return;
-  }
-  data_ = views.write(lent).host_data();
-  std::size_t space = static_cast<std::size_t>(bytes);
-  std::align(static_cast<std::size_t>(workspace_slack), 1, data_, space);
-}
-
 WorkspaceLimit workspace_limit(const std::optional<std::size_t>& requested, std::int64_t v) {
   if (requested) return {static_cast<std::int64_t>(*requested), true};
   return {arguments::default_workspace_bytes(v), false};

@@ -131,20 +131,8 @@ class StreamingRows {
   const float* class_weight_ = nullptr;
 };
 
-/// The scratch block of a call: the caller's lent one, or one of the context's.
-class StreamingWorkspace {
- public:
-  StreamingWorkspace(ContextState& state, dispatch::HostViews& views, const MutableView& lent,
-                     std::int64_t bytes);
-  void* data() const noexcept { return data_; }
-
- private:
-  std::optional<dispatch::HostWorkspaces::Lease> lease_;
-  void* data_ = nullptr;
-};
-
-/// Slack that lets a lent block of any alignment start on a cache line.
-inline constexpr std::int64_t workspace_slack = dispatch::HostWorkspaces::alignment;
+using StreamingWorkspace = dispatch::HostWorkspace;
+using dispatch::workspace_slack;
 
 /// The bound on scratch memory: the caller's (`strict`) or the default of the host.
 struct WorkspaceLimit {

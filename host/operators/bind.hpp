@@ -40,7 +40,7 @@ Description describe() {
     return result.wanted == nullptr || wants.*result.wanted;
   };
   for (const auto& each : Traits::outputs) {
-    op.outputs.push_back({each.name, each.shape, each.types, is_wanted(each)});
+    op.outputs.push_back({each.name, each.shape, each.types, is_wanted(each), each.in_place});
   }
   for (const auto& each : Traits::gradients) {
     const auto of = static_cast<std::size_t>(&input_of(each) - Traits::inputs.data());

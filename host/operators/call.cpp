@@ -34,9 +34,9 @@ bool Description::has_weights() const noexcept {
   return std::any_of(inputs.begin(), inputs.end(),
                      [](const auto& each) { return each.is_weight(); });
 }
-bool Description::has_hidden() const noexcept {
-  return std::any_of(inputs.begin(), inputs.end(), [](const auto& each) {
-    return std::string_view(each.shape.text()).find('H') != std::string_view::npos;
+bool Description::has_letter(char letter) const noexcept {
+  return std::any_of(inputs.begin(), inputs.end(), [=](const auto& each) {
+    return std::string_view(each.shape.text()).find(letter) != std::string_view::npos;
   });
 }
 

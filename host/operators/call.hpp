@@ -32,6 +32,7 @@ enum class Reads {
   where_given,         ///< by every pass
   in_place_of_labels,  ///< where given, by every pass: all of them, or labels, not both
   with_gradients,      ///< where given, by backward and value_and_grad
+  by_backward,         ///< by backward alone, where it has to be given
   in_backward,         ///< by backward alone, which needs one of these
   saved_besides        ///< where given, by backward alone
 };
@@ -44,7 +45,8 @@ constexpr bool is_needed(Reads reads) noexcept {
 /// Whether `pass` reads an input that is read as `reads` says.
 constexpr bool reads_in(Pass pass, Reads reads) noexcept {
   if (reads == Reads::with_gradients) return has_gradients(pass);
-  const bool saved = reads == Reads::in_backward || reads == Reads::saved_besides;
+  const bool saved =
+      reads == Reads::by_backward || reads == Reads::in_backward || reads == Reads::saved_besides;
   return !saved || pass == Pass::backward;
 }
 
@@ -85,8 +87,9 @@ struct Input {
 struct Output {
   const char* name;
   SymbolicShape shape;
-  ElementTypes types;
-  bool is_wanted;  ///< by default, of a call that owns its results
+  ElementTypes types;  ///< floating: of a call that owns it, the type of the first input
+  bool is_wanted;      ///< by default, of a call that owns its results
+  const char* in_place = nullptr;  ///< the input whose very view it may be
 };
 
 /// A gradient has the shape of the input that it is of, and cannot be asked for without it.
@@ -124,7 +127,8 @@ struct TESSERA_API Description {
   const Option* option(std::string_view wanted) const noexcept;
   bool has(Pass pass) const noexcept;
   bool has_weights() const noexcept;
-  bool has_hidden() const noexcept;
+  /// Whether an input has an axis of this letter.
+  bool has_letter(char letter) const noexcept;
 };
 
 /// Every operator, in the order of host/operators/operators.hpp.

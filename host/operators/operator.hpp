@@ -23,6 +23,23 @@ class AnyOperator {
   virtual const dispatch::Table& table() const = 0;
 };
 
+/// An operator of no kind with more to check: its description says all, but for what it overrides.
+class PlainOperator : public AnyOperator {
+ public:
+  explicit PlainOperator(dispatch::Table rows) : rows_(std::move(rows)) {}
+
+  void check(const ContextState& state, Call&& call, Form form,
+             const std::function<void(Request&)>& use) const final;
+  const dispatch::Table& table() const final { return rows_; }
+
+ protected:
+  /// Checks that follow from nothing in the description.
+  virtual void check_own(const arguments::Checks&, const Call&) const {}
+
+ private:
+  dispatch::Table rows_;
+};
+
 /// The rows of an operator: those that `opencl(0)` returns, which is not compiled in without
 /// OpenCL, then those of the host.
 template <class Opencl, class... Rows>

@@ -112,7 +112,9 @@ void check_inputs(arguments::Checks& checks, const Call& call, std::size_t begin
                   Symbols& symbols) {
   const auto& inputs = call.op->inputs;
   for (std::size_t i = begin; i < end; ++i) {
-    if (inputs[i].reads == Reads::always && !call.inputs[i]) {
+    const bool needed = inputs[i].reads == Reads::always ||
+                        (inputs[i].reads == Reads::by_backward && call.pass == Pass::backward);
+    if (needed && !call.inputs[i]) {
       checks.fail(std::string(inputs[i].name) + " is not given; it has shape " +
                   inputs[i].shape.text());
     }
@@ -229,6 +231,12 @@ void check_overlaps(const arguments::Checks& checks, const Call& call) {
                   "; a gradient cannot be added to the values it comes from, give it memory of its "
                   "own");
     }
+  }
+  for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+    const auto& output = call.op->outputs[i];
+    if (output.in_place == nullptr || !call.outputs[i]) continue;
+    in_place = output.name;
+    in_place_of = output.in_place;
   }
   checks.overlaps(in_place, in_place_of);
 }

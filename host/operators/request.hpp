@@ -73,6 +73,11 @@ struct Request : dispatch::Request {
   }
 };
 
+/// A call of an operator of no kind.
+struct PlainRequest final : Request {
+  using Request::Request;
+};
+
 /// The block sizes that the caller gave, else the operator's default.
 std::pair<std::vector<NamedValue>, BlockSource> given_or_default_blocks(const Call& call);
 

@@ -24,6 +24,8 @@ class Symbols {
   /// "the leading axes of x [2, 3, 64]", for messages.
   arguments::Source leading_source() const;
   std::int64_t extent(char letter) const;
+  /// The extents of a shape whose letters are known, with the leading axes where it is reducible.
+  Dims expected(const SymbolicShape& shape) const;
 
  private:
   struct Bound {
@@ -34,7 +36,6 @@ class Symbols {
     bool last;  ///< axis of it, else the first
   };
   const Bound* find(char letter) const;
-  Dims expected(const SymbolicShape& shape) const;
   void check_rank(const arguments::Checks& checks, const char* name, const View& view,
                   const SymbolicShape& shape) const;
   [[noreturn]] void disagree(const arguments::Checks& checks, const char* name, const View& view,

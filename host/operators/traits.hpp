@@ -31,8 +31,9 @@ struct OutputArgument {
   MutableView Outputs::*view;
   SymbolicShape shape;
   ElementTypes types;
-  HostTensor Result::*owned;  ///< where a call that owns its results leaves it
-  bool Wants::*wanted;        ///< whether such a call has it; nullptr: always
+  HostTensor Result::*owned;       ///< where a call that owns its results leaves it
+  bool Wants::*wanted;             ///< whether such a call has it; nullptr: always
+  const char* in_place = nullptr;  ///< as operators::Output's
 };
 
 template <class Operator>

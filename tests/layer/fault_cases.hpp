@@ -96,7 +96,7 @@ void add_host_fault_cases(std::vector<FaultCase>& cases) {
 
 inline std::vector<FaultCase> host_fault_cases() {
   std::vector<FaultCase> cases;
-  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+  for_each_loss([&]<class Operator>(std::type_identity<Operator>) {
     if (runs_on_opencl(test_operator<Operator>())) add_host_fault_cases<Operator>(cases);
   });
   return cases;
@@ -192,7 +192,7 @@ void add_device_fault_cases(std::vector<FaultCase>& cases, FaultBuffers& buffers
 
 inline std::vector<FaultCase> device_fault_cases(FaultBuffers& buffers) {
   std::vector<FaultCase> cases;
-  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+  for_each_loss([&]<class Operator>(std::type_identity<Operator>) {
     if (runs_on_opencl(test_operator<Operator>())) add_device_fault_cases<Operator>(cases, buffers);
   });
   return cases;

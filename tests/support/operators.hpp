@@ -22,10 +22,10 @@ const TestOperator& test_operator<softmax_cross_entropy::Operator>();
 template <>
 const TestOperator& test_operator<linear_distillation::Operator>();
 
-/// All of tessera::Operators, in their order.
+/// All of LossOperators, in their order.
 inline std::vector<const TestOperator*> test_operators() {
   std::vector<const TestOperator*> all;
-  for_each_operator([&]<class Operator>(std::type_identity<Operator>) {
+  for_each_loss([&]<class Operator>(std::type_identity<Operator>) {
     all.push_back(&test_operator<Operator>());
   });
   return all;

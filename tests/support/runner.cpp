@@ -46,9 +46,13 @@ std::size_t device_families(const TestOperator& op) {
 bool runs_on_opencl(const TestOperator& op) { return device_families(op) > 0; }
 
 std::vector<std::string> implementations_of(const TestOperator& op) {
+  return wanted_of(op.implementations());
+}
+
+std::vector<std::string> wanted_of(const std::vector<ImplementationInfo>& all) {
   const auto wanted = listed_in("TESSERA_TEST_IMPLEMENTATIONS");
   std::vector<std::string> names;
-  for (const auto& info : op.implementations()) {
+  for (const auto& info : all) {
     bool take = wanted.empty();
     for (const auto& name : wanted) {
       take = take || info.name == name || info.name.starts_with(name + ".");

@@ -31,7 +31,7 @@ struct TypesOf<std::tuple<Operator...>> {
   using type = testing::Types<Operator...>;
 };
 
-using OperatorTypes = TypesOf<Operators>::type;
+using OperatorTypes = TypesOf<LossOperators>::type;
 struct OperatorName {
   template <class Operator>
   static std::string GetName(int) {

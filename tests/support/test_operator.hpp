@@ -162,6 +162,8 @@ std::vector<Case> cases_of(const TestOperator& op, const std::string& group);
 /// Names to test, in the table's order: implementations(), restricted by the comma-separated
 /// TESSERA_TEST_IMPLEMENTATIONS ("opencl" means every row under it).
 std::vector<std::string> implementations_of(const TestOperator& op);
+/// The same of any operator.
+std::vector<std::string> wanted_of(const std::vector<ImplementationInfo>& all);
 /// Of the operator whose cases a test has made by hand.
 template <class Operator>
 std::vector<std::string> implementations_of() {
