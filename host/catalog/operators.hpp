@@ -6,6 +6,7 @@
 
 #include "host/linear_cross_entropy/traits.hpp"
 #include "host/linear_distillation/traits.hpp"
+#include "host/rms_norm/traits.hpp"
 #include "host/softmax_cross_entropy/traits.hpp"
 
 namespace tessera {
@@ -18,6 +19,7 @@ using LossOperators = std::tuple<
     linear_distillation::Operator
 >;
 using OtherOperators = std::tuple<
+    rms_norm::Operator
 >;
 // clang-format on
 

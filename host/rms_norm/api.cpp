@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/arguments/bytes.hpp"
+#include "host/rms_norm/request.hpp"
+
+namespace tessera::rms_norm {
+
+#include "host/operators/api.inc"
+
+CostEstimate cost(const Request& r) {
+  using arguments::saturating_product;
+  using arguments::saturating_sum;
+  const std::int64_t elements = saturating_product(r.b, r.h);
+  CostEstimate c;
+  // Forward: a square and its sum, a product by the root and one by scale. Backward: two sums, g
+  // and x g, three for grad_x, two for grad_scale.
+  c.flops = c.executed_flops = saturating_product(elements, r.is_backward() ? 12 : 4);
+  c.transcendentals = r.b;
+  c.bytes_ideal = c.bytes_moved = r.base.ideal_bytes();
+  return c;
+}
+
+namespace {
+
+class Behind final : public operators::PlainOperator {
+ public:
+  Behind()
+      : PlainOperator(operators::make_table([](auto) { return opencl_implementations(); },
+                                            eigen_implementation(), reference_implementation())) {}
+
+ private:
+  void check_own(const arguments::Checks& checks, const operators::Call& call) const override {
+    if (call.inputs[0].extents().back() > 0) return;
+    checks.fail("x has shape " + arguments::to_string(call.inputs[0].extents()) +
+                "; the mean over its last axis, H, takes at least one element");
+  }
+};
+
+}  // namespace
+}  // namespace tessera::rms_norm
+
+const tessera::operators::AnyOperator&
+tessera::OperatorTraits<tessera::rms_norm::Operator>::behind() {
+  // Never destroyed: destructors of static objects may call.
+  static const auto& behind = *new rms_norm::Behind();
+  return behind;
+}

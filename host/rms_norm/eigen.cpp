@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <Eigen/Core>
+#include <algorithm>
+#include <cmath>
+
+#include "host/arguments/offsets.hpp"
+#include "host/arguments/workspace.hpp"
+#include "host/dispatch/completion.hpp"
+#include "host/dispatch/host_views.hpp"
+#include "host/rms_norm/request.hpp"
+
+namespace tessera::rms_norm {
+namespace {
+
+using Row = Eigen::Map<Eigen::ArrayXf>;
+using ConstRow = Eigen::Map<const Eigen::ArrayXf>;
+
+/// Calls `use` with a null pointer to the C++ type of a floating view's elements.
+template <class Use>
+void with_type(DType type, const Use& use) {
+  if (type == DType::f32) return use(static_cast<float*>(nullptr));
+  if (type == DType::bf16) return use(static_cast<bf16*>(nullptr));
+  use(static_cast<f16*>(nullptr));
+}
+
+/// Rows of a host view [..., H] in f32: where they lie, or by way of a buffer.
+class Rows {
+ public:
+  Rows() = default;
+  explicit Rows(const View& view)
+      : view_(view),
+        offsets_(view, view.rank() - 1),
+        h_(view.extents().back()),
+        stride_(view.strides().back()),
+        lies_in_f32_(view.dtype() == DType::f32 && (stride_ == 1 || h_ == 1)) {}
+
+  explicit operator bool() const { return static_cast<bool>(view_); }
+
+  ConstRow read(std::int64_t row, float* buffer) const {
+    if (lies_in_f32_) return {static_cast<const float*>(view_.host_data()) + offsets_(row), h_};
+    with_type(view_.dtype(), [&](auto* null) {
+      using T = std::remove_pointer_t<decltype(null)>;
+      const auto* from = static_cast<const T*>(view_.host_data()) + offsets_(row);
+      for (std::int64_t i = 0; i < h_; ++i) buffer[i] = static_cast<float>(from[i * stride_]);
+    });
+    return {buffer, h_};
+  }
+
+  /// Writes values, or adds them to what is there.
+  template <class Values>
+  void write(std::int64_t row, const Values& values, bool add) const {
+    with_type(view_.dtype(), [&](auto* null) {
+      using T = std::remove_pointer_t<decltype(null)>;
+      auto* to = const_cast<T*>(static_cast<const T*>(view_.host_data())) + offsets_(row);
+      for (std::int64_t i = 0; i < h_; ++i) {
+        T& element = to[i * stride_];
+        element = T(add ? static_cast<float>(element) + values[i] : values[i]);
+      }
+    });
+  }
+
+ private:
+  View view_{};
+  arguments::RowOffsets offsets_{};
+  std::int64_t h_ = 0, stride_ = 1;
+  bool lies_in_f32_ = false;
+};
+
+/// How the rows are shared out: each task has so many, and sums of its own for grad_scale.
+struct Split {
+  std::int64_t tasks = 1, rows = 0, workspace_bytes = 0;
+};
+
+/// Buffers of a task: a row of x, dy and the result, and its sums; scale is shared.
+std::int64_t words_of_task(const Request& r) { return (r.grad_scale ? 4 : 3) * r.h; }
+
+Split split_of(const Request& r, int threads) {
+  const auto bytes = [&](std::int64_t tasks) {
+    return (tasks * words_of_task(r) + r.h) * 4 + dispatch::workspace_slack;
+  };
+  const auto& given = r.base.call.workspace_bytes;
+  const std::int64_t limit = given ? static_cast<std::int64_t>(*given)
+                                   : std::max(arguments::default_workspace_bytes(0), bytes(1));
+  if (limit < bytes(1)) {
+    throw Error(ErrorCode::workspace_too_small,
+                fmt::format("workspace_bytes (or the lent workspace) is {} bytes, the minimum of "
+                            "eigen for H = {} is {}; give at least that",
+                            limit, r.h, bytes(1)));
+  }
+  Split split;
+  split.tasks = std::clamp<std::int64_t>(r.b, 1, threads);
+  while (bytes(split.tasks) > limit) --split.tasks;
+  split.rows = (r.b + split.tasks - 1) / split.tasks;
+  split.workspace_bytes = bytes(split.tasks);
+  return split;
+}
+
+/// One task's rows, begin to end.
+struct Task {
+  const Request& r;  ///< over host views
+  Rows x, dy, y, grad_x;
+  const float* scale;  ///< null: 1
+  float* buffer;       ///< 3 H, then H of sums where grad_scale is given
+
+  float inverse_root(const ConstRow& row) const {
+    return 1.0f / std::sqrt(row.square().mean() + r.epsilon);
+  }
+
+  void forward(std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const ConstRow in = x.read(i, buffer);
+      Row out(buffer + 2 * r.h, r.h);
+      out = in * inverse_root(in);
+      if (scale != nullptr) out *= ConstRow(scale, r.h);
+      y.write(i, out, false);
+    }
+  }
+
+  void backward(std::int64_t begin, std::int64_t end) const {
+    Row sums(buffer + 3 * r.h, r.grad_scale ? r.h : 0);
+    sums.setZero();
+    for (std::int64_t i = begin; i < end; ++i) {
+      const ConstRow in = x.read(i, buffer);
+      const ConstRow cotangent = dy.read(i, buffer + r.h);
+      const float root = inverse_root(in);
+      if (r.grad_scale) sums += cotangent * in * root;
+      if (!r.grad_x) continue;
+      Row g(buffer + 2 * r.h, r.h);
+      g = cotangent;
+      if (scale != nullptr) g *= ConstRow(scale, r.h);
+      const float projection = (g * in).mean() * root * root;
+      g = root * (g - in * projection);
+      grad_x.write(i, g, r.accumulate);
+    }
+  }
+};
+
+class EigenRows final : public dispatch::Implementation {
+ public:
+  EigenRows() : Implementation({"eigen", "row by row, on the host's threads", true}) {}
+
+  std::optional<std::string> why_unsupported(ContextState&,
+                                             const dispatch::Request&) const override {
+    return std::nullopt;
+  }
+
+  std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
+                                         const dispatch::Request& request,
+                                         dispatch::Attempt& attempt) const override {
+    const auto& base = static_cast<const operators::Request&>(request);
+    const Split split = split_of(request_of(request), state->threads.size());
+    describe(request_of(request), split, attempt.dispatch);
+    if (state->device) state->device->wait_for(base.call.wait_for);
+    dispatch::HostViews views(*state, base.call.queue);
+    operators::PlainRequest mapped{operators::Call(base.call)};
+    mapped.map_to_host(views);
+    const dispatch::HostWorkspace workspace(*state, views, base.call.workspace,
+                                            split.workspace_bytes);
+    attempt.outputs_touched = true;
+    run_tasks(request_of(mapped), split, static_cast<float*>(workspace.data()), state->threads);
+    views.finish();
+    return std::make_unique<Completion::State>();
+  }
+
+  Plan plan(ContextState& state, const dispatch::Request& request) const override {
+    const auto r = request_of(request);
+    const Split split = split_of(r, state.threads.size());
+    Plan plan;
+    describe(r, split, plan.dispatch);
+    plan.workspace_bytes = split.workspace_bytes;
+    plan.minimum_workspace_bytes = split_of(r, 1).workspace_bytes;
+    return plan;
+  }
+  std::pair<std::vector<NamedValue>, BlockSource> infer(
+      ContextState& state, const dispatch::Request& request) const override {
+    Dispatch dispatch;
+    const auto r = request_of(request);
+    describe(r, split_of(r, state.threads.size()), dispatch);
+    return {dispatch.block_sizes, dispatch.block_source};
+  }
+  CostEstimate cost(ContextState&, const dispatch::Request& request) const override {
+    return rms_norm::cost(request_of(request));
+  }
+
+ private:
+  static void describe(const Request& r, const Split& split, Dispatch& dispatch) {
+    dispatch.implementation = "eigen";
+    dispatch.device = "host";
+    dispatch.schedule = "row_by_row";
+    dispatch.workspace_bytes = split.workspace_bytes;
+    dispatch.knobs = {{"tasks", split.tasks}};
+    const auto& given = r.base.call.block_sizes;
+    // Any blocks are legal; rows are shared out by threads.
+    dispatch.block_source = given ? BlockSource::caller : BlockSource::heuristic;
+    dispatch.block_sizes = given ? operators::blocks_by_name(*r.base.call.op, *given)
+                                 : to_named(BlockSizes{std::max<std::int64_t>(split.rows, 1)});
+  }
+
+  static void run_tasks(const Request& r, const Split& split, float* memory,
+                        dispatch::ThreadPool& threads) {
+    const auto rows = [](const View& view) { return view ? Rows(view) : Rows(); };
+    const Rows x(r.x), dy = rows(r.dy), y = rows(r.y), grad_x = rows(r.grad_x);
+    float* scale = r.scale ? memory : nullptr;
+    for (std::int64_t i = 0; r.scale && i < r.h; ++i) {
+      scale[i] =
+          arguments::load_f32(r.scale.host_data(), r.scale.dtype(), i * r.scale.strides()[0]);
+    }
+    float* buffers = memory + r.h;
+    const std::int64_t words = words_of_task(r);
+    threads.parallel_for(split.tasks, [&](std::int64_t at, int) {
+      const Task task{r, x, dy, y, grad_x, scale, buffers + at * words};
+      const std::int64_t begin = std::min(r.b, at * split.rows);
+      const std::int64_t end = std::min(r.b, begin + split.rows);
+      r.is_backward() ? task.backward(begin, end) : task.forward(begin, end);
+    });
+    if (!r.grad_scale) return;
+    Row total(buffers + 3 * r.h, r.h);
+    for (std::int64_t at = 1; at < split.tasks; ++at) {
+      total += ConstRow(buffers + at * words + 3 * r.h, r.h);
+    }
+    const std::int64_t stride = r.grad_scale.strides()[0];
+    for (std::int64_t i = 0; i < r.h; ++i) {
+      void* to = r.grad_scale.host_data();
+      const float before =
+          r.accumulate ? arguments::load_f32(to, r.grad_scale.dtype(), i * stride) : 0.0f;
+      arguments::store_f32(to, r.grad_scale.dtype(), i * stride, before + total[i]);
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<dispatch::Implementation> eigen_implementation() {
+  return std::make_unique<EigenRows>();
+}
+
+}  // namespace tessera::rms_norm

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "host/operators/bind.hpp"
+#include "host/rms_norm/traits.hpp"
+
+namespace tessera::rms_norm {
+
+/// A validated call by the names of the operator's structs. It refers to the call, which outlives
+/// it.
+struct Request {
+  const View &x, &scale, &dy;
+  const MutableView &y, &grad_x, &grad_scale;
+  bool accumulate;
+  float epsilon;
+  std::int64_t b, h;
+  const operators::Request& base;
+
+  bool is_backward() const noexcept { return base.call.pass == Pass::backward; }
+};
+
+inline Request request_of(const dispatch::Request& request) {
+  using operators::input;
+  const auto& base = static_cast<const operators::Request&>(request);
+  const auto& call = base.call;
+  const View& x = input<Operator, &Inputs::x>(call);
+  return {.x = x,
+          .scale = input<Operator, &Inputs::scale>(call),
+          .dy = input<Operator, &Inputs::dy>(call),
+          .y = call.outputs[0],
+          .grad_x = call.gradients[0],
+          .grad_scale = call.gradients[1],
+          .accumulate = call.accumulate[0],
+          .epsilon = operators::options_of<Operator>(call).epsilon,
+          .b = x.extents().first(x.rank() - 1).product(),
+          .h = x.extents().back(),
+          .base = base};
+}
+
+/// The blocks decide who reads a row, not how often it is read.
+CostEstimate cost(const Request& request);
+
+// Each implementation's file defines one of these rows.
+std::unique_ptr<dispatch::Implementation> eigen_implementation();      ///< eigen.cpp
+std::unique_ptr<dispatch::Implementation> reference_implementation();  ///< reference.cpp
+dispatch::Table opencl_implementations();                              ///< opencl.cpp
+
+}  // namespace tessera::rms_norm

@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: Apache-2.0
+// rms_norm on every implementation against the textbook, which difference quotients judge.
+#include "tessera/rms_norm.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "host/operators/call.hpp"
+#include "tests/support/logit_errors.hpp"
+#include "tests/support/matrix.hpp"
+
+namespace tessera::test {
+namespace {
+
+/// The numbers of a call, rounded to their types; b rows of h.
+struct Numbers {
+  std::size_t b, h;
+  double epsilon;
+  std::vector<double> x, scale, dy;
+
+  double factor(std::size_t i) const { return scale.empty() ? 1.0 : scale[i]; }
+  double mean_square(std::size_t row) const {
+    double sum = 0.0;
+    for (std::size_t i = 0; i < h; ++i) sum += x[row * h + i] * x[row * h + i];
+    return sum / static_cast<double>(h);
+  }
+  double y(std::size_t row, std::size_t i) const {
+    return x[row * h + i] / std::sqrt(mean_square(row) + epsilon) * factor(i);
+  }
+};
+
+/// The chain rule, term by term: d y_j / d x_i = (j == i) s_j / n - s_j x_j x_i / (h n^3), where n
+/// is the root.
+std::vector<double> grad_x_of(const Numbers& p) {
+  std::vector<double> gradient(p.b * p.h);
+  for (std::size_t row = 0; row < p.b; ++row) {
+    const double* x = p.x.data() + row * p.h;
+    const double* dy = p.dy.data() + row * p.h;
+    const double n = std::sqrt(p.mean_square(row) + p.epsilon);
+    double along = 0.0;
+    for (std::size_t j = 0; j < p.h; ++j) along += dy[j] * p.factor(j) * x[j];
+    for (std::size_t i = 0; i < p.h; ++i) {
+      gradient[row * p.h + i] =
+          dy[i] * p.factor(i) / n - along * x[i] / (static_cast<double>(p.h) * n * n * n);
+    }
+  }
+  return gradient;
+}
+
+std::vector<double> grad_scale_of(const Numbers& p) {
+  std::vector<double> gradient(p.h);
+  for (std::size_t row = 0; row < p.b; ++row) {
+    const double n = std::sqrt(p.mean_square(row) + p.epsilon);
+    for (std::size_t i = 0; i < p.h; ++i)
+      gradient[i] += p.dy[row * p.h + i] * p.x[row * p.h + i] / n;
+  }
+  return gradient;
+}
+
+double objective(const Numbers& p) {
+  double sum = 0.0;
+  for (std::size_t row = 0; row < p.b; ++row) {
+    for (std::size_t i = 0; i < p.h; ++i) sum += p.dy[row * p.h + i] * p.y(row, i);
+  }
+  return sum;
+}
+
+enum class Layout { dense, padded, last_axis_strided };
+enum class Data { gaussian, outliers, large, tiny, zeros };
+
+struct RmsCase {
+  const char* name;
+  Dims leading;
+  std::int64_t h;
+  DType x_type = DType::f32, other_type = DType::f32, out_type = DType::f32;
+  bool scale = true;
+  Layout layout = Layout::dense;
+  Data data = Data::gaussian;
+  bool in_place = false, accumulate = false;
+  Place place = Place::host;
+  float epsilon = 1e-6f;
+  std::int64_t block = 0;
+  bool only_scale = false;  ///< of the gradients
+};
+
+// Every type, layout and way to ask in some case; lengths below, at and beyond whole vectors of 16,
+// and one that no work-group has at once.
+const RmsCase cases[] = {
+    {"one_row", {}, 7},
+    {"one_column", {5}, 1},
+    {"whole_vectors", {3, 4}, 64},
+    {"odd", {9}, 67, DType::f32, DType::bf16, DType::f32, true, Layout::padded},
+    {"long", {3}, 5000, DType::f32, DType::f32, DType::bf16, true, Layout::dense, Data::outliers},
+    {"bf16", {6}, 129, DType::bf16, DType::f32, DType::bf16, true, Layout::last_axis_strided},
+    {"f16", {2, 3}, 96, DType::f16, DType::f16, DType::f16, false, Layout::padded},
+    {"in_place",
+     {17},
+     40,
+     DType::f32,
+     DType::f32,
+     DType::f32,
+     true,
+     Layout::dense,
+     Data::outliers,
+     true},
+    {"in_place_bf16",
+     {17},
+     48,
+     DType::bf16,
+     DType::bf16,
+     DType::bf16,
+     true,
+     Layout::padded,
+     Data::gaussian,
+     true,
+     false,
+     Place::device},
+    {"accumulate",
+     {33},
+     50,
+     DType::f32,
+     DType::f32,
+     DType::bf16,
+     true,
+     Layout::padded,
+     Data::gaussian,
+     false,
+     true},
+    {"accumulate_f16",
+     {4},
+     32,
+     DType::f32,
+     DType::bf16,
+     DType::f16,
+     true,
+     Layout::dense,
+     Data::gaussian,
+     false,
+     true,
+     Place::device,
+     1e-5f,
+     3},
+    {"blocks",
+     {23},
+     33,
+     DType::f32,
+     DType::f32,
+     DType::f32,
+     true,
+     Layout::dense,
+     Data::gaussian,
+     false,
+     false,
+     Place::host,
+     1e-6f,
+     5},
+    {"large", {4}, 31, DType::f32, DType::f32, DType::f32, true, Layout::dense, Data::large},
+    {"tiny", {4}, 31, DType::f32, DType::f32, DType::f32, true, Layout::dense, Data::tiny},
+    {"zeros", {3}, 20, DType::f32, DType::f32, DType::f32, true, Layout::dense, Data::zeros},
+    {"zeros_without_epsilon",
+     {3},
+     20,
+     DType::f32,
+     DType::f32,
+     DType::f32,
+     true,
+     Layout::dense,
+     Data::zeros,
+     false,
+     false,
+     Place::host,
+     0.0f},
+    {"only_scale",
+     {70},
+     24,
+     DType::f32,
+     DType::f32,
+     DType::f32,
+     true,
+     Layout::dense,
+     Data::gaussian,
+     false,
+     false,
+     Place::host,
+     1e-6f,
+     0,
+     true},
+    {"no_rows", {0}, 6},
+};
+
+Numbers numbers_of(const RmsCase& c) {
+  std::mt19937 random(17);
+  std::normal_distribution<double> normal;
+  Numbers p{static_cast<std::size_t>(c.leading.product()),
+            static_cast<std::size_t>(c.h),
+            static_cast<double>(c.epsilon),
+            {},
+            {},
+            {}};
+  const double size = c.data == Data::large ? 1e15 : c.data == Data::tiny ? 1e-15 : 1.0;
+  for (std::size_t i = 0; i < p.b * p.h; ++i) {
+    double value = c.data == Data::zeros ? 0.0 : size * normal(random);
+    if (c.data == Data::outliers && i % 61 == 3) value *= 100.0;
+    p.x.push_back(round_to(c.x_type, value));
+    p.dy.push_back(round_to(c.other_type, normal(random)));
+  }
+  for (std::size_t i = 0; c.scale && i < p.h; ++i) {
+    p.scale.push_back(round_to(c.other_type, 1.0 + 0.3 * normal(random)));
+  }
+  return p;
+}
+
+/// An array [leading, h] in the layout of the case, or [h] where `leading` is null.
+Argument make(const RmsCase& c, DType type, const Dims* leading) {
+  Dims extents = leading != nullptr ? *leading : Dims();
+  extents.push_back(c.h);
+  Dims strides = contiguous_strides(extents);
+  if (c.layout == Layout::last_axis_strided) {
+    for (int axis = 0; axis < strides.rank(); ++axis) strides[axis] *= 2;
+  } else if (c.layout == Layout::padded && leading != nullptr) {
+    for (int axis = 0; axis + 1 < strides.rank(); ++axis)
+      strides[axis] = strides[axis] / c.h * (c.h + 3);
+  }
+  return make_argument(shared_context(), c.place, type, extents, strides);
+}
+
+void fill(Argument& argument, const std::vector<double>& values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    argument.storage->set(argument.at(static_cast<std::int64_t>(i)), values[i]);
+  }
+}
+
+std::string unequal(double actual, double expected, double tolerance) {
+  if (std::isnan(expected)) return std::isnan(actual) ? "" : "is a number";
+  if (actual == expected || std::abs(actual - expected) <= tolerance) return "";
+  return std::to_string(actual) + " is not " + std::to_string(expected) + " within " +
+         std::to_string(tolerance);
+}
+
+/// Compares what was written, elements beside it and canaries.
+void check(Argument& argument, const std::vector<double>& expected,
+           const std::vector<double>& tolerance, const std::string& what) {
+  EXPECT_EQ(argument.storage->download(), "") << what;
+  std::vector<bool> reached(static_cast<std::size_t>(argument.storage->elements()));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::int64_t at = argument.at(static_cast<std::int64_t>(i));
+    reached[static_cast<std::size_t>(at)] = true;
+    EXPECT_FALSE(argument.storage->is_poison(at)) << what << "[" << i << "] was never written";
+    EXPECT_EQ(unequal(argument.storage->get(at), expected[i], tolerance[i]), "")
+        << what << "[" << i << "]";
+  }
+  for (std::int64_t at = 0; at < argument.storage->elements(); ++at) {
+    if (!reached[static_cast<std::size_t>(at)]) {
+      EXPECT_TRUE(argument.storage->is_poison(at)) << what << ": beside the array";
+    }
+  }
+}
+
+/// Forward and backward of one case, with everything it takes.
+class Call {
+ public:
+  explicit Call(const RmsCase& c) : c_(c), p_(numbers_of(c)) {
+    x_ = make(c, c.x_type, &c.leading);
+    dy_ = make(c, c.other_type, &c.leading);
+    fill(x_, p_.x);
+    fill(dy_, p_.dy);
+    if (c.scale) {
+      scale_ = make(c, c.other_type, nullptr);
+      fill(scale_, p_.scale);
+      scale_.storage->upload();
+    }
+    x_.storage->upload();
+    dy_.storage->upload();
+  }
+
+  rms_norm::ExecutionOptions on(const std::string& implementation) const {
+    rms_norm::ExecutionOptions execution;
+    execution.implementation = implementation;
+    if (c_.block > 0) execution.block_sizes = rms_norm::BlockSizes{c_.block};
+    return execution;
+  }
+
+  void forward(const std::string& implementation) {
+    Argument out;
+    if (!c_.in_place) {
+      out = make(c_, c_.out_type, &c_.leading);
+      out.storage->upload();
+    }
+    Argument& y = c_.in_place ? x_ : out;
+    rms_norm::forward(shared_context(), {.x = x_.view(), .scale = scale_.view()},
+                      {.y = y.mutable_view()}, options(), on(implementation))
+        .wait();
+    std::vector<double> expected, tolerance;
+    for (std::size_t row = 0; row < p_.b; ++row) {
+      for (std::size_t i = 0; i < p_.h; ++i) {
+        expected.push_back(p_.y(row, i));
+        tolerance.push_back(rounded(y, expected.back(), root_error() + 3 * u));
+      }
+    }
+    check(y, expected, tolerance, "y");
+  }
+
+  void backward(const std::string& implementation) {
+    const bool wants_x = !c_.only_scale;
+    Argument own, grad_scale;
+    if (wants_x && !c_.in_place) own = make(c_, c_.out_type, &c_.leading);
+    Argument& grad_x = c_.in_place ? x_ : own;
+    if (c_.scale) grad_scale = make(c_, c_.out_type, nullptr);
+    const std::vector<double> base = {0.5, -2.0, 3.25};
+    const auto before = [&](std::size_t i) { return c_.accumulate ? base[i % base.size()] : 0.0; };
+    for (Argument* argument : {&own, &grad_scale}) {
+      if (!*argument) continue;
+      for (std::int64_t i = 0; c_.accumulate && i < argument->size(); ++i) {
+        argument->storage->set(argument->at(i), before(static_cast<std::size_t>(i)));
+      }
+      argument->storage->upload();
+    }
+    rms_norm::backward(shared_context(), {.x = x_.view(), .scale = scale_.view(), .dy = dy_.view()},
+                       {.grad_x = wants_x ? grad_x.mutable_view() : MutableView(),
+                        .grad_scale = grad_scale.mutable_view(),
+                        .accumulate = c_.accumulate},
+                       options(), on(implementation))
+        .wait();
+    if (wants_x) {
+      auto expected = grad_x_of(p_);
+      const auto tolerance = grad_x_tolerance(grad_x, expected, before);
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += before(i);
+      check(grad_x, expected, tolerance, "grad_x");
+    }
+    if (!c_.scale) return;
+    auto expected = grad_scale_of(p_);
+    std::vector<double> tolerance;
+    for (std::size_t i = 0; i < p_.h; ++i) {
+      double magnitude = 0.0;
+      for (std::size_t row = 0; row < p_.b; ++row) {
+        magnitude += std::abs(p_.dy[row * p_.h + i] * p_.x[row * p_.h + i]) /
+                     std::sqrt(p_.mean_square(row) + p_.epsilon);
+      }
+      expected[i] += before(i);
+      const double relative =
+          root_error() + 3 * u + lambda * root(static_cast<std::int64_t>(p_.b)) * u;
+      tolerance.push_back(rounded(grad_scale, expected[i], u) + relative * magnitude);
+    }
+    check(grad_scale, expected, tolerance, "grad_scale");
+  }
+
+ private:
+  rms_norm::Options options() const { return {.epsilon = c_.epsilon}; }
+  /// Of 1 / root, relative: a sum of squares in f32, of which the root takes half; four more
+  /// roundings.
+  double root_error() const {
+    return (0.5 * lambda * root(static_cast<std::int64_t>(p_.h)) + 4) * u;
+  }
+  static double rounded(const Argument& to, double value, double relative) {
+    const DType type = to.storage->type();
+    return (relative + unit_roundoff(type)) * std::abs(value) + smallest_step(type);
+  }
+  template <class Before>
+  std::vector<double> grad_x_tolerance(const Argument& to, const std::vector<double>& expected,
+                                       const Before& before) const {
+    std::vector<double> tolerance;
+    for (std::size_t row = 0; row < p_.b; ++row) {
+      const double n = std::sqrt(p_.mean_square(row) + p_.epsilon);
+      double along = 0.0;
+      for (std::size_t j = 0; j < p_.h; ++j) {
+        along += std::abs(p_.dy[row * p_.h + j] * p_.factor(j) * p_.x[row * p_.h + j]);
+      }
+      for (std::size_t i = 0; i < p_.h; ++i) {
+        const std::size_t at = row * p_.h + i;
+        // Both terms, each with its roundings; the sum along the row, and 1 / n three times.
+        const double direct = std::abs(p_.dy[at] * p_.factor(i)) / n;
+        const double projected =
+            along * std::abs(p_.x[at]) / (static_cast<double>(p_.h) * n * n * n);
+        const double sum = lambda * root(static_cast<std::int64_t>(p_.h)) * u;
+        tolerance.push_back((root_error() + 4 * u) * direct +
+                            (3 * root_error() + sum + 8 * u) * projected +
+                            rounded(to, expected[at] + before(at), u) + u * std::abs(before(at)));
+      }
+    }
+    return tolerance;
+  }
+
+  const RmsCase& c_;
+  Numbers p_;
+  Argument x_, scale_, dy_;
+};
+
+class RmsNorm : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    const auto shape = [](const Dims& extents) { return View::host(nullptr, DType::f32, extents); };
+    if (const auto why = rms_norm::why_unsupported(shared_context(), GetParam(), Pass::forward,
+                                                   {.x = shape({2, 4})}, {}, {})) {
+      GTEST_SKIP() << *why;
+    }
+  }
+  /// Cases that this implementation can be given; interpreters get short ones.
+  template <class Run>
+  void for_each_case(const Run& run) {
+    for (const RmsCase& c : cases) {
+      if (tiny() && c.leading.product() * c.h > 400) continue;
+      RmsCase here = c;
+      if (!shared_context().has_device()) here.place = Place::host;
+      SCOPED_TRACE(c.name);
+      run(here);
+    }
+  }
+};
+
+TEST_P(RmsNorm, ForwardIsTheTextbooks) {
+  for_each_case([&](const RmsCase& c) { Call(c).forward(GetParam()); });
+}
+
+TEST_P(RmsNorm, BackwardIsTheTextbooks) {
+  for_each_case([&](const RmsCase& c) { Call(c).backward(GetParam()); });
+}
+
+TEST_P(RmsNorm, OwnedResultsHaveTheTypesOfTheirInputs) {
+  const std::vector<bf16> x(12, bf16(2.0f)), dy(12, bf16(1.0f));
+  const std::vector<float> scale(6, 3.0f);
+  const rms_norm::Inputs in{.x = View::host(x.data(), {2, 6}), .scale = scale};
+  rms_norm::ExecutionOptions execution;
+  execution.implementation = GetParam();
+  const auto forward =
+      rms_norm::forward(shared_context(), in, rms_norm::Options{.epsilon = 0.0f}, execution);
+  ASSERT_EQ(forward.y.dtype(), DType::bf16);
+  EXPECT_EQ(forward.y.extents(), (Dims{2, 6}));
+  EXPECT_EQ(static_cast<float>(forward.y.as<bf16>()[11]), 3.0f);
+  EXPECT_FALSE(forward.grad_x);
+  rms_norm::Inputs with_dy = in;
+  with_dy.dy = View::host(dy.data(), {2, 6});
+  const auto backward =
+      rms_norm::backward(shared_context(), with_dy, rms_norm::Options{.epsilon = 0.0f}, execution);
+  EXPECT_FALSE(backward.y);
+  EXPECT_EQ(backward.grad_x.dtype(), DType::bf16);
+  ASSERT_EQ(backward.grad_scale.dtype(), DType::f32);
+  EXPECT_EQ(backward.grad_scale.extents(), Dims{6});
+  EXPECT_NEAR(backward.grad_scale.as<float>()[5], 2.0f, 1e-6f);
+  EXPECT_EQ(backward.dispatch.implementation, GetParam());
+}
+
+TEST_P(RmsNorm, RunsInTheWorkspaceThatItPlans) {
+  RmsCase c = cases[3];
+  Call call(c);
+  const auto shape = [](const Dims& extents) { return View::host(nullptr, DType::f32, extents); };
+  const rms_norm::Inputs in{.x = shape({50, 64}), .scale = shape({64}), .dy = shape({50, 64})};
+  auto execution = call.on(GetParam());
+  const auto ask = [&] {
+    return rms_norm::plan(shared_context(), Pass::backward, in, {}, {}, {}, execution);
+  };
+  const auto least = ask().minimum_workspace_bytes;
+  execution.workspace_bytes = static_cast<std::size_t>(least);
+  EXPECT_LE(ask().workspace_bytes, least);
+  if (least == 0) return;
+  execution.workspace_bytes = static_cast<std::size_t>(least - 1);
+  try {
+    ask();
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::workspace_too_small);
+    EXPECT_NE(std::string(error.what()).find(std::to_string(least)), std::string::npos)
+        << error.what();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Implementations, RmsNorm,
+                         testing::ValuesIn(wanted_of(rms_norm::implementations())),
+                         implementation_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RmsNorm);
+
+TEST(RmsNormOracle, GradientsAreDifferenceQuotients) {
+  RmsCase c = cases[2];
+  c.leading = {3};
+  c.h = 9;
+  Numbers p = numbers_of(c);
+  const auto grad_x = grad_x_of(p);
+  const auto grad_scale = grad_scale_of(p);
+  // As tests/oracle_test.cpp: truncation and rounding are well below 1e-8, a wrong term far above.
+  const double step = 1e-5;
+  const auto expect = [&](double& parameter, double gradient, const char* what) {
+    const double kept = parameter;
+    parameter = kept + step;
+    const double above = objective(p);
+    parameter = kept - step;
+    const double below = objective(p);
+    parameter = kept;
+    EXPECT_NEAR(gradient, (above - below) / (2 * step), 1e-8) << what;
+  };
+  for (std::size_t i = 0; i < p.x.size(); ++i) expect(p.x[i], grad_x[i], "x");
+  for (std::size_t i = 0; i < p.scale.size(); ++i) expect(p.scale[i], grad_scale[i], "scale");
+}
+
+}  // namespace
+}  // namespace tessera::test
