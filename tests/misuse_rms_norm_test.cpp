@@ -41,6 +41,13 @@ TEST(RmsNormMisuse, EachMistakeIsOneErrorThatNamesIt) {
        [](In&, Out&, Grad&, Opt& o) { o.epsilon = std::nanf(""); },
        Pass::forward,
        {"epsilon", "finite"}},
+      {"an offset without a scale",
+       [](In& in, Out&, Grad&, Opt& o) {
+         in.scale = {};
+         o.offset = 1.0f;
+       },
+       Pass::forward,
+       {"offset is 1", "no scale is given"}},
       {"H of 0",
        [&](In& in, Out&, Grad&, Opt&) {
          in = {.x = View::host(x.data(), {2, 0})};

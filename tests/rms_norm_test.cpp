@@ -21,10 +21,10 @@ namespace {
 /// The numbers of a call, rounded to their types; b rows of h.
 struct Numbers {
   std::size_t b, h;
-  double epsilon;
+  double epsilon, offset;
   std::vector<double> x, scale, dy;
 
-  double factor(std::size_t i) const { return scale.empty() ? 1.0 : scale[i]; }
+  double factor(std::size_t i) const { return scale.empty() ? 1.0 : offset + scale[i]; }
   double mean_square(std::size_t row) const {
     double sum = 0.0;
     for (std::size_t i = 0; i < h; ++i) sum += x[row * h + i] * x[row * h + i];
@@ -87,6 +87,7 @@ struct RmsCase {
   float epsilon = 1e-6f;
   std::int64_t block = 0;
   bool only_scale = false;  ///< of the gradients
+  float offset = 0.0f;
 };
 
 // Every type, layout and way to ask in some case; lengths below, at and beyond whole vectors of 16,
@@ -191,6 +192,22 @@ const RmsCase cases[] = {
      1e-6f,
      0,
      true},
+    {"offset",
+     {7},
+     45,
+     DType::bf16,
+     DType::f32,
+     DType::f32,
+     true,
+     Layout::dense,
+     Data::gaussian,
+     false,
+     false,
+     Place::host,
+     1e-6f,
+     0,
+     false,
+     1.0f},
     {"no_rows", {0}, 6},
 };
 
@@ -200,6 +217,7 @@ Numbers numbers_of(const RmsCase& c) {
   Numbers p{static_cast<std::size_t>(c.leading.product()),
             static_cast<std::size_t>(c.h),
             static_cast<double>(c.epsilon),
+            static_cast<double>(c.offset),
             {},
             {},
             {}};
@@ -351,7 +369,7 @@ class Call {
   }
 
  private:
-  rms_norm::Options options() const { return {.epsilon = c_.epsilon}; }
+  rms_norm::Options options() const { return {.epsilon = c_.epsilon, .offset = c_.offset}; }
   /// Of 1 / root, relative: a sum of squares in f32, of which the root takes half; four more
   /// roundings.
   double root_error() const {

@@ -23,8 +23,7 @@ typedef struct {
   INT64 begin, end;  // rows of the call
   INT64 rows;        // of a work-group
   INT64 h;
-  float epsilon;
-  INT32 unused;
+  float epsilon, offset;
 } normalise_sizes;
 KERNEL_ARGUMENTS(normalise, NORMALISE_MEMORY)
 
@@ -35,10 +34,11 @@ typedef struct {
   INT64 begin, end;
   INT64 rows;
   INT64 sum_words;  // of a row of sums, which whole vectors fit
-  INT64 known;  // rows of sums that an earlier launch has begun
+  INT64 known;      // rows of sums that an earlier launch has begun
   INT64 h;
-  float epsilon;
+  float epsilon, offset;
   INT32 add;  // 1: to what grad_x holds
+  INT32 unused;
 } differentiate_sizes;
 KERNEL_ARGUMENTS(differentiate, DIFFERENTIATE_MEMORY)
 

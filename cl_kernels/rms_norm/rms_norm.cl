@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x / sqrt(mean(x^2) + epsilon) * scale over rows of H, and its gradients. A work-group takes
-// `rows` rows one after the other; in each, a work-item has LANES columns of every STEP.
+// y = x / sqrt(mean(x^2) + epsilon) * (offset + scale) over rows of H, and its gradients. A
+// work-group takes `rows` rows one after the other; in each, a work-item has LANES columns of every
+// STEP.
 #include "common/row_pass.cl"
 #include "common/rows.cl"
 #include "rms_norm/arguments.h"
@@ -25,7 +26,8 @@ DEFINE_LOAD_COLUMNS(load_x, X_TYPE, X_CONTIGUOUS)
 DEFINE_LOAD_COLUMNS(load_dy, DY_TYPE, DY_CONTIGUOUS)
 #if HAS_SCALE
 DEFINE_LOAD_COLUMNS(load_scale, SCALE_TYPE, SCALE_CONTIGUOUS)
-#define SCALE_AT(v) load_scale(scale, (v)*scale_stride, scale_stride, h - (v), 0.0f)
+#define SCALE_AT(v) \
+  ((lane_f)(a.size.offset) + load_scale(scale, (v)*scale_stride, scale_stride, h - (v), 0.0f))
 #else
 #define SCALE_AT(v) ((lane_f)(1.0f))
 #endif

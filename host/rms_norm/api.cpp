@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include "host/arguments/bytes.hpp"
 #include "host/rms_norm/request.hpp"
 
@@ -29,6 +31,13 @@ class Behind final : public operators::PlainOperator {
 
  private:
   void check_own(const arguments::Checks& checks, const operators::Call& call) const override {
+    const float offset = operators::options_of<Operator>(call).offset;
+    if (offset != 0.0f && !operators::input<Operator, &Inputs::scale>(call)) {
+      checks.fail(
+          fmt::format("offset is {}, but no scale is given that it could be added to; give "
+                      "scale, or an offset of 0",
+                      offset));
+    }
     if (call.inputs[0].extents().back() > 0) return;
     checks.fail("x has shape " + arguments::to_string(call.inputs[0].extents()) +
                 "; the mean over its last axis, H, takes at least one element");

@@ -204,8 +204,8 @@ class EigenRows final : public dispatch::Implementation {
     const Rows x(r.x), dy = rows(r.dy), y = rows(r.y), grad_x = rows(r.grad_x);
     float* scale = r.scale ? memory : nullptr;
     for (std::int64_t i = 0; r.scale && i < r.h; ++i) {
-      scale[i] =
-          arguments::load_f32(r.scale.host_data(), r.scale.dtype(), i * r.scale.strides()[0]);
+      scale[i] = r.offset + arguments::load_f32(r.scale.host_data(), r.scale.dtype(),
+                                                i * r.scale.strides()[0]);
     }
     float* buffers = memory + r.h;
     const std::int64_t words = words_of_task(r);

@@ -157,7 +157,7 @@ class Run {
                   .rows = rows_,
                   .h = r_.h,
                   .epsilon = r_.epsilon,
-                  .unused = 0});
+                  .offset = r_.offset});
   }
 
   void differentiate(const Segment& x, const Segment& dy, const Segment& grad_x, std::int64_t begin,
@@ -177,7 +177,9 @@ class Run {
          .known = groups_,
          .h = r_.h,
          .epsilon = r_.epsilon,
-         .add = r_.accumulate});
+         .offset = r_.offset,
+         .add = r_.accumulate,
+         .unused = 0});
     groups_ = std::max(groups_, groups_of(begin, end));
   }
 

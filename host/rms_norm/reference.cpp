@@ -39,7 +39,9 @@ void compute(const Request& r) {
   const auto x = read(r.x), scale = read(r.scale), dy = read(r.dy);
   const auto h = static_cast<std::size_t>(r.h), b = static_cast<std::size_t>(r.b);
   std::vector<double> y(b * h), grad_x(b * h), grad_scale(h);
-  const auto factor = [&](std::size_t i) { return scale.empty() ? 1.0 : scale[i]; };
+  const auto factor = [&](std::size_t i) {
+    return scale.empty() ? 1.0 : static_cast<double>(r.offset) + scale[i];
+  };
   for (std::size_t row = 0; row < b; ++row) {
     const double* in = x.data() + row * h;
     double squares = 0.0;

@@ -15,7 +15,7 @@ struct Request {
   const View &x, &scale, &dy;
   const MutableView &y, &grad_x, &grad_scale;
   bool accumulate;
-  float epsilon;
+  float epsilon, offset;
   std::int64_t b, h;
   const operators::Request& base;
 
@@ -27,6 +27,7 @@ inline Request request_of(const dispatch::Request& request) {
   const auto& base = static_cast<const operators::Request&>(request);
   const auto& call = base.call;
   const View& x = input<Operator, &Inputs::x>(call);
+  const Options options = operators::options_of<Operator>(call);
   return {.x = x,
           .scale = input<Operator, &Inputs::scale>(call),
           .dy = input<Operator, &Inputs::dy>(call),
@@ -34,7 +35,8 @@ inline Request request_of(const dispatch::Request& request) {
           .grad_x = call.gradients[0],
           .grad_scale = call.gradients[1],
           .accumulate = call.accumulate[0],
-          .epsilon = operators::options_of<Operator>(call).epsilon,
+          .epsilon = options.epsilon,
+          .offset = options.offset,
           .b = x.extents().first(x.rank() - 1).product(),
           .h = x.extents().back(),
           .base = base};

@@ -46,8 +46,10 @@ struct tessera::OperatorTraits<tessera::rms_norm::Operator> {
       {"grad_scale", &Gradients::grad_scale, &Inputs::scale, &Result::grad_scale,
        &Wants::grad_scale, DType::f32, false},
   }};
-  static constexpr auto options = std::to_array({option<Options, &Options::epsilon>(
-      "epsilon", "added to the mean of the squares", {.least = 0})});
+  static constexpr auto options =
+      std::to_array({option<Options, &Options::epsilon>(
+                         "epsilon", "added to the mean of the squares", {.least = 0}),
+                     option<Options, &Options::offset>("offset", "added to scale")});
   static constexpr std::array<OptionArgument<Operator::ExecutionOptions>, 0> execution_options{};
   static const Wants& wants(const Options& given) { return given.wants; }
   static bool accumulates(const Gradients& given, std::size_t) { return given.accumulate; }

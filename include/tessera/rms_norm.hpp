@@ -14,7 +14,7 @@
 #include "tessera/view.hpp"
 
 /// Root mean square normalisation over the last axis (Zhang and Sennrich, 2019):
-/// y = x / sqrt(mean(x^2) + epsilon) * scale. What precedes an output projection, and the smallest
+/// y = x / sqrt(mean(x^2) + epsilon) * (offset + scale). What precedes an output projection, and the smallest
 /// operator: the template of others (docs/adding_an_operator.md).
 namespace tessera::rms_norm {
 
@@ -33,7 +33,7 @@ struct BlockSizes {
 /// What is read; each may be f32, bf16 or f16, with any strides.
 struct Inputs {
   View x{};      ///< [..., H]; leading axes flatten to B
-  View scale{};  ///< [H]; not given: 1
+  View scale{};  ///< [H]; not given: the factor is 1
   View dy{};     ///< cotangent of y, [..., H]; backward alone, which needs it
 };
 
@@ -57,6 +57,8 @@ struct Wants {
 struct Options {
   /// At 0 a row of zeros gives NaN, as in PyTorch.
   float epsilon = 1e-6f;
+  /// Added to scale: 1 where weights are stored as their distance from 1, as Gemma's are.
+  float offset = 0.0f;
   Wants wants{};
 };
 
