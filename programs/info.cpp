@@ -233,13 +233,14 @@ void check_info_options(const CLI::App& app, InfoOptions& o) {
   }
   const Description& op = description(o.operator_name);
   const bool has_columns = op.has_letter('V'), has_hidden = op.has_letter('H');
-  const bool fits = (o.shape.size() == 3 && has_columns) ||
-                    (o.shape.size() == 2 && !(has_hidden && has_columns));
+  const bool fits =
+      (o.shape.size() == 3 && has_columns) || (o.shape.size() == 2 && !(has_hidden && has_columns));
   if (!o.shape.empty() && !fits) {
-    throw CLI::ValidationError(
-        "--shape", !has_columns ? "takes two numbers, tokens x hidden: 512x2048"
-                   : has_hidden ? "takes three numbers, tokens x hidden x vocabulary: 512x2048x32768"
-                                : "takes two numbers, tokens x vocabulary: 512x32768");
+    const char* wants = !has_columns ? "takes two numbers, tokens x hidden: 512x2048"
+                        : has_hidden
+                            ? "takes three numbers, tokens x hidden x vocabulary: 512x2048x32768"
+                            : "takes two numbers, tokens x vocabulary: 512x32768";
+    throw CLI::ValidationError("--shape", wants);
   }
   if (app.count("--pass") == 0 && !op.has(o.pass)) o.pass = Pass::forward;
   if (!o.shape.empty() && !op.has(o.pass)) {

@@ -383,9 +383,9 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
     fail_call(fmt::format("--block-sizes takes {} numbers, {}{}, {} were given",
                           op.block_sizes.size() == 2 ? "two" : "three", block_sizes_text(op),
                           op.has_letter('H') ? ""
-                                          : fmt::format(" (or three, of which H has no meaning "
-                                                        "for {})",
-                                                        operands_of(op).front()->name),
+                                             : fmt::format(" (or three, of which H has no meaning "
+                                                           "for {})",
+                                                           operands_of(op).front()->name),
                           o.block_sizes.size()));
   }
 }

@@ -218,8 +218,8 @@ std::vector<Call> calls_of(Context& context, const std::string& implementation) 
         std::string(Traits::name) + "." + to_string(pass) + " on " + implementation;
     calls.push_back({name,
                      [=, &context, keep = call] {
-                       run_views<Operator>(context, pass, *inputs, *outputs, *gradients,
-                                              *options, *execution)
+                       run_views<Operator>(context, pass, *inputs, *outputs, *gradients, *options,
+                                           *execution)
                            .wait();
                      },
                      memory});

@@ -101,8 +101,8 @@ TEST_P(OpenclFilter, TheLeastWorkspaceHoldsItsMarks) {
     block.storage->upload();
     execution.workspace = block.mutable_view();
     run_views<lce::Operator>(context, pass, arguments.inputs<lce::Operator>(pass),
-                                results.outputs(), results.gradients<lce::Operator>(arguments),
-                                c.options, execution)
+                             results.outputs(), results.gradients<lce::Operator>(arguments),
+                             c.options, execution)
         .wait();
     EXPECT_EQ(block.storage->download(), "") << "beside the lent block";
     results.check(arguments);

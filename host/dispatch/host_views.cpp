@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/dispatch/host_views.hpp"
 
-#include <memory>
 #include <algorithm>
 #include <exception>
+#include <memory>
 
 namespace tessera::dispatch {
 
