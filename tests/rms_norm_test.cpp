@@ -514,5 +514,33 @@ TEST(RmsNormOracle, GradientsAreDifferenceQuotients) {
   for (std::size_t i = 0; i < p.scale.size(); ++i) expect(p.scale[i], grad_scale[i], "scale");
 }
 
+/// torch.nn.functional.rms_norm(x, (4,), scale, eps=0.5) in float64, PyTorch 2.15, and its
+/// gradients at dy.
+TEST_P(RmsNorm, IsPyTorchs) {
+  const std::vector<float> x = {0.5f, -1.25f, 3.0f, 0.125f, 2.0f, -0.75f, -0.5f, 1.5f};
+  const std::vector<float> scale = {1.0f, -0.5f, 0.25f, 2.0f};
+  const std::vector<float> dy = {1.0f, 0.5f, -2.0f, 0.25f, -1.0f, 3.0f, 0.75f, -0.5f};
+  const rms_norm::Options options{.epsilon = 0.5f};
+  rms_norm::ExecutionOptions execution;
+  execution.implementation = GetParam();
+  rms_norm::Inputs in{.x = View::host(x.data(), {2, 4}), .scale = scale};
+  const auto forward = rms_norm::forward(shared_context(), in, options, execution);
+  in.dy = View::host(dy.data(), {2, 4});
+  const auto backward = rms_norm::backward(shared_context(), in, options, execution);
+  const auto expect = [](const HostTensor& tensor, const std::vector<double>& expected) {
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_NEAR(static_cast<double>(tensor.as<float>()[i]), expected[i], 1e-6) << i;
+    }
+  };
+  expect(forward.y,
+         {0.2792019251039104, 0.349002406379888, 0.4188028876558656, 0.1396009625519552,
+          1.3287276776598396, 0.24913643956121992, -0.08304547985373997, 1.9930915164897594});
+  expect(backward.grad_x,
+         {0.5720068672652586, -0.17360850519554966, -0.1975838227592837, 0.2826026793682698,
+          -0.3024000921570669, -1.1322821632471995, 0.034077283112396745, -0.39289102882528015});
+  expect(backward.grad_scale,
+         {-1.0495257525559292, -1.8438210437472076, -3.5995595408081447, -0.48082275880344544});
+}
+
 }  // namespace
 }  // namespace tessera::test
