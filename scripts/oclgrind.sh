@@ -41,12 +41,13 @@ export -f run_one
 export logs
 
 list="$logs/tests"
-test="$build/tests/matrix_test"
 # "Suite.", then "  Test/name  # GetParam() = ..." below it; what each operator has is no kernel's.
-"$test" --gtest_list_tests --gtest_filter="$filter" |
-  awk -v test="$test" '
-    /^[^ ]/ { suite = $1 }
-    /^  .*AgreesWithTheOracle\// { print test, suite $1 }' >"$list"
+for test in "$build/tests/matrix_test" "$build/tests/rms_norm_test"; do
+  "$test" --gtest_list_tests --gtest_filter="$filter" |
+    awk -v test="$test" '
+      /^[^ ]/ { suite = $1 }
+      /^  .*(AgreesWithTheOracle|IsTheTextbooks)\// { print test, suite $1 }'
+done >"$list"
 count="$(wc -l <"$list")"
 [ "$count" -gt 0 ] || fail "no test matches $filter"
 

@@ -418,11 +418,12 @@ class RmsNorm : public testing::TestWithParam<std::string> {
       GTEST_SKIP() << *why;
     }
   }
-  /// Cases that this implementation can be given; interpreters get short ones.
+  /// Cases that this implementation can be given; interpreters get one.
   template <class Run>
   void for_each_case(const Run& run) {
     for (const RmsCase& c : cases) {
-      if (tiny() && c.leading.product() * c.h > 400) continue;
+      // Of Oclgrind a process gets one call, and no array that is copied by rectangles.
+      if (!is_wanted(c.name) || (tiny() && c.name != std::string("blocks"))) continue;
       RmsCase here = c;
       if (!shared_context().has_device()) here.place = Place::host;
       SCOPED_TRACE(c.name);

@@ -76,7 +76,7 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void normalise(
     lane_f squares = (lane_f)(0.0f);
     FOR_COLUMNS(v, 0, h) {
       const lane_f value = X_AT(v);
-      squares = fma(value, value, squares);
+      squares += value * value;
     }
     const float mean = GROUP_TOTAL(lane_total(squares)) / (float)h;
     const lane_f root = (lane_f)(1.0f / sqrt(mean + a.size.epsilon));
@@ -109,9 +109,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void differentiate(
     lane_f squares = (lane_f)(0.0f), products = (lane_f)(0.0f);
     FOR_COLUMNS(v, 0, h) {
       const lane_f value = X_AT(v);
-      squares = fma(value, value, squares);
+      squares += value * value;
 #if HAS_GRAD_X
-      products = fma(DY_AT(v) * SCALE_AT(v), value, products);
+      products += DY_AT(v) * SCALE_AT(v) * value;
 #endif
     }
     const float mean = GROUP_TOTAL(lane_total(squares)) / (float)h;
