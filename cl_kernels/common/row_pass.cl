@@ -15,6 +15,21 @@
 #define FOR_COLUMNS(v, begin, end) \
   for (long v = (begin) + (long)get_local_id(0) * LANES; v < (end); v += STEP)
 
+// The same from 0 to `h`, with the number of columns that there are from v on: LANES, which the
+// compiler then knows, until the last step.
+#define FOR_ALL_COLUMNS(v, count, h, ...)   \
+  {                                         \
+    long v = (long)get_local_id(0) * LANES; \
+    for (; v + LANES <= (h); v += STEP) {   \
+      const long count = LANES;             \
+      __VA_ARGS__                           \
+    }                                       \
+    if (v < (h)) {                          \
+      const long count = (h)-v;             \
+      __VA_ARGS__                           \
+    }                                       \
+  }
+
 static inline float lane_total(lane_f v) {
   float lanes[LANES];
   LANE_STORE(v, lanes);

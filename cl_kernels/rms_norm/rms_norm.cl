@@ -27,14 +27,14 @@ DEFINE_LOAD_COLUMNS(load_dy, DY_TYPE, DY_CONTIGUOUS)
 #if HAS_SCALE
 DEFINE_LOAD_COLUMNS(load_scale, SCALE_TYPE, SCALE_CONTIGUOUS)
 #define SCALE_AT(v) \
-  ((lane_f)(a.size.offset) + load_scale(scale, (v)*scale_stride, scale_stride, h - (v), 0.0f))
+  ((lane_f)(a.size.offset) + load_scale(scale, (v)*scale_stride, scale_stride, count, 0.0f))
 #else
 #define SCALE_AT(v) ((lane_f)(1.0f))
 #endif
 DEFINE_STORE_COLUMNS(store_out, OUT_TYPE, OUT_CONTIGUOUS)
 
-#define X_AT(v) load_x(x, (v)*x_stride, x_stride, h - (v), 0.0f)
-#define DY_AT(v) load_dy(dy, (v)*dy_stride, dy_stride, h - (v), 0.0f)
+#define X_AT(v) load_x(x, (v)*x_stride, x_stride, count, 0.0f)
+#define DY_AT(v) load_dy(dy, (v)*dy_stride, dy_stride, count, 0.0f)
 
 static inline long part_offset(const row_part* part, long row) {
   return row_offset(&part->geometry, row - part->begin);
@@ -74,15 +74,15 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void normalise(
     global const ELEMENT(X_TYPE)* x = x_ + a.at.x + part_offset(&a.size.x, row);
     global ELEMENT(OUT_TYPE)* y = y_ + a.at.y + part_offset(&a.size.y, row);
     lane_f squares = (lane_f)(0.0f);
-    FOR_COLUMNS(v, 0, h) {
+    FOR_ALL_COLUMNS(v, count, h, {
       const lane_f value = X_AT(v);
       squares += value * value;
-    }
+    })
     const float mean = GROUP_TOTAL(lane_total(squares)) / (float)h;
     const lane_f root = (lane_f)(1.0f / sqrt(mean + a.size.epsilon));
-    FOR_COLUMNS(v, 0, h) {
-      store_out(y, v * a.size.y.stride, a.size.y.stride, h - v, X_AT(v) * root * SCALE_AT(v), 0);
-    }
+    FOR_ALL_COLUMNS(v, count, h, {
+      store_out(y, v * a.size.y.stride, a.size.y.stride, count, X_AT(v) * root * SCALE_AT(v), 0);
+    })
   }
 }
 
@@ -99,38 +99,34 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void differentiate(
 #endif
   const long first = a.size.begin + (long)get_group_id(0) * a.size.rows;
   const long last = min(first + a.size.rows, a.size.end);
-#if HAS_GRAD_SCALE
+  // Of what is not asked for the memory is null, and never looked at.
   global float* sums = sums_ + a.at.sums + (long)get_group_id(0) * a.size.sum_words;
   const int is_new = (long)get_group_id(0) >= a.size.known;
-#endif
   for (long row = first; row < last; ++row) {
     global const ELEMENT(X_TYPE)* x = x_ + a.at.x + part_offset(&a.size.x, row);
     global const ELEMENT(DY_TYPE)* dy = dy_ + a.at.dy + part_offset(&a.size.dy, row);
     lane_f squares = (lane_f)(0.0f), products = (lane_f)(0.0f);
-    FOR_COLUMNS(v, 0, h) {
+    FOR_ALL_COLUMNS(v, count, h, {
       const lane_f value = X_AT(v);
       squares += value * value;
-#if HAS_GRAD_X
-      products += DY_AT(v) * SCALE_AT(v) * value;
-#endif
-    }
+      if (HAS_GRAD_X) products += DY_AT(v) * SCALE_AT(v) * value;
+    })
     const float mean = GROUP_TOTAL(lane_total(squares)) / (float)h;
     const float root = 1.0f / sqrt(mean + a.size.epsilon);
-#if HAS_GRAD_X
     global ELEMENT(OUT_TYPE)* grad_x = grad_x_ + a.at.grad_x + part_offset(&a.size.grad_x, row);
     const float projection = GROUP_TOTAL(lane_total(products)) / (float)h * root * root;
-#endif
-    FOR_COLUMNS(v, 0, h) {
-      const lane_f value = X_AT(v), cotangent = DY_AT(v);
-#if HAS_GRAD_SCALE
-      const lane_f share = cotangent * value * (lane_f)(root);
-      LANE_STORE(is_new && row == first ? share : LANE_LOAD(sums + v) + share, sums + v);
-#endif
-#if HAS_GRAD_X
-      const lane_f g = (lane_f)(root) * (cotangent * SCALE_AT(v) - value * (lane_f)(projection));
-      store_out(grad_x, v * a.size.grad_x.stride, a.size.grad_x.stride, h - v, g, a.size.add);
-#endif
-    }
+    FOR_ALL_COLUMNS(v, count, h, {
+      const lane_f value = X_AT(v);
+      const lane_f cotangent = DY_AT(v);
+      if (HAS_GRAD_SCALE) {
+        const lane_f share = cotangent * value * (lane_f)(root);
+        LANE_STORE(is_new && row == first ? share : LANE_LOAD(sums + v) + share, sums + v);
+      }
+      if (HAS_GRAD_X) {
+        const lane_f g = (lane_f)(root) * (cotangent * SCALE_AT(v) - value * (lane_f)(projection));
+        store_out(grad_x, v * a.size.grad_x.stride, a.size.grad_x.stride, count, g, a.size.add);
+      }
+    })
   }
 }
 
