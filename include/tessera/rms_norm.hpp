@@ -14,8 +14,7 @@
 #include "tessera/view.hpp"
 
 /// Root mean square normalisation over the last axis (Zhang and Sennrich, 2019):
-/// y = x / sqrt(mean(x^2) + epsilon) * (offset + scale). It precedes an output projection, and is
-/// the smallest operator: the template of others (docs/adding_an_operator.md).
+/// y = x / sqrt(mean(x^2) + epsilon) * (offset + scale). It precedes an output projection.
 namespace tessera::rms_norm {
 
 /// `b_block_size` rows share one work-group; those of backward leave one sum for grad_scale.
