@@ -77,7 +77,7 @@ style_headers_alone() {
 # The portable kernels where a planted race or an uninitialised value shows (tests/mutations), and
 # what reads arguments and files under sanitizers: a minute or two each.
 section_smoke() {
-  configure_and_build release matrix_test rms_norm_test
+  configure_and_build release $(oclgrind_tests)
   scripts/oclgrind.sh build/release "$(printf '%s:' \
     '*/linear_cross_entropy_opencl_simt_forward_two_slices' \
     '*/linear_cross_entropy_opencl_simt_forward_options_f32_plain_tiny' \
@@ -214,7 +214,7 @@ section_intel() {
 
 # The portable kernels in an interpreter: data races, uninitialised values, accesses out of bounds.
 section_oclgrind() {
-  configure_and_build release matrix_test rms_norm_test
+  configure_and_build release $(oclgrind_tests)
   scripts/oclgrind.sh build/release
   # Work-items that share a column meet at barriers on this engine alone.
   TESSERA_TEST_ENGINES=plain scripts/oclgrind.sh build/release '*opencl_plain*'

@@ -117,6 +117,11 @@ configure_and_build() {
   quietly cmake --build --preset "$preset" --parallel "$jobs" ${1:+--target "$@"}
 }
 
+# Tests that Oclgrind can run a call at a time: the table of losses, and each other operator's.
+oclgrind_tests() {
+  basename -s .cpp $(grep -lE '(AgreesWithTheOracle|IsTheTextbooks)\)' tests/*_test.cpp)
+}
+
 seconds_of() { printf '%d min %02d s' $(($1 / 60)) $(($1 % 60)); }
 
 # run_tests PRESET [ctest arguments...]: one line per hundred tests that pass, all of those that

@@ -42,7 +42,8 @@ export logs
 
 list="$logs/tests"
 # "Suite.", then "  Test/name  # GetParam() = ..." below it; what each operator has is no kernel's.
-for test in "$build/tests/matrix_test" "$build/tests/rms_norm_test"; do
+for test in $(oclgrind_tests); do
+  test="$build/tests/$test"
   "$test" --gtest_list_tests --gtest_filter="$filter" |
     awk -v test="$test" '
       /^[^ ]/ { suite = $1 }
