@@ -7,7 +7,8 @@
 # at the end says which passed. `style` and `smoke` are what .ci/run has of these.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-sections=(style smoke long lanes host_only asan tsan intel oclgrind mutations fuzz readers soak)
+sections=(style smoke new_operator long lanes host_only asan tsan intel oclgrind mutations fuzz
+  readers soak)
 # Of `intel` and `mutations`, where --changed asks for a part: tests, and files with planted bugs.
 intel_tests='.*'
 changed_files=()
@@ -101,6 +102,31 @@ use_sanitizers() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_init_order=1"
   export LSAN_OPTIONS="suppressions=$root/tests/sanitizers/lsan.supp:print_suppressions=0"
   export UBSAN_OPTIONS="print_stacktrace=1"
+}
+
+# A new operator from the template in a clone of HEAD: it builds, its tests pass, the programs have
+# it, and the rules of the tree hold. (That the script's files are right is new_operator_test.)
+section_new_operator() {
+  local clone="$root/build/new_operator"
+  rm -rf "$clone"
+  git clone --quiet "$root" "$clone"
+  local start=$SECONDS
+  cd "$clone"
+  # Of the clone, which is the tree from here on.
+  source scripts/common.sh
+  scripts/new_operator.sh demo_op
+  configure_and_build release demo_op_test misuse_demo_op_test kernels_alone tessera_test_layer \
+    tessera-info tessera-bench
+  run_tests release --tests-regex 'demo_op|DemoOp|kernels_alone'
+  say "green after $(seconds_of $((SECONDS - start)))"
+  "$python" tests/architecture_test.py .
+  "$python" tests/documents_test.py . build/release/bin/tessera-{info,bench}
+  build/release/bin/tessera-info --operator demo_op --shape 64x64 | tee build/info
+  grep -q '^demo_op forward B 64 H 64' build/info
+  build/release/bin/tessera-bench --operators demo_op --shapes 64x64 --samples 3 --max-seconds 1 |
+    tee build/rows
+  grep -q '^demo_op/backward/' build/rows
+  git status --short --untracked-files=all
 }
 
 section_long() {
@@ -278,6 +304,7 @@ take_changed() {
     git ls-files --others --exclude-standard
   )
   for file in "${changed_files[@]}"; do
+    [[ "$file" != *rms_norm* && "$file" != scripts/new_operator.sh ]] || wanted+="new_operator "
     case "$file" in
       cl_kernels/* | tests/engines/*)
         wanted+="oclgrind lanes mutations intel "
