@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """scripts/new_operator.sh in a copy of the tree: every file of the template gets its twin and every
-list its line, laid out as the style asks; a bad name, and a disk that fails, change nothing.
-usage: new_operator_test.py SOURCE_DIR"""
+list its line, laid out as the style asks, with bugs that can be planted; a bad name, and a disk
+that fails, change nothing. usage: new_operator_test.py SOURCE_DIR"""
 import os
 import pathlib
 import re
@@ -11,14 +11,16 @@ import subprocess
 import sys
 import tempfile
 
+import architecture_test
+
 SKIPPED = 77  # as tests/new_operator.cmake says
 TEMPLATE = "rms_norm"
 # Of other lengths than the template's name, which moves line ends; one before it and one after it
 # in the order of the alphabet.
-NAMES = ("demo_op", "weighted_sum_of_all_the_inputs")
+NAMES = ("made_up", "weighted_sum_of_all_the_inputs")
 BAD_NAMES = ("", "Demo", "demo-op", "2d_norm", "_demo", "demo_", "demo__op", "a" * 31, "../demo",
-             "class", "xor", "linux", "bf16", "combine", "std", "tile", "view", "common", "call", TEMPLATE,
-             "rms_norm_of_rows", "linear_cross_entropy")
+             "class", "xor", "linux", "bf16", "combine", "std", "tile", "view", "common", "call",
+             TEMPLATE, "rms_norm_of_rows", "linear_cross_entropy")
 root = pathlib.Path(sys.argv[1]).resolve()
 problems = []
 
@@ -98,7 +100,7 @@ with tempfile.TemporaryDirectory() as temporary:
     shutil.copytree(root, tree, ignore=shutil.ignore_patterns(
         ".git", "build", "shared", "out", "results", "goldens", "tile_goldens", "__pycache__"))
     before = files_of(tree)
-    check_refused(tree, before, (), ("demo_op", "more"), *((name,) for name in BAD_NAMES))
+    check_refused(tree, before, (), ("made_up", "more"), *((name,) for name in BAD_NAMES))
 
     # Half way: everything was copied when the disk is said to be full.
     folder = pathlib.Path(temporary) / "bin"
@@ -107,7 +109,7 @@ with tempfile.TemporaryDirectory() as temporary:
                                'for last; do :; done\n'
                                '[ "$last" != . ] || { echo "error: no space" >&2; exit 1; }\n')
     (folder / "cp").chmod(0o755)
-    done = new_operator(tree, "demo_op", path=f"{folder}:")
+    done = new_operator(tree, "made_up", path=f"{folder}:")
     check(done.returncode == 1 and "no space" in done.stderr, f"a full disk: {done}")
     check(files_of(tree) == before, "a full disk: something half-made stayed")
 
@@ -118,6 +120,8 @@ with tempfile.TemporaryDirectory() as temporary:
         after = files_of(tree)
         check_made(before, after, name)
         check_layout(tree, after, before)
+        # The texts that its planted bugs replace are there, whatever moved line ends.
+        problems.extend(architecture_test.check_mutations(tree))
         check_refused(tree, after, [name])
         before = after
 for problem in problems:
