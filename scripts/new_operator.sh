@@ -94,8 +94,7 @@ trap 'undo; rm -rf "$stage"' EXIT
 cp -r "$stage/new/." .
 trap 'rm -rf "$stage"' EXIT
 
-say "made $name from $template: $(find "$stage/new" -type f | wc -l) files, of them lists with" \
-  "lines more: ${lists[*]}"
+say "made $name from $template, and its lines in ${lists[*]}"
 cat <<END
 next: cmake --preset release
       cmake --build --preset release --target ${name}_test misuse_${name}_test tessera_test_layer
