@@ -59,7 +59,6 @@ stage_lists() {
   for file in "${lists[@]}"; do
     pattern="$template"
     [ "$file" != README.md ] || pattern="kernels/$template"
-    mkdir -p "$stage/new" "$stage/old"
     cp --parents "$file" "$stage/old"
     cp --parents "$file" "$stage/new"
     sed -E "\|$pattern|{h; $renaming; x; G; s/::Operator\n/::Operator,\n/}" "$file" \
@@ -84,6 +83,7 @@ command -v clang-format >/dev/null || fail "clang-format is not installed (Debia
 
 stage="$(mktemp -d)"
 trap 'rm -rf "$stage"' EXIT
+mkdir "$stage/new" "$stage/old"
 stage_files
 stage_lists
 # Names of another length move line ends, and includes are sorted.
