@@ -2,7 +2,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+
+#include "tessera/view.hpp"
 
 namespace tessera::arguments {
 
@@ -14,5 +18,11 @@ constexpr std::int64_t default_workspace_bytes(std::int64_t columns,
   if (gpu_memory_bytes > 0) return gpu_memory_bytes / 16;
   return std::max<std::int64_t>(std::int64_t{64} << 20, 256 * 4 * columns);
 }
+
+/// Throws Error workspace_too_small when the caller's bound, `workspace_bytes` or the size of the
+/// lent `workspace`, is below `needed` bytes. For implementations that allocate for themselves: a
+/// lent block is checked, not used. `who`: "reference, which materialises everything in double,".
+void check_fixed_workspace(const char* who, std::optional<std::size_t> workspace_bytes,
+                           const MutableView& workspace, std::int64_t needed);
 
 }  // namespace tessera::arguments

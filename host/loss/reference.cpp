@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/loss/reference.hpp"
 
+#include "host/arguments/workspace.hpp"
 #include "host/loss/traits.hpp"
 
 namespace tessera::loss {
@@ -11,8 +12,8 @@ void Reference::describe(const LossRequest& request, Dispatch& dispatch) const {
   dispatch.device = "host";
   dispatch.schedule = "textbook";
   dispatch.workspace_bytes = workspace_bytes(request);
-  check_fixed_workspace("reference, which materialises everything in double,", call.workspace_bytes,
-                        call.workspace, dispatch.workspace_bytes);
+  arguments::check_fixed_workspace("reference, which materialises everything in double,",
+                                   call.workspace_bytes, call.workspace, dispatch.workspace_bytes);
   std::tie(dispatch.block_sizes, dispatch.block_source) = operators::given_or_default_blocks(call);
 }
 

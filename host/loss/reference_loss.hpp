@@ -23,12 +23,6 @@ inline constexpr std::int64_t reference_max_logits = std::int64_t{1} << 26;
 /// Why the reference does not take this loss; nothing: it does.
 std::optional<std::string> reference_refusal(const LossRequest& request);
 
-/// Throws Error workspace_too_small when the caller's bound, `workspace_bytes` or the size of the
-/// lent `workspace`, is below `needed` bytes. For implementations that allocate for themselves: a
-/// lent block is checked, not used. `who`: "reference, which materialises everything in double,".
-void check_fixed_workspace(const char* who, std::optional<std::size_t> workspace_bytes,
-                           const MutableView& workspace, std::int64_t needed);
-
 /// The loss half of a problem, with everything but x, w, bias or logits. `bad` says what is wrong
 /// with the first row whose target is none; empty: nothing.
 oracle::Problem reference_problem(const LossRequest& request, dispatch::HostViews& views,

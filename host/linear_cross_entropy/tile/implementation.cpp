@@ -2,26 +2,15 @@
 #include <algorithm>
 #include <limits>
 
-#include "host/arguments/offsets.hpp"
+#include "host/arguments/workspace.hpp"
 #include "host/linear_cross_entropy/tile/setup.hpp"
-#include "host/loss/reference_loss.hpp"
 #include "host/loss/streaming_rows.hpp"
+#include "host/operators/tile_machine.hpp"
 
 /// The implementation `tpu_tile`: what the table asks of it.
 namespace tessera::linear_cross_entropy {
 namespace tpu_tile {
 namespace {
-
-// What Marin's and Tokamax's kernels are mostly tuned on, and one with two cores.
-constexpr const char* default_chip = "v5p";
-
-/// True when `leading` rows of `columns` elements lie one behind the other.
-bool rows_are_dense(const View& view, std::int64_t columns) {
-  const arguments::RowOffsets offsets(view, view.rank() - 1);
-  if (columns > 1 && view.strides().back() != 1) return false;
-  return offsets.rank() == 0 || (offsets.rank() == 1 && offsets.stride(0) == columns) ||
-         (offsets.rank() == 1 && offsets.extent(0) == 1);
-}
 
 /// True when a matrix [h, v] lies as [v, h], row after row.
 bool nearer_to_vh(const View& matrix) { return matrix.strides()[0] < matrix.strides()[1]; }
@@ -32,14 +21,6 @@ bool is_dense(const View& matrix, bool as_vh) {
   const auto& extents = matrix.extents();
   return (extents[inner] <= 1 || matrix.strides()[inner] == 1) &&
          (extents[outer] <= 1 || matrix.strides()[outer] == extents[inner]);
-}
-
-std::string text_of(const std::vector<tile::Violation>& violations) {
-  std::string text;
-  for (const auto& violation : violations) {
-    text += (text.empty() ? "" : "; ") + violation.message;
-  }
-  return text;
 }
 
 const char* schedule_of(Pass pass) {
@@ -67,20 +48,18 @@ std::int64_t machine_bytes(const Request& request, const Setup& setup) {
     if (o.grad_w && !setup.direct_grad_w) bytes += word * k.h * k.padded_v();
     if (o.grad_bias) bytes += word * std::max<std::int64_t>(k.row_blocks(), 1) * k.v;
   }
-  return bytes + vmem * (setup.chip->megacore ? setup.chip->cores : 1);
+  return bytes + vmem * operators::cores_of_grid(*setup.chip);
 }
 
 void describe(const Request& request, const Setup& setup, Dispatch& dispatch) {
-  dispatch.implementation = "tpu_tile";
-  dispatch.device = setup.chip->name + " on the tile machine";
+  operators::describe_tile_call(*setup.chip, dispatch);
   dispatch.schedule = schedule_of(request.loss.pass);
   dispatch.workspace_bytes = table_bytes(request) + machine_bytes(request, setup);
   dispatch.block_source = setup.source;
   dispatch.block_sizes = to_named(setup.kernel.blocks);
-  const std::int64_t cores = setup.chip->megacore ? setup.chip->cores : 1;
-  dispatch.knobs = {{"cores", cores}, {"scoped_vmem_bytes", setup.chip->scoped_vmem_bytes}};
-  loss::check_fixed_workspace("tpu_tile, whose blocks fix it,", request.execution.workspace_bytes,
-                              request.execution.workspace, dispatch.workspace_bytes);
+  arguments::check_fixed_workspace("tpu_tile, whose blocks fix it,",
+                                   request.execution.workspace_bytes, request.execution.workspace,
+                                   dispatch.workspace_bytes);
 }
 
 Setup legal_setup(const ContextState& state, const Request& request) {
@@ -101,7 +80,7 @@ std::int64_t table_bytes(const Request& request) {
 Setup make_setup(const ContextState& state, const Request& request,
                  std::optional<std::string>& reason) {
   Setup s;
-  s.chip = &tile::find_chip(state.tile_chip.empty() ? default_chip : state.tile_chip);
+  s.chip = &operators::tile_chip(state);
   const auto& g = request.gradients;
   const bool gradients = has_gradients(request.loss.pass);
   Kernel& k = s.kernel;
@@ -138,7 +117,7 @@ Setup make_setup(const ContextState& state, const Request& request,
       if (pass == Pass::forward ? !request.loss.wants_values() : !gradients) continue;
       const auto violations = check(*s.chip, pass, k, o);
       if (violations.empty()) continue;
-      reason = text_of(violations);
+      reason = operators::text_of(violations);
       return true;
     }
     return false;
@@ -155,11 +134,11 @@ Setup make_setup(const ContextState& state, const Request& request,
     refuse();
     return s;
   }
-  s.copies_x = !rows_are_dense(request.inputs.x, k.h);
+  s.copies_x = !operators::rows_are_dense(request.inputs.x);
   s.copies_w = !is_dense(request.inputs.w, k.w_is_vh);
   if (gradients && k.h > 0) {
     s.direct_grad_x = o.grad_x && !g.accumulate.has(Accumulate::grad_x) &&
-                      g.grad_x.dtype() == DType::f32 && rows_are_dense(g.grad_x, k.h) &&
+                      g.grad_x.dtype() == DType::f32 && operators::rows_are_dense(g.grad_x) &&
                       splits(*s.chip, k) == 1;
     s.direct_grad_w = o.grad_w && !g.accumulate.has(Accumulate::grad_w) &&
                       g.grad_w.dtype() == DType::f32 && is_dense(g.grad_w, k.grad_w_is_vh) &&
@@ -172,11 +151,7 @@ namespace {
 
 class TpuTile final : public dispatch::Implementation {
  public:
-  TpuTile()
-      : Implementation({"tpu_tile",
-                        "the TPU schedule on the tile machine, for the chip that the context "
-                        "names (v5p)",
-                        false}) {}
+  TpuTile() : Implementation(operators::tile_info()) {}
 
   std::optional<std::string> why_unsupported(ContextState& state,
                                              const dispatch::Request& request) const override {
