@@ -3,8 +3,7 @@
 #include <vector>
 
 #include "host/arguments/offsets.hpp"
-#include "host/dispatch/completion.hpp"
-#include "host/dispatch/host_views.hpp"
+#include "host/operators/host_implementation.hpp"
 #include "host/rms_norm/request.hpp"
 
 /// The implementation `reference`: the textbook in double, element by element.
@@ -64,9 +63,9 @@ void compute(const Request& r) {
   write(r.grad_scale, grad_scale, r.accumulate);
 }
 
-class Textbook final : public dispatch::Implementation {
+class Textbook final : public operators::HostImplementation {
  public:
-  Textbook() : Implementation({"reference", "textbook, in double; B * H up to 2^26", false}) {}
+  Textbook() : HostImplementation({"reference", "textbook, in double; B * H up to 2^26", false}) {}
 
   std::optional<std::string> why_unsupported(ContextState&,
                                              const dispatch::Request& request) const override {
@@ -75,51 +74,22 @@ class Textbook final : public dispatch::Implementation {
     return "it holds everything in double, and B * H = " + std::to_string(r.b) + " * " +
            std::to_string(r.h) + " is more than 2^26; use eigen";
   }
-  std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
-                                         const dispatch::Request& request,
-                                         dispatch::Attempt& attempt) const override {
-    const auto& base = static_cast<const operators::Request&>(request);
-    describe(request_of(request), attempt.dispatch);
-    if (state->device) state->device->wait_for(base.call.wait_for);
-    dispatch::HostViews views(*state, base.call.queue);
-    operators::PlainRequest mapped{operators::Call(base.call)};
-    mapped.map_to_host(views);
-    attempt.outputs_touched = true;
-    compute(request_of(mapped));
-    views.finish();
-    return std::make_unique<Completion::State>();
-  }
-  Plan plan(ContextState&, const dispatch::Request& request) const override {
-    Plan plan;
-    describe(request_of(request), plan.dispatch);
-    plan.workspace_bytes = plan.minimum_workspace_bytes = plan.dispatch.workspace_bytes;
-    return plan;
-  }
-  // The textbook has no blocks; any are legal and none is used.
-  std::pair<std::vector<NamedValue>, BlockSource> infer(
-      ContextState&, const dispatch::Request& request) const override {
-    return operators::given_or_default_blocks(request_of(request).base.call);
-  }
   CostEstimate cost(ContextState&, const dispatch::Request& request) const override {
     return rms_norm::cost(request_of(request));
   }
 
  private:
-  static void describe(const Request& r, Dispatch& dispatch) {
-    const auto& given = r.base.call.workspace_bytes;
-    const std::int64_t needed = workspace_bytes(r);
-    if (given && static_cast<std::int64_t>(*given) < needed) {
-      throw Error(ErrorCode::workspace_too_small,
-                  "workspace_bytes (or the lent workspace) is " + std::to_string(*given) +
-                      " bytes, the minimum of reference is " + std::to_string(needed) +
-                      "; give at least that");
-    }
-    dispatch.implementation = "reference";
+  void describe(const ContextState&, const operators::Request& request,
+                Dispatch& dispatch) const override {
     dispatch.device = "host";
     dispatch.schedule = "textbook";
-    dispatch.workspace_bytes = needed;
+    dispatch.workspace_bytes = workspace_bytes(request_of(request));
+    // The textbook has no blocks; any are legal and none is used.
     std::tie(dispatch.block_sizes, dispatch.block_source) =
-        operators::given_or_default_blocks(r.base.call);
+        operators::given_or_default_blocks(request.call);
+  }
+  void compute(ContextState&, const operators::Request& request, Dispatch&) const override {
+    rms_norm::compute(request_of(request));
   }
 };
 
