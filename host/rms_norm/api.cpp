@@ -27,7 +27,8 @@ class Behind final : public operators::PlainOperator {
  public:
   Behind()
       : PlainOperator(operators::make_table([](auto) { return opencl_implementations(); },
-                                            eigen_implementation(), reference_implementation())) {}
+                                            eigen_implementation(), tile_implementation(),
+                                            reference_implementation())) {}
 
  private:
   void check_own(const arguments::Checks& checks, const operators::Call& call) const override {

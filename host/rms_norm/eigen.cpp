@@ -17,14 +17,6 @@ namespace {
 using Row = Eigen::Map<Eigen::ArrayXf>;
 using ConstRow = Eigen::Map<const Eigen::ArrayXf>;
 
-/// Calls `use` with a null pointer to the C++ type of a floating view's elements.
-template <class Use>
-void with_type(DType type, const Use& use) {
-  if (type == DType::f32) return use(static_cast<float*>(nullptr));
-  if (type == DType::bf16) return use(static_cast<bf16*>(nullptr));
-  use(static_cast<f16*>(nullptr));
-}
-
 /// Rows of a host view [..., H] in f32: where they lie, or by way of a buffer.
 class Rows {
  public:

@@ -42,12 +42,21 @@ inline Request request_of(const dispatch::Request& request) {
           .base = base};
 }
 
+/// Calls `use` with a null pointer to the C++ type of a floating view's elements.
+template <class Use>
+void with_type(DType type, const Use& use) {
+  if (type == DType::f32) return use(static_cast<float*>(nullptr));
+  if (type == DType::bf16) return use(static_cast<bf16*>(nullptr));
+  use(static_cast<f16*>(nullptr));
+}
+
 /// The blocks decide who reads a row, not how often it is read.
 CostEstimate cost(const Request& request);
 
 // Each implementation's file defines one of these rows.
 std::unique_ptr<dispatch::Implementation> eigen_implementation();      ///< eigen.cpp
 std::unique_ptr<dispatch::Implementation> reference_implementation();  ///< reference.cpp
+std::unique_ptr<dispatch::Implementation> tile_implementation();       ///< tile.cpp
 dispatch::Table opencl_implementations();                              ///< opencl.cpp
 
 }  // namespace tessera::rms_norm

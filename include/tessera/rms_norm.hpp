@@ -17,7 +17,8 @@
 /// y = x / sqrt(mean(x^2) + epsilon) * (offset + scale). It precedes an output projection.
 namespace tessera::rms_norm {
 
-/// `b_block_size` rows share one work-group; those of backward leave one sum for grad_scale.
+/// `b_block_size` rows share one work-group; those of backward leave one sum for grad_scale. On
+/// `tpu_tile` they are a block in VMEM: a multiple of 8, or all rows.
 struct BlockSizes {
   std::int64_t b_block_size = 64;
 
