@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -143,6 +144,41 @@ TEST(RmsNormMisuse, APassThatItDoesNotHave) {
     const auto why = rms_norm::why_unsupported(context, "eigen", pass, in, {}, {});
     ASSERT_TRUE(why);
     EXPECT_NE(why->find("has no such pass; it has forward, backward"), std::string::npos) << *why;
+  }
+}
+
+/// A block that a TPU refuses, or has no room for.
+TEST(RmsNormMisuse, BlocksOfTheTileMachine) {
+  struct BlockOfRows {
+    std::int64_t b, h;
+    std::optional<std::int64_t> block;
+    std::vector<std::string> says;
+  };
+  const BlockOfRows all[] = {
+      {23, 33, 5, {"b_block_size", "R2", "5, must be a multiple of 8 or the array's 23"}},
+      {1024, 4096, 1024, {"b_block_size is 1024", "R13", "the scoped limit is 16777216"}},
+      {8, 300000, {}, {"H = 300000 is too long", "8 of them do not fit", "use eigen", "R13"}},
+      // Whatever the block, the row is what does not fit.
+      {64, 300000, 32, {"H = 300000 is too long", "R13"}},
+  };
+  Context context({.device = "v4", .warning_handler = [](const std::string&) {}});
+  for (const auto& c : all) {
+    std::vector<float> x(static_cast<std::size_t>(c.b * c.h), 1.0f);
+    std::vector<float> y(x.size(), -7.0f);
+    rms_norm::ExecutionOptions execution;
+    execution.implementation = "tpu_tile";
+    if (c.block) execution.block_sizes = rms_norm::BlockSizes{*c.block};
+    try {
+      rms_norm::forward(context, {.x = View::host(x.data(), {c.b, c.h})},
+                        {.y = MutableView::host(y.data(), {c.b, c.h})}, {}, execution);
+      ADD_FAILURE() << "nothing was refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::unsupported);
+      for (const auto& part : c.says) {
+        EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+      }
+    }
+    EXPECT_EQ(std::count(y.begin(), y.end(), -7.0f), static_cast<std::ptrdiff_t>(y.size()));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -209,6 +210,34 @@ const RmsCase cases[] = {
      false,
      1.0f},
     {"no_rows", {0}, 6},
+    {"ragged_rows",
+     {37},
+     300,
+     DType::f32,
+     DType::f32,
+     DType::f32,
+     true,
+     Layout::dense,
+     Data::gaussian,
+     false,
+     false,
+     Place::host,
+     1e-6f,
+     8},
+    {"ragged_rows_in_place",
+     {2, 21},
+     130,
+     DType::bf16,
+     DType::bf16,
+     DType::bf16,
+     true,
+     Layout::dense,
+     Data::gaussian,
+     true,
+     false,
+     Place::host,
+     1e-6f,
+     16},
 };
 
 Numbers numbers_of(const RmsCase& c) {
@@ -235,7 +264,7 @@ Numbers numbers_of(const RmsCase& c) {
 }
 
 /// An array [leading, h] in the layout of the case, or [h] where `leading` is null.
-Argument make(const RmsCase& c, DType type, const Dims* leading) {
+Argument make(Context& context, const RmsCase& c, DType type, const Dims* leading) {
   Dims extents = leading != nullptr ? *leading : Dims();
   extents.push_back(c.h);
   Dims strides = contiguous_strides(extents);
@@ -245,7 +274,7 @@ Argument make(const RmsCase& c, DType type, const Dims* leading) {
     for (int axis = 0; axis + 1 < strides.rank(); ++axis)
       strides[axis] = strides[axis] / c.h * (c.h + 3);
   }
-  return make_argument(shared_context(), c.place, type, extents, strides);
+  return make_argument(context, c.place, type, extents, strides);
 }
 
 void fill(Argument& argument, const std::vector<double>& values) {
@@ -283,13 +312,14 @@ void check(Argument& argument, const std::vector<double>& expected,
 /// Forward and backward of one case, with everything it takes.
 class Call {
  public:
-  explicit Call(const RmsCase& c) : c_(c), p_(numbers_of(c)) {
-    x_ = make(c, c.x_type, &c.leading);
-    dy_ = make(c, c.other_type, &c.leading);
+  explicit Call(const RmsCase& c, Context& context = shared_context())
+      : c_(c), context_(context), p_(numbers_of(c)) {
+    x_ = make(context, c, c.x_type, &c.leading);
+    dy_ = make(context, c, c.other_type, &c.leading);
     fill(x_, p_.x);
     fill(dy_, p_.dy);
     if (c.scale) {
-      scale_ = make(c, c.other_type, nullptr);
+      scale_ = make(context, c, c.other_type, nullptr);
       fill(scale_, p_.scale);
       scale_.storage->upload();
     }
@@ -304,15 +334,23 @@ class Call {
     return execution;
   }
 
+  /// Why the implementation does not take the case's shape and blocks.
+  std::optional<std::string> refusal(const std::string& implementation, Pass pass) const {
+    rms_norm::Inputs in{.x = x_.view(), .scale = scale_.view()};
+    if (pass == Pass::backward) in.dy = dy_.view();
+    return rms_norm::why_unsupported(context_, implementation, pass, in, {}, {}, options(),
+                                     on(implementation));
+  }
+
   void forward(const std::string& implementation) {
     Argument out;
     if (!c_.in_place) {
-      out = make(c_, c_.out_type, &c_.leading);
+      out = make(context_, c_, c_.out_type, &c_.leading);
       out.storage->upload();
     }
     Argument& y = c_.in_place ? x_ : out;
-    rms_norm::forward(shared_context(), {.x = x_.view(), .scale = scale_.view()},
-                      {.y = y.mutable_view()}, options(), on(implementation))
+    rms_norm::forward(context_, {.x = x_.view(), .scale = scale_.view()}, {.y = y.mutable_view()},
+                      options(), on(implementation))
         .wait();
     std::vector<double> expected, tolerance;
     for (std::size_t row = 0; row < p_.b; ++row) {
@@ -327,9 +365,9 @@ class Call {
   void backward(const std::string& implementation) {
     const bool wants_x = !c_.only_scale;
     Argument own, grad_scale;
-    if (wants_x && !c_.in_place) own = make(c_, c_.out_type, &c_.leading);
+    if (wants_x && !c_.in_place) own = make(context_, c_, c_.out_type, &c_.leading);
     Argument& grad_x = c_.in_place ? x_ : own;
-    if (c_.scale) grad_scale = make(c_, c_.out_type, nullptr);
+    if (c_.scale) grad_scale = make(context_, c_, c_.out_type, nullptr);
     const std::vector<double> base = {0.5, -2.0, 3.25};
     const auto before = [&](std::size_t i) { return c_.accumulate ? base[i % base.size()] : 0.0; };
     for (Argument* argument : {&own, &grad_scale}) {
@@ -339,7 +377,7 @@ class Call {
       }
       argument->storage->upload();
     }
-    rms_norm::backward(shared_context(), {.x = x_.view(), .scale = scale_.view(), .dy = dy_.view()},
+    rms_norm::backward(context_, {.x = x_.view(), .scale = scale_.view(), .dy = dy_.view()},
                        {.grad_x = wants_x ? grad_x.mutable_view() : MutableView(),
                         .grad_scale = grad_scale.mutable_view(),
                         .accumulate = c_.accumulate},
@@ -405,6 +443,7 @@ class Call {
   }
 
   const RmsCase& c_;
+  Context& context_;
   Numbers p_;
   Argument x_, scale_, dy_;
 };
@@ -420,24 +459,42 @@ class RmsNorm : public testing::TestWithParam<std::string> {
   }
   /// Cases that this implementation can be given; interpreters get one.
   template <class Run>
-  void for_each_case(const Run& run) {
+  void for_each_case(Pass pass, const Run& run) {
     for (const RmsCase& c : cases) {
       // Of Oclgrind a process gets one call, and no array that is copied by rectangles.
       if (!is_wanted(c.name) || (tiny() && c.name != std::string("blocks"))) continue;
       RmsCase here = c;
       if (!shared_context().has_device()) here.place = Place::host;
       SCOPED_TRACE(c.name);
-      run(here);
+      Call call(here);
+      const auto why = call.refusal(GetParam(), pass);
+      // A TPU's blocks are whole registers of 8 rows.
+      EXPECT_EQ(why.has_value(), GetParam() == "tpu_tile" && c.block % 8 != 0) << why.value_or("");
+      if (!why) run(call);
     }
   }
 };
 
 TEST_P(RmsNorm, ForwardIsTheTextbooks) {
-  for_each_case([&](const RmsCase& c) { Call(c).forward(GetParam()); });
+  for_each_case(Pass::forward, [&](Call& call) { call.forward(GetParam()); });
 }
 
 TEST_P(RmsNorm, BackwardIsTheTextbooks) {
-  for_each_case([&](const RmsCase& c) { Call(c).backward(GetParam()); });
+  for_each_case(Pass::backward, [&](Call& call) { call.backward(GetParam()); });
+}
+
+/// Chips of one core and of two that share the blocks, with tiles and VMEM of their own.
+TEST(RmsNormTile, IsTheTextbooksOnEveryChip) {
+  for (const std::string chip : {"v3", "v4", "v5e", "v6e", "v7"}) {
+    Context context({.device = chip, .warning_handler = [](const std::string&) {}});
+    for (RmsCase c : cases) {
+      if (c.block % 8 != 0) continue;
+      c.place = Place::host;
+      SCOPED_TRACE(chip + " " + c.name);
+      Call(c, context).forward("tpu_tile");
+      Call(c, context).backward("tpu_tile");
+    }
+  }
 }
 
 TEST_P(RmsNorm, OwnedResultsHaveTheTypesOfTheirInputs) {
