@@ -118,6 +118,17 @@ struct Call::Impl {
     return binding_of(view, range.memory, offset / element, view.strides());
   }
 
+  WorkspacePool::Lease staging_block(std::int64_t bytes, const char* argument) {
+    if (bytes > facts().max_allocation_bytes) {
+      throw Error(ErrorCode::out_of_memory,
+                  std::string(argument) + " needs a device copy of " + std::to_string(bytes) +
+                      " bytes, the largest allocation on " + flight->device() + " is " +
+                      std::to_string(facts().max_allocation_bytes) + "; split it");
+    }
+    attempt.dispatch.staged_bytes += bytes;
+    return runtime().pool().acquire(bytes);
+  }
+
   Binding stage(const MutableView& view, bool output, bool copy_in, const char* argument) {
     for (const auto& known : staged) {
       // An input is never served from an output's block: in place, it is what was there before.
@@ -126,16 +137,8 @@ struct Call::Impl {
       }
     }
     Staged copy{view, staged_layout(view), {}, output};
-    const std::int64_t bytes =
-        copy.layout.elements * static_cast<std::int64_t>(size_of(view.dtype()));
-    if (bytes > facts().max_allocation_bytes) {
-      throw Error(ErrorCode::out_of_memory,
-                  std::string(argument) + " needs a device copy of " + std::to_string(bytes) +
-                      " bytes, the largest allocation on " + flight->device() + " is " +
-                      std::to_string(facts().max_allocation_bytes) + "; split it");
-    }
-    copy.block = runtime().pool().acquire(bytes);
-    attempt.dispatch.staged_bytes += bytes;
+    copy.block = staging_block(
+        copy.layout.elements * static_cast<std::int64_t>(size_of(view.dtype())), argument);
     staged.push_back(std::move(copy));
     const auto& kept = staged.back();
     const cl_mem memory = kept.block.buffer()();
@@ -282,6 +285,17 @@ Scratch Call::scratch(std::int64_t words, const char* purpose) {
   return scratch;
 }
 
+Scratch Call::staging(std::int64_t bytes, const char* argument) {
+  auto block = impl_->staging_block(bytes, argument);
+  Scratch copy;
+  copy.memory = block.buffer()();
+  copy.epoch = block.epoch();
+  impl_->flight->keep(std::move(block));
+  return copy;
+}
+
+void Call::keep(cl_mem memory) { impl_->flight->keep(memory); }
+
 std::int64_t Call::scratch_bytes() const noexcept { return impl_->scratch_bytes; }
 
 void Call::keep_staging() { impl_->kept_staged = impl_->staged.size(); }
@@ -292,7 +306,7 @@ void Call::release_staging() {
   impl_->return_staged(impl_->kept_staged);
 }
 
-ProgramCache::Lease Call::kernel(const Specialisation& specialisation, const char* entry) {
+ProgramCache::Lease Call::kernel(const Specialisation& specialisation, std::string_view entry) {
   return impl_->runtime().programs().kernel(specialisation, entry);
 }
 
@@ -339,6 +353,24 @@ void Call::enqueue(const KernelObject& kernel, const Range& range, bool touches)
   if (touches) impl_->attempt.outputs_touched = true;  // a refused command has written nothing
   // The command holds the arguments by value from here on: the kernel may go back to the cache.
   flight.issued(event);
+}
+
+void Call::launch(const Specialisation& specialisation, const std::string& entry,
+                  const Range& range, const std::vector<Argument>& arguments) {
+  auto lease = kernel(specialisation, entry);
+  cl_uint index = 0;
+  bool touches = false;
+  for (const auto& argument : arguments) {
+    if (argument.value != nullptr) {
+      set_struct(*lease, index, argument.value, argument.size);
+    } else if (argument.size != 0) {
+      check_argument(clSetKernelArg(lease->kernel()(), index, argument.size, nullptr), index);
+    } else {
+      set_memory(*lease, index, argument.memory);
+      touches |= argument.memory.writes_caller;
+    }
+  }
+  enqueue(*lease, range, touches);
 }
 
 void Call::read_back(const Scratch& from, std::int64_t words,

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/arguments.h"
@@ -69,6 +70,10 @@ class Call {
   /// Makes a view writable by kernels. With `keep` kernels also read what is there (accumulate), or
   /// do not write every element.
   Binding write(const MutableView& view, const char* argument, bool keep);
+  /// Memory of the pool for a copy of `argument` in another layout, which counts as staged.
+  Scratch staging(std::int64_t bytes, const char* argument);
+  /// Retains memory until the commands have run.
+  void keep(cl_mem memory);
   /// True when the view, bound as it is, stays within the maximum allocation.
   bool fits(const View& view) const;
 
@@ -105,6 +110,15 @@ class Call {
     (set_struct(*lease, index, &structs, sizeof(structs)), ...);
     enqueue(*lease, range, touches);
   }
+  /// An argument of a kernel that is not the library's: memory, bytes by value, or, where both are
+  /// null, so many bytes of local memory.
+  struct Argument {
+    Memory memory{};
+    const void* value = nullptr;
+    std::size_t size = 0;  ///< of what is no memory
+  };
+  void launch(const Specialisation& specialisation, const std::string& entry, const Range& range,
+              const std::vector<Argument>& arguments);
   /// Reads scratch into memory that lives as long as the completion; valid after it.
   void read_back(const Scratch& from, std::int64_t words, std::shared_ptr<std::vector<float>> to);
   /// Runs after the commands, when somebody waits: throws what the outputs say is wrong.
@@ -115,7 +129,7 @@ class Call {
   std::unique_ptr<Completion::State> finish();
 
  private:
-  ProgramCache::Lease kernel(const Specialisation& specialisation, const char* entry);
+  ProgramCache::Lease kernel(const Specialisation& specialisation, std::string_view entry);
   void set_memory(KernelObject& kernel, cl_uint& index, const Memory& value);
   void set_struct(KernelObject& kernel, cl_uint& index, const void* value, std::size_t size);
   void enqueue(const KernelObject& kernel, const Range& range, bool touches);

@@ -35,6 +35,10 @@ cl_int KernelObject::set_bytes(cl_uint index, std::size_t size, const void* valu
     known.large = static_cast<std::int32_t>(large_.size()) - 1;
   }
   auto& bytes = large_[static_cast<std::size_t>(known.large)];
+  if (bytes.size() != size) {  // the driver has refused the other size
+    bytes.resize(size);
+    known.is_set = false;
+  }
   if (known.is_set && std::memcmp(bytes.data(), value, size) == 0) return CL_SUCCESS;
   known.is_set = false;
   const cl_int status = clSetKernelArg(kernel_(), index, size, value);
@@ -86,6 +90,22 @@ std::string build_log(cl_program program, cl_device_id device) {
   return log;
 }
 
+/// "add;scale", as the driver lists the kernels of a program.
+std::string kernel_names(cl_program program) {
+  std::size_t size = 0;
+  if (clGetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, 0, nullptr, &size) != CL_SUCCESS ||
+      size <= 1) {
+    return "none";
+  }
+  std::string names(size, '\0');
+  if (clGetProgramInfo(program, CL_PROGRAM_KERNEL_NAMES, size, names.data(), nullptr) !=
+      CL_SUCCESS) {
+    return "none";
+  }
+  names.pop_back();
+  return names;
+}
+
 /// The first line that says "error", for the message; the whole log travels beside it.
 std::string first_error(const std::string& log) {
   const auto at = log.find("error");
@@ -118,11 +138,13 @@ struct ProgramCache::Impl {
   std::string device_key;  // what the driver's answer depends on beside the source
 
   cl::Program build(const Specialisation& wanted) {
-    const std::string source = assemble_source(wanted.file, wanted.engine);
+    const std::string source =
+        wanted.source ? *wanted.source : assemble_source(wanted.file, wanted.engine);
     // No warnings (-w): PoCL counts them on stderr, and some are of the compiler's own headers, as
     // where vectors are wider than the processor's.
-    const std::string options =
-        wanted.options + (wanted.options.empty() ? "" : " ") + "-cl-std=CL1.2 -w";
+    const bool has_standard = wanted.options.find("-cl-std=") != std::string::npos;
+    const std::string options = wanted.options + (wanted.options.empty() ? "" : " ") +
+                                (has_standard ? "-w" : "-cl-std=CL1.2 -w");
     if (!binaries.is_on()) return compile(wanted, source, options);
     const std::string key = device_key + options + '\n' + source;
     if (const auto binary = binaries.find(key)) {
@@ -207,8 +229,10 @@ struct ProgramCache::Impl {
     const auto [first, last] = programs.equal_range(hash);
     const auto found = std::find_if(first, last, [&](const auto& entry) {
       const auto& key = entry.second->key;
+      const bool same_source = key.source == wanted.source ||
+                               (key.source && wanted.source && *key.source == *wanted.source);
       return key.file == wanted.file && key.options == wanted.options &&
-             key.engine == wanted.engine;
+             key.engine == wanted.engine && same_source;
     });
     if (found != last) {
       const auto program = found->second;
@@ -297,6 +321,10 @@ ProgramCache::Lease ProgramCache::kernel(const Specialisation& specialisation,
   const std::string name(entry);
   cl_int status = CL_SUCCESS;
   const cl_kernel made = clCreateKernel(program->program(), name.c_str(), &status);
+  if (status == CL_INVALID_KERNEL_NAME) {
+    throw Error(ErrorCode::invalid_argument, specialisation.file + " has no kernel \"" + name +
+                                                 "\"; it has " + kernel_names(program->program()));
+  }
   if (status != CL_SUCCESS) {
     throw_error(status, "clCreateKernel", impl_->device_name,
                 "making kernel " + name + " of " + specialisation.file);

@@ -19,6 +19,8 @@ struct Specialisation {
   std::string file;      ///< path inside cl_kernels
   std::string options;   ///< "-DLANES=8 -DX_TYPE=1 ..."; part of the cache key
   std::string engine{};  ///< whose folder `ENGINE` is in its includes; empty: it has none
+  /// A caller's own text, of which `file` is then just the name; null: the embedded file.
+  std::shared_ptr<const std::string> source{};
   /// hash_of both, where somebody who keeps it has formed it; 0: not yet.
   std::uint64_t hash = 0;
 };

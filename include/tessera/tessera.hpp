@@ -4,6 +4,7 @@
 /// Everything.
 #include "tessera/context.hpp"
 #include "tessera/cost_estimate.hpp"
+#include "tessera/custom_kernel.hpp"
 #include "tessera/dtype.hpp"
 #include "tessera/error.hpp"
 #include "tessera/execution.hpp"

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "custom/arguments.h"
+#include "host/arguments/bytes.hpp"
+#include "host/custom/opencl_entries.hpp"
+#include "host/custom/request.hpp"
+#include "host/engines/segments.hpp"
+#include "host/opencl/call.hpp"
+#include "host/opencl/errors.hpp"
+#include "host/opencl/specialise.hpp"
+
+namespace tessera::custom {
+namespace {
+
+const Request& request_of(const dispatch::Request& request) {
+  return static_cast<const Request&>(request);
+}
+
+const char* type_name(DType type) {
+  switch (type) {
+    case DType::f32:
+      return "float";
+    case DType::bf16:
+      return "ushort";
+    case DType::f16:
+      return "half";
+    case DType::i32:
+      return "int";
+    case DType::i64:
+      return "long";
+  }
+  return "?";
+}
+
+/// How a call is carried out on a device.
+struct Work {
+  KernelCall call;
+  opencl::Specialisation program{};
+  std::vector<TensorSpec> scratch{};
+  std::vector<KernelLaunch> launches{};
+  std::vector<std::vector<KernelArgument>> arguments{};  ///< of each launch
+  std::int64_t scratch_bytes = 0;
+};
+
+opencl::Specialisation program_of(const Request& r) {
+  std::string options = r.kernel.spec.build_options;
+  const auto define = [&](const std::string& name, const auto& value) {
+    fmt::format_to(std::back_inserter(options), " -D{}={}", name, value);
+  };
+  const auto define_types = [&](const char* which, const auto& arrays) {
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+      fmt::format_to(std::back_inserter(options), " -D{}_{}_TYPE={}", which, i,
+                     type_name(arrays[i].dtype()));
+    }
+  };
+  const auto& spec = r.kernel.spec;
+  for (const auto* numbers : {&spec.parameters, &spec.block_sizes, &spec.knobs}) {
+    for (const auto& number : *numbers) define(number.name, r.call.value(number.name));
+  }
+  define_types("INPUT", r.inputs);
+  define_types("OUTPUT", r.outputs);
+  opencl::Specialisation program{.file = r.kernel.file,
+                                 .options = options + " -cl-kernel-arg-info",
+                                 .source = r.kernel.source};
+  program.hash = opencl::hash_of(program);
+  return program;
+}
+
+/// At what multiples of bytes a part of a buffer may begin.
+std::int64_t part_alignment(const opencl::Runtime& runtime) {
+  cl_uint bits = 0;
+  const cl_int status = clGetDeviceInfo(runtime.device()(), CL_DEVICE_MEM_BASE_ADDR_ALIGN,
+                                        sizeof(bits), &bits, nullptr);
+  opencl::check(status, "clGetDeviceInfo", runtime.info().name, "asking for the alignment");
+  return std::max<std::int64_t>(bits / 8, 64);
+}
+
+/// Words of scratch that an array takes; in a lent block it begins at such an alignment.
+std::int64_t words_of(const TensorSpec& array, const Request& r, const opencl::Runtime& runtime) {
+  const auto bytes = arguments::saturating_product(
+      array.size(), static_cast<std::int64_t>(size_of(array.dtype())));
+  const std::int64_t slack = r.options.workspace ? part_alignment(runtime) : 0;
+  return opencl::region_words((std::min(bytes, std::int64_t{1} << 60) + slack + 3) / 4);
+}
+
+std::vector<KernelArgument> all_arguments(const Request& r, const Work& work) {
+  std::vector<KernelArgument> all;
+  for (std::size_t i = 0; i < r.inputs.size(); ++i) all.push_back(KernelArgument::input(i));
+  for (std::size_t i = 0; i < r.outputs.size(); ++i) all.push_back(KernelArgument::output(i));
+  for (std::size_t i = 0; i < work.scratch.size(); ++i) all.push_back(KernelArgument::scratch(i));
+  for (const auto& scalar : r.options.scalars) all.emplace_back(scalar);
+  return all;
+}
+
+/// Error where an argument names an array that the call does not have.
+void check_places(const Request& r, const Work& work, const KernelLaunch& launch,
+                  const std::vector<KernelArgument>& arguments) {
+  using Kind = KernelArgument::Kind;
+  for (const auto& argument : arguments) {
+    const auto check = [&](Kind kind, const char* what, std::size_t count) {
+      if (argument.kind() != kind || argument.at() < count) return;
+      r.fail(fmt::format("entry point {}: it is given {}({}), but the call has {}", launch.entry,
+                         what, argument.at(), count));
+    };
+    check(Kind::input, "input", r.inputs.size());
+    check(Kind::output, "output", r.outputs.size());
+    check(Kind::scratch, "scratch", work.scratch.size());
+    if (argument.kind() == Kind::local && argument.at() == 0) {
+      r.fail("entry point " + launch.entry + ": it is given 0 bytes of local memory; give some");
+    }
+  }
+}
+
+/// Decides how the call runs, compiles for it and checks it against the device.
+Work prepare(const Request& r, opencl::Runtime& runtime) {
+  const auto& spec = r.kernel.spec;
+  Work work{.call = r.call};
+  work.call.device = &runtime.info();
+  if (spec.scratch) {
+    work.scratch = r.ask("scratch", [&] { return spec.scratch(work.call); });
+  }
+  for (const auto& array : work.scratch) {
+    for (const auto extent : array.extents()) {
+      if (extent < 0) r.fail("its function `scratch` gives the array " + to_string(array));
+    }
+    work.scratch_bytes =
+        arguments::saturating_sum(work.scratch_bytes, words_of(array, r, runtime) * 4);
+  }
+  if (r.workspace_limit && *r.workspace_limit < work.scratch_bytes) {
+    r.fail(fmt::format("workspace_bytes (or the lent workspace) is {}, its scratch arrays need {}; "
+                       "give that",
+                       *r.workspace_limit, work.scratch_bytes),
+           ErrorCode::workspace_too_small);
+  }
+  work.program = program_of(r);
+  const bool is_empty = std::all_of(r.outputs.begin(), r.outputs.end(),
+                                    [](const auto& output) { return output.size() == 0; });
+  if (is_empty) return work;
+  if (spec.launches) {
+    work.launches = r.ask("launches", [&] { return spec.launches(work.call); });
+  } else {
+    work.launches = {{.entry = spec.entry, .global = {r.outputs.front().size()}}};
+  }
+  for (const auto& launch : work.launches) {
+    work.arguments.push_back(launch.arguments ? *launch.arguments : all_arguments(r, work));
+    check_places(r, work, launch, work.arguments.back());
+    check_launch(r, launch, work.arguments.back(), work.scratch,
+                 runtime.keep<Entries>().find(work.program, launch.entry, runtime),
+                 runtime.facts());
+  }
+  return work;
+}
+
+/// The arrays of a call as kernels find them: dense, from the buffer's start on.
+class DenseArrays {
+ public:
+  DenseArrays(opencl::Call& call, Dispatch& dispatch) : call_(call), dispatch_(dispatch) {}
+
+  opencl::Memory read(const View& view, const std::string& name) {
+    const auto bound = call_.read(view, name.c_str());
+    if (auto memory = as_it_is(bound)) return *memory;
+    const auto dense = copy_of(bound, name);
+    copy(bound, dense);
+    return dense;
+  }
+  opencl::Memory write(const MutableView& view, const std::string& name) {
+    const auto bound = call_.write(view, name.c_str(), false);
+    if (auto memory = as_it_is(bound)) return *memory;
+    const auto dense = copy_of(bound, name);
+    outputs_.emplace_back(dense, bound);
+    return dense;
+  }
+  /// Of the pool, or a part of the lent block, which has room for the alignment.
+  opencl::Memory scratch(std::int64_t words, std::int64_t alignment) {
+    auto region = call_.scratch(words, "scratch");
+    if (region.offset == 0) return region;
+    const std::int64_t step = alignment / 4;
+    const std::int64_t begin = (region.offset + step - 1) / step * step;
+    region.extents = Dims{words - (begin - region.offset)};
+    region.offset = begin;
+    const auto part = part_of(region);
+    // The lent block may be a part of a buffer itself, which has no parts.
+    return part ? *part : opencl::Memory(call_.staging(words * 4, "scratch"));
+  }
+  /// Copies what kernels wrote to outputs of another layout.
+  void finish() {
+    for (const auto& [dense, bound] : outputs_) copy(dense, bound);
+    if (!copied_.empty()) {
+      dispatch_.notes.push_back(
+          "copied in every such call, because they are not dense from an "
+          "aligned address on: " +
+          copied_);
+    }
+  }
+
+ private:
+  std::optional<opencl::Memory> as_it_is(const opencl::Binding& bound) {
+    if (bound.memory == nullptr) return bound;
+    const auto dense = contiguous_strides(bound.extents);
+    for (int axis = 0; axis < dense.rank(); ++axis) {
+      if (bound.extents[axis] > 1 && bound.strides[axis] != dense[axis]) return std::nullopt;
+    }
+    return bound.offset == 0 ? bound : part_of(bound);
+  }
+
+  /// The part of a buffer from the offset on; nothing where the device cannot form it.
+  std::optional<opencl::Memory> part_of(const opencl::Binding& bound) {
+    const auto size = static_cast<std::int64_t>(size_of(bound.dtype));
+    const cl_buffer_region region{static_cast<std::size_t>(bound.offset * size),
+                                  static_cast<std::size_t>(bound.extents.product() * size)};
+    cl_int status = CL_SUCCESS;
+    const cl_mem part =
+        clCreateSubBuffer(bound.memory, 0, CL_BUFFER_CREATE_TYPE_REGION, &region, &status);
+    // Misaligned, or a part of a part.
+    if (status != CL_SUCCESS) return std::nullopt;
+    const cl::Memory owner(part, false);
+    call_.keep(part);
+    return opencl::Memory{part, 0, 0, bound.writes_caller};
+  }
+
+  opencl::Binding copy_of(const opencl::Binding& bound, const std::string& name) {
+    copied_ += (copied_.empty() ? "" : ", ") + name;
+    auto dense = call_.staging(
+        bound.extents.product() * static_cast<std::int64_t>(size_of(bound.dtype)), name.c_str());
+    dense.dtype = bound.dtype;
+    dense.extents = bound.extents;
+    dense.strides = contiguous_strides(bound.extents);
+    return dense;
+  }
+
+  void copy(const opencl::Binding& from, const opencl::Binding& to) {
+    const char* word = "uint";
+    if (size_of(from.dtype) != 4) word = size_of(from.dtype) == 2 ? "ushort" : "ulong";
+    call_.launch({"custom/copy.cl", std::string("-DWORD=") + word},
+                 opencl::per_element(from.extents.product()),
+                 kernels::copy_elements_memory{.from = from, .to = to},
+                 {.from_layout = engines::geometry_of(from, from.extents.rank()),
+                  .to_layout = engines::geometry_of(to, to.extents.rank()),
+                  .count = from.extents.product()});
+  }
+
+  opencl::Call& call_;
+  Dispatch& dispatch_;
+  std::vector<std::pair<opencl::Binding, opencl::Binding>> outputs_;
+  std::string copied_;
+};
+
+class Opencl final : public dispatch::Implementation {
+ public:
+  Opencl() : Implementation({"opencl", "the kernel's source on the context's device", true}) {}
+
+  std::optional<std::string> why_unsupported(ContextState& state,
+                                             const dispatch::Request&) const override {
+    if (auto reason = opencl::Runtime::why_no_kernels()) return reason;
+    if (opencl::runtime_of(state) == nullptr) return "the context has no OpenCL device";
+    return std::nullopt;
+  }
+
+  std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
+                                         const dispatch::Request& request,
+                                         dispatch::Attempt& attempt) const override {
+    const auto& r = request_of(request);
+    auto& runtime = *opencl::runtime_of(*state);
+    const Work work = prepare(r, runtime);
+    opencl::Call call(state, runtime, {r.options.queue, r.options.wait_for, r.options.workspace},
+                      attempt);
+    describe_work(r, work, runtime, attempt.dispatch);
+    enqueue(call, r, work, attempt.dispatch);
+    return call.finish();
+  }
+
+  Plan plan(ContextState& state, const dispatch::Request& request) const override {
+    auto& runtime = *opencl::runtime_of(state);
+    const Work work = prepare(request_of(request), runtime);
+    Plan plan;
+    describe_work(request_of(request), work, runtime, plan.dispatch);
+    plan.workspace_bytes = plan.minimum_workspace_bytes = work.scratch_bytes;
+    return plan;
+  }
+
+  std::pair<std::vector<NamedValue>, BlockSource> infer(
+      ContextState&, const dispatch::Request& request) const override {
+    return {request_of(request).block_sizes, BlockSource::fallback};
+  }
+  CostEstimate cost(ContextState&, const dispatch::Request&) const override { return {}; }
+
+ private:
+  static void describe_work(const Request& r, const Work& work, const opencl::Runtime& runtime,
+                            Dispatch& dispatch) {
+    describe(r, dispatch);
+    dispatch.implementation = "opencl";
+    dispatch.device = runtime.info().name;
+    dispatch.driver = runtime.info().driver;
+    dispatch.workspace_bytes = work.scratch_bytes;
+  }
+
+  static void enqueue(opencl::Call& call, const Request& r, const Work& work, Dispatch& dispatch) {
+    if (work.launches.empty()) return;
+    DenseArrays arrays(call, dispatch);
+    std::vector<opencl::Memory> inputs, outputs, scratch;
+    for (std::size_t i = 0; i < r.inputs.size(); ++i) {
+      inputs.push_back(arrays.read(r.inputs[i], r.input_name(i)));
+    }
+    for (std::size_t i = 0; i < r.outputs.size(); ++i) {
+      outputs.push_back(arrays.write(r.outputs[i], r.output_name(i)));
+    }
+    for (const auto& array : work.scratch) {
+      scratch.push_back(
+          arrays.scratch(words_of(array, r, call.runtime()), part_alignment(call.runtime())));
+    }
+    for (std::size_t i = 0; i < work.launches.size(); ++i) {
+      std::vector<opencl::Call::Argument> arguments;
+      for (const auto& argument : work.arguments[i]) {
+        arguments.push_back(bound(argument, inputs, outputs, scratch));
+      }
+      call.launch(work.program, work.launches[i].entry, range_of(work.launches[i]), arguments);
+    }
+    arrays.finish();
+  }
+
+  static opencl::Call::Argument bound(const KernelArgument& argument,
+                                      const std::vector<opencl::Memory>& inputs,
+                                      const std::vector<opencl::Memory>& outputs,
+                                      const std::vector<opencl::Memory>& scratch) {
+    using Kind = KernelArgument::Kind;
+    switch (argument.kind()) {
+      case Kind::input:
+        return {.memory = inputs[argument.at()]};
+      case Kind::output:
+        return {.memory = outputs[argument.at()]};
+      case Kind::scratch:
+        return {.memory = scratch[argument.at()]};
+      case Kind::local:
+        return {.size = argument.at()};
+      case Kind::scalar:
+        break;
+    }
+    return std::visit(
+        [](const auto& value) {
+          return opencl::Call::Argument{.value = &value, .size = sizeof(value)};
+        },
+        argument.scalar());
+  }
+
+  static opencl::Range range_of(const KernelLaunch& launch) {
+    opencl::Range range;
+    for (std::size_t axis = 0; axis < launch.global.size(); ++axis) {
+      range.global[axis] = static_cast<std::size_t>(launch.global[axis]);
+    }
+    if (launch.local.empty()) return range;
+    range.local = {1, 1, 1};
+    for (std::size_t axis = 0; axis < launch.local.size(); ++axis) {
+      range.local[axis] = static_cast<std::size_t>(launch.local[axis]);
+    }
+    return range;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<const dispatch::Implementation> opencl_implementation() {
+  return std::make_unique<Opencl>();
+}
+
+}  // namespace tessera::custom
