@@ -25,7 +25,7 @@ using nlohmann::json;
 struct Arguments {
   std::string device{};
   std::string cache_folder{};
-  std::vector<std::string> operators{"linear", "softmax"};
+  std::vector<std::string> operators{"linear", "softmax", "custom"};
   std::vector<std::string> passes{"forward", "value_and_grad"};
   std::vector<std::string> memory{"host", "device"};
   std::vector<std::int64_t> b{1, 4};
@@ -45,9 +45,10 @@ std::vector<Case> cases_of(const Arguments& a) {
   for (const auto& op : a.operators) {
     for (const auto& pass : a.passes) {
       for (const auto& memory : a.memory) {
+        const bool gradients = pass == "value_and_grad";
+        if (op == "custom" && gradients) continue;
         for (const auto b : a.b) {
-          cases.push_back(
-              {op == "linear", pass == "value_and_grad", memory == "device", b, a.h, a.v});
+          cases.push_back({op, gradients, memory == "device", b, a.h, a.v});
         }
       }
     }
@@ -189,10 +190,10 @@ void run_first(const Arguments& a, json& report) {
   fmt::print("{:<34}{:>10}{:>11}{:>11}{:>10}{:>10}{:>13}\n", "case", "context", "cold call",
              "warm call", "filling", "kept", "second call");
   for (const auto& wanted : cases_of(a)) {
-    std::string child = fmt::format(
-        "'{}' --child --operators {} --passes {} --memory {} --b {} --h {} --v {}", self,
-        wanted.linear ? "linear" : "softmax", wanted.gradients ? "value_and_grad" : "forward",
-        wanted.device ? "device" : "host", wanted.b, wanted.h, wanted.v);
+    std::string child =
+        fmt::format("'{}' --child --operators {} --passes {} --memory {} --b {} --h {} --v {}",
+                    self, wanted.op, wanted.gradients ? "value_and_grad" : "forward",
+                    wanted.device ? "device" : "host", wanted.b, wanted.h, wanted.v);
     if (!a.device.empty()) child += fmt::format(" --device '{}'", a.device);
     json row = first_calls(child, a.warm);
     row["case"] = wanted.name();
@@ -252,9 +253,9 @@ int main(int argc, char** argv) {
       "tessera-latency");
   app.add_option("--device", a.device, "text in the platform's or device's name, or p:d");
   app.add_option("--cache-folder", a.cache_folder, "of --child: ContextOptions::cache_folder");
-  app.add_option("--operators", a.operators, "linear, softmax")
+  app.add_option("--operators", a.operators, "linear, softmax, custom")
       ->delimiter(',')
-      ->check(CLI::IsMember({"linear", "softmax"}));
+      ->check(CLI::IsMember({"linear", "softmax", "custom"}));
   app.add_option("--passes", a.passes, "forward, value_and_grad")
       ->delimiter(',')
       ->check(CLI::IsMember({"forward", "value_and_grad"}));

@@ -9,21 +9,21 @@
 #include <string>
 #include <vector>
 
+#include "examples/custom_kernels/add_vectors.hpp"
 #include "tessera/tessera.hpp"
 
 namespace tessera::bench::latency {
 
 /// One kind of call.
 struct Case {
-  bool linear = true;  ///< else softmax_cross_entropy
+  std::string op = "linear";  ///< linear, softmax or custom, a sum of two arrays
   bool gradients = false;
   bool device = false;  ///< views of device memory, else of host memory
   std::int64_t b = 1, h = 64, v = 256;
 
   std::string name() const {
-    return std::string(linear ? "linear" : "softmax") +
-           (gradients ? "/value_and_grad/" : "/forward/") + (device ? "device" : "host") + "/B" +
-           std::to_string(b);
+    return op + (gradients ? "/value_and_grad/" : "/forward/") + (device ? "device" : "host") +
+           "/B" + std::to_string(b);
   }
 };
 
@@ -42,7 +42,7 @@ class Problem {
     std::vector<std::int32_t> labels;
     for (std::int64_t i = 0; i < b; ++i) labels.push_back(static_cast<std::int32_t>(i * 37 % v));
     labels_ = place(labels.data(), DType::i32, {b});
-    if (wanted.linear) {
+    if (wanted.op == "linear") {
       x_ = place(fill(b * h).data(), DType::f32, {b, h});
       w_ = place(fill(h * v).data(), DType::f32, {h, v}, {1, h});
       grad_x_ = make({b, h});
@@ -51,7 +51,8 @@ class Problem {
       x_ = place(fill(b * v).data(), DType::f32, {b, v});
       grad_x_ = make({b, v});
     }
-    loss_ = make({});
+    if (wanted.op == "custom") w_ = place(fill(b * v).data(), DType::f32, {b, v});
+    loss_ = make(wanted.op == "custom" ? Dims{b, v} : Dims{});
   }
   ~Problem() {
     for (auto memory : memories_) clReleaseMemObject(memory);
@@ -63,7 +64,9 @@ class Problem {
   Dispatch call() {
     const Outputs outputs{.loss = loss_};
     Completion completion;
-    if (case_.linear) {
+    if (case_.op == "custom") {
+      completion = sum_.run(context_, {x_, w_}, {loss_});
+    } else if (case_.op == "linear") {
       const linear_cross_entropy::Inputs in{.x = x_, .labels = labels_, .w = w_};
       completion = case_.gradients
                        ? linear_cross_entropy::value_and_grad(
@@ -108,7 +111,7 @@ class Problem {
  private:
   std::vector<MutableView> written() const {
     if (!case_.gradients) return {loss_};
-    if (!case_.linear) return {loss_, grad_x_};
+    if (case_.op != "linear") return {loss_, grad_x_};
     return {loss_, grad_x_, grad_w_};
   }
   MutableView make(const Dims& extents, const Dims& strides = {}) {
@@ -147,6 +150,7 @@ class Problem {
 
   Context& context_;
   Case case_;
+  CustomKernel sum_ = custom_kernels::add_vectors();
   bool want_dispatch_ = false;
   std::vector<std::vector<char>> host_{};
   std::vector<cl_mem> memories_{};

@@ -148,7 +148,7 @@ Work prepare(const Request& r, opencl::Runtime& runtime) {
     work.arguments.push_back(launch.arguments ? *launch.arguments : all_arguments(r, work));
     check_places(r, work, launch, work.arguments.back());
     check_launch(r, launch, work.arguments.back(), work.scratch,
-                 runtime.keep<Entries>().find(work.program, launch.entry, runtime),
+                 *runtime.keep<Entries>().find(work.program, launch.entry, runtime),
                  runtime.facts());
   }
   return work;

@@ -121,10 +121,10 @@ std::string disagreement(const Request& request, const KernelArgument& argument,
 
 }  // namespace
 
-Entry Entries::find(const opencl::Specialisation& program, const std::string& name,
-                    opencl::Runtime& runtime) {
+std::shared_ptr<const Entry> Entries::find(const opencl::Specialisation& program,
+                                           const std::string& name, opencl::Runtime& runtime) {
   const auto is_known = [&](const Known& known) {
-    return known.entry.name == name && known.program.hash == program.hash &&
+    return known.entry->name == name && known.program.hash == program.hash &&
            known.program.file == program.file && known.program.options == program.options;
   };
   {
@@ -133,7 +133,7 @@ Entry Entries::find(const opencl::Specialisation& program, const std::string& na
     if (found != known_.end()) return found->entry;
   }
   const auto lease = runtime.programs().kernel(program, name);
-  const Entry entry = entry_of(lease->kernel()(), name, runtime);
+  const auto entry = std::make_shared<const Entry>(entry_of(lease->kernel()(), name, runtime));
   std::lock_guard lock(mutex_);
   known_.push_back({program, entry});
   return entry;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -31,13 +31,13 @@ struct Entry {
 class Entries {
  public:
   /// Compiles the program where it was not yet.
-  Entry find(const opencl::Specialisation& program, const std::string& name,
-             opencl::Runtime& runtime);
+  std::shared_ptr<const Entry> find(const opencl::Specialisation& program, const std::string& name,
+                                    opencl::Runtime& runtime);
 
  private:
   struct Known {
     opencl::Specialisation program;
-    Entry entry;
+    std::shared_ptr<const Entry> entry;
   };
   std::mutex mutex_;
   std::vector<Known> known_;

@@ -99,8 +99,8 @@ auto first_that_serves(const Table& table, ContextState& state, const Request& r
                        Dispatch& refusals, const bool& is_final, const Serve& serve,
                        const Refused& refused) {
   const auto order = select_rows(table, request.implementation_names());
-  // With one name given and one row behind it there is nothing to fall back to: its own error.
-  const bool pinned = request.implementation_names().size() == 1 && order.size() == 1;
+  // With one row there is nothing to fall back to: its own error.
+  const bool pinned = request.implementation_names().size() <= 1 && order.size() == 1;
   ErrorCode last_code = ErrorCode::unsupported;
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto& row = *order[i];
