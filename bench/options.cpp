@@ -246,6 +246,11 @@ void add_options(CLI::App& app, Options& o) {
                  "--samples pairs of "
                  "processes, and the ratio of the times is told with its 95% interval")
       ->type_name("PROGRAM");
+  app.add_option(
+         "--custom", o.custom,
+         "rows of a kernel of one's own, from a JSON file (docs/custom_kernels.md), instead "
+         "of the library's operators")
+      ->type_name("FILE");
   app.add_option("--turns", o.turns, "what --compare starts: one call for each line on stdin")
       ->type_name("ROW")
       ->group("");

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "tessera/error.hpp"
 
 namespace tessera::bench {
@@ -38,7 +40,11 @@ void LineReporter::ReportRuns(const std::vector<Run>& runs) {
       out << fmt::format("{:<72} {}\n", name, run.error_message);
       continue;
     }
-    const auto value = [&](const char* counter) { return run.counters.at(counter).value; };
+    // Of a custom kernel, nobody knows how many operations it takes nor what it should give.
+    const auto value = [&](const char* counter) {
+      const auto found = run.counters.find(counter);
+      return found == run.counters.end() ? NAN : found->second.value;
+    };
     out << fmt::format(
         "{:<72} {:>10.3f} {:>6.1f}% {:>8.1f} {:>5.1f}% {:>5.1f}% {:>9.1f} {:>9.3f} {:>9.2g}{}\n",
         name, 1e3 * value("median_seconds"), 100.0 * value("spread"),

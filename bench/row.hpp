@@ -97,6 +97,7 @@ struct Options {
   int samples = 9;
   double max_seconds = 12.0;
   std::string compare{};  ///< another build's program; empty: this one is measured alone
+  std::string custom{};   ///< a file with rows of a custom kernel; empty: the library's operators
   std::string turns{};    ///< the row that this process runs in turns with another
 };
 

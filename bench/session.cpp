@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "bench/custom.hpp"
 #include "bench/folders.hpp"
 #include "bench/operator.hpp"
 #include "bench/row_measurement.hpp"
@@ -166,6 +167,16 @@ void Session::run(benchmark::State& state, const Planned& planned) {
     measurement.take_samples(min_seconds_);
     measurement.check();
     measurement.report(state);
+  } catch (const std::exception& error) {
+    failed_ = true;
+    state.SkipWithError(error.what());
+  }
+}
+
+void Session::run(benchmark::State& state, const CustomRow& row) {
+  try {
+    if (!context_.has_device()) throw Error(ErrorCode::unsupported, "there is no OpenCL device");
+    measure_custom(state, row, make_context(), peaks_of("opencl"), options_, min_seconds_);
   } catch (const std::exception& error) {
     failed_ = true;
     state.SkipWithError(error.what());

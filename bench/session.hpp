@@ -13,6 +13,8 @@
 
 namespace tessera::bench {
 
+struct CustomRow;  // custom.hpp
+
 /// What the bench keeps from row to row: the options, the peaks of the device and of the host, and
 /// the data of the last problem.
 class Session {
@@ -34,6 +36,7 @@ class Session {
 
   /// Measures one row and reports it to `state`.
   void run(benchmark::State& state, const Planned& planned);
+  void run(benchmark::State& state, const CustomRow& row);
 
   /// What a report says of the machine: device, driver, peaks, build, environment.
   std::vector<std::pair<std::string, std::string>> description();

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/custom.hpp"
 #include "bench/folders.hpp"
 #include "bench/options.hpp"
 #include "bench/reporter.hpp"
@@ -81,19 +82,74 @@ BenchmarkFlags take_flags(int& argc, char** argv) {
   return flags;
 }
 
-/// Keeps the rows that the filter matches; "-REGEX" keeps the others.
-void filter_rows(std::string filter, std::vector<Session::Planned>& rows) {
+std::string name_of(const Session::Planned& planned) { return planned.row.name(); }
+std::string name_of(const CustomRow& row) { return row.name; }
+
+/// Keeps the rows that the filter matches; "-REGEX" keeps the others. Error where none is left.
+template <class Rows>
+void filter_rows(const std::string& filter, Rows& rows) {
   if (filter.empty() || filter == "all") return;
   const bool negative = filter.front() == '-';
   try {
     const std::regex wanted(negative ? filter.substr(1) : filter, std::regex::extended);
-    std::erase_if(rows, [&](const auto& planned) {
-      return std::regex_search(planned.row.name(), wanted) == negative;
-    });
+    std::erase_if(
+        rows, [&](const auto& row) { return std::regex_search(name_of(row), wanted) == negative; });
   } catch (const std::regex_error& error) {
     programs::fail_call(
         fmt::format("--benchmark_filter: '{}' is no regular expression: {}", filter, error.what()));
   }
+  if (!rows.empty()) return;
+  programs::fail_call(fmt::format("--benchmark_filter: no row matches '{}'", filter));
+}
+
+template <class Rows>
+void list(const Rows& rows) {
+  for (const auto& row : rows) fmt::print("{}\n", name_of(row));
+}
+
+template <class Rows>
+void add_rows(Session& session, const Rows& rows) {
+  for (const auto& row : rows) {
+    benchmark::RegisterBenchmark(
+        name_of(row).c_str(), [&session, row](benchmark::State& state) { session.run(state, row); })
+        ->Iterations(1)
+        ->UseManualTime()
+        ->Unit(benchmark::kMillisecond);
+  }
+}
+
+/// Adds the rows that can run. False: there is nothing more to do.
+bool plan_rows(Session& session, const Options& options, const BenchmarkFlags& flags) {
+  const bool lists = flags.lists != "false";
+  if (!options.custom.empty()) {
+    auto rows = read_custom_rows(options.custom);
+    filter_rows(flags.filter, rows);
+    lists ? list(rows) : add_rows(session, rows);
+    return !lists;
+  }
+  auto rows = session.plan();
+  filter_rows(flags.filter, rows);
+  if (!options.turns.empty()) {
+    answer_turns(session, options.turns, rows);
+    return false;
+  }
+  if (lists) {
+    list(rows);
+    return false;
+  }
+  std::string refusals;
+  bool any = false;
+  for (const auto& planned : rows) {
+    any = any || planned.refusal.empty();
+    if (!planned.refusal.empty()) refusals = planned.row.name() + ": " + planned.refusal;
+  }
+  if (!any) throw Error(ErrorCode::unsupported, "no row can run; " + refusals);
+  if (!options.compare.empty()) {
+    compare_with(options.compare, flags.rows, rows, options);
+    return false;
+  }
+  add_rows(session, rows);
+  return true;
 }
 
 double seconds_of(const std::string& text) {
@@ -120,32 +176,7 @@ void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
     programs::fail_call(fmt::format("'{}' is no flag of Google Benchmark", flags.arguments[1]));
   }
   Session session(options, seconds_of(flags.min_time));
-  auto rows = session.plan();
-  filter_rows(flags.filter, rows);
-  if (rows.empty()) {
-    programs::fail_call(fmt::format("--benchmark_filter: no row matches '{}'", flags.filter));
-  }
-  if (!options.turns.empty()) return answer_turns(session, options.turns, rows);
-  if (flags.lists != "false") {
-    for (const auto& planned : rows) fmt::print("{}\n", planned.row.name());
-    return;
-  }
-  std::string refusals;
-  bool any = false;
-  for (const auto& planned : rows) {
-    any = any || planned.refusal.empty();
-    if (!planned.refusal.empty()) refusals = planned.row.name() + ": " + planned.refusal;
-  }
-  if (!any) throw Error(ErrorCode::unsupported, "no row can run; " + refusals);
-  if (!options.compare.empty()) return compare_with(options.compare, flags.rows, rows, options);
-  for (const auto& planned : rows) {
-    benchmark::RegisterBenchmark(
-        planned.row.name().c_str(),
-        [&session, planned](benchmark::State& state) { session.run(state, planned); })
-        ->Iterations(1)
-        ->UseManualTime()
-        ->Unit(benchmark::kMillisecond);
-  }
+  if (!plan_rows(session, options, flags)) return;
   for (const auto& [key, value] : session.description()) {
     benchmark::AddCustomContext(key, value);
   }
