@@ -24,6 +24,7 @@ BELOW = {
     "host/opencl": {"include", "host/dispatch"},
     "host/context": {"include", "host/dispatch", "host/opencl"},
     "host/engines": {"include", "host/dispatch", "host/arguments", "host/opencl", "tuning/lookup"},
+    "host/custom": {"include", "host/dispatch", "host/arguments", "host/opencl", "host/engines"},
     # The oracle is also the implementation `reference`, whose loss half the operators share.
     # Likewise the per-token half of the streaming implementations, and of those on OpenCL.
     "host/loss": {"include", "host/dispatch", "host/arguments", "host/operators", "host/opencl",

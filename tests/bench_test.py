@@ -207,6 +207,45 @@ def shapes_of_files_and_lists():
     check(code == 0 and out == "linear_cross_entropy/forward/eigen/f32/vh/B256/H768/V50257\n", out)
 
 
+def custom_rows(folder):
+    file = folder / "kernel.json"
+    (folder / "kernel.cl").write_text("kernel void add(global const INPUT_0_TYPE* x, float s, "
+                                      "global OUTPUT_0_TYPE* y) {"
+                                      "y[get_global_id(0)] = N * s * x[get_global_id(0)]; }")
+    row = {"inputs": [{"dtype": "f32", "shape": [8, 64]}],
+           "outputs": [{"dtype": "f32", "shape": [8, 64]}], "parameters": {"N": 3},
+           "global": [512], "local": [64]}
+    launch = {"inputs": [{"dtype": "f32", "shape": [4]}],
+              "outputs": [{"dtype": "f32", "shape": [4]}], "parameters": {"N": 1}}
+
+    def write(**changes):
+        file.write_text(json.dumps({"source": "kernel.cl", "entry": "add", "rows": [row, launch],
+                                    **changes}))
+
+    # A scalar stands behind the arrays: this kernel does not have it there.
+    write()
+    code, _, err = run("--custom", str(file), *QUICK)
+    if "there is no OpenCL device" in err:
+        return
+    check(code == 1 and "a row failed" in err, f"--custom: exit {code}: {err}")
+    (folder / "kernel.cl").write_text("kernel void add(global const INPUT_0_TYPE* x, "
+                                      "global OUTPUT_0_TYPE* y, float s) {"
+                                      "y[get_global_id(0)] = N * s * x[get_global_id(0)]; }")
+    row["scalars"] = launch["scalars"] = [0.5]
+    write()
+    _, rows = rows_of("--custom", str(file))
+    check(list(rows) == ["custom/add/f32[8,64]/N3", "custom/add/f32[4]/N1"], f"--custom: {rows}")
+    for name, measured in rows.items():
+        check(measured["bytes_ideal"] in (4096, 32) and measured["median_seconds"] > 0, name)
+    for changes, message in (({"source": "absent.cl"}, "cannot read"), ({"rows": []}, "no rows"),
+                             ({"rows": [{}]}, "row 0"),
+                             ({"rows": [row, {**row, "outputs": [{"dtype": "f8", "shape": []}]}]},
+                              "row 1: --custom: 'f8' is no element type")):
+        write(**changes)
+        code, _, err = run("--custom", str(file), "--benchmark_list_tests")
+        check(code == 2 and message in err, f"--custom {changes}: exit {code}: {err}")
+
+
 def bad_calls(folder):
     empty = folder / "empty.txt"
     empty.write_text("# nothing\n")
@@ -280,6 +319,7 @@ with tempfile.TemporaryDirectory(prefix="tessera_bench_") as scratch:
     filtered_rows()
     shapes_of_files_and_lists()
     turns(pathlib.Path(scratch))
+    custom_rows(pathlib.Path(scratch))
     bad_calls(pathlib.Path(scratch))
 print(f"{len(failures)} failures")
 sys.exit(1 if failures else 0)

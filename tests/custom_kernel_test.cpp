@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/tile/body.hpp"
+#include "tessera/tile_body.hpp"
 #include "tessera/tile/call.hpp"
 #include "tessera/tile/ops.hpp"
 #include "tests/support/expect_error.hpp"

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "examples/custom_kernels/add_vectors.hpp"
 #include "tessera/tessera.hpp"
 
 namespace tessera::bench::latency {
@@ -150,7 +149,14 @@ class Problem {
 
   Context& context_;
   Case case_;
-  CustomKernel sum_ = custom_kernels::add_vectors();
+  CustomKernel sum_ = custom_kernel(
+      {.source = "kernel void add_vectors(global const float* x, global const float* y,"
+                 "                        global float* sum) {"
+                 "  const size_t i = get_global_id(0);"
+                 "  sum[i] = x[i] + y[i];"
+                 "}",
+       .entry = "add_vectors",
+       .shape = [](const auto& in) { return std::vector<TensorSpec>{in[0]}; }});
   bool want_dispatch_ = false;
   std::vector<std::vector<char>> host_{};
   std::vector<cl_mem> memories_{};

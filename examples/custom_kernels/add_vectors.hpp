@@ -3,7 +3,7 @@
 #pragma once
 
 #include "tessera/custom_kernel.hpp"
-#include "tessera/tile/body.hpp"
+#include "tessera/tile_body.hpp"
 #include "tessera/tile/call.hpp"
 #include "tessera/tile/ops.hpp"
 

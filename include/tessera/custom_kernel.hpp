@@ -219,7 +219,7 @@ struct CustomKernelSpec {
   std::string build_options{};
   /// The fallback: computes the outputs on the host, from dense arrays.
   std::function<std::vector<HostTensor>(const std::vector<View>& inputs, const KernelCall&)> host{};
-  /// A body for the tile machine, as `tile::body` (tessera/tile/body.hpp) makes it. Computes the
+  /// A body for the tile machine, as `tile::body` (tessera/tile_body.hpp) makes it. Computes the
   /// outputs on the chip of that name and returns what Dispatch::notes shall say.
   std::function<std::vector<std::string>(const std::string& chip, const std::vector<View>& inputs,
                                          const std::vector<MutableView>& outputs,
