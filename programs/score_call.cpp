@@ -86,7 +86,7 @@ Pass pass_of(ScoreMode mode) {
 
 /// The rows of a shard; with a teacher, of both distributions.
 void run_partial(Context& context, const Call& call, ScoreResults& results) {
-  auto partial = loss::forward_partial(context, call);
+  auto partial = operators::forward_partial(context, call);
   static_cast<PartialResult&>(results.partial) = std::move(partial.result);
   results.partial.divergence_rows = loss::rows_of<linear_distillation::DivergenceSums>(partial.own);
 }

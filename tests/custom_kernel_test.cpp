@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "tessera/tile_body.hpp"
 #include "tessera/tile/call.hpp"
 #include "tessera/tile/ops.hpp"
+#include "tessera/tile_body.hpp"
 #include "tests/support/expect_error.hpp"
 
 namespace tessera::test {

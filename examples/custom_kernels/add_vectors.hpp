@@ -3,9 +3,9 @@
 #pragma once
 
 #include "tessera/custom_kernel.hpp"
-#include "tessera/tile_body.hpp"
 #include "tessera/tile/call.hpp"
 #include "tessera/tile/ops.hpp"
+#include "tessera/tile_body.hpp"
 
 namespace custom_kernels {
 

@@ -16,9 +16,6 @@ struct CallPartial {
   std::vector<float> own{};
 };
 
-/// The call, whose pass is forward_partial. Throws Error as the operator's function does.
-TESSERA_API CallPartial forward_partial(Context& context, operators::Call call);
-
 /// The same words as structs.
 template <class Row>
 std::vector<Row> rows_of(const std::vector<float>& words) {
@@ -31,3 +28,10 @@ std::vector<Row> rows_of(const std::vector<float>& words) {
 }
 
 }  // namespace tessera::loss
+
+namespace tessera::operators {
+
+/// The call, whose pass is forward_partial. Throws Error as the operator's function does.
+TESSERA_API loss::CallPartial forward_partial(Context& context, Call call);
+
+}  // namespace tessera::operators

@@ -70,20 +70,23 @@ void read_partial(const LossRequest& request, const std::vector<PartialWords>& w
 
 }  // namespace
 
-CallPartial forward_partial(Context& context, operators::Call call) {
-  return operators::with_checked(
-      context, std::move(call), operators::Form::owned, [&](operators::Request& checked) {
-        auto& request = static_cast<LossRequest&>(checked);
-        CallPartial partial;
-        std::vector<PartialWords> words;
-        allocate_rows(request.partial, request.b, words);
-        allocate_rows(request.own_partial, request.own_partial.size(), partial.own);
-        auto completion = operators::run_checked(context, request);
-        completion.wait();
-        read_partial(request, words, partial.result);
-        partial.result.dispatch = completion.dispatch();
-        return partial;
-      });
+}  // namespace tessera::loss
+
+namespace tessera::operators {
+
+loss::CallPartial forward_partial(Context& context, Call call) {
+  return with_checked(context, std::move(call), Form::owned, [&](Request& checked) {
+    auto& request = static_cast<loss::LossRequest&>(checked);
+    loss::CallPartial partial;
+    std::vector<loss::PartialWords> words;
+    loss::allocate_rows(request.partial, request.b, words);
+    loss::allocate_rows(request.own_partial, request.own_partial.size(), partial.own);
+    auto completion = run_checked(context, request);
+    completion.wait();
+    loss::read_partial(request, words, partial.result);
+    partial.result.dispatch = completion.dispatch();
+    return partial;
+  });
 }
 
-}  // namespace tessera::loss
+}  // namespace tessera::operators

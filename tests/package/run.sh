@@ -68,7 +68,7 @@ if [ "${library##*.}" = so ]; then
     grep -vE '^(vtable for |typeinfo for |typeinfo name for |VTT for )?tessera::' \
       >"$work/alien" || true
   nm -DC --defined-only "$library" | cut -d' ' -f3- |
-    grep -E 'tessera::(opencl|dispatch|loss|engines|oracle|streaming|tuning)::' \
+    grep -E 'tessera::(opencl|custom|dispatch|loss|engines|oracle|streaming|tuning)::' \
       >>"$work/alien" || true
   if [ -s "$work/alien" ]; then
     head -20 "$work/alien"

@@ -67,7 +67,7 @@ Completion TestOperator::start(const CaseCall& of, const InFlight& how) const {
 
 Dispatch TestOperator::run(const CaseCall& call) const {
   if (call.pass == Pass::forward_partial) {
-    const auto partial = loss::forward_partial(call.context, call_of(call));
+    const auto partial = operators::forward_partial(call.context, call_of(call));
     combine_into(call, partial);
     return partial.result.dispatch;
   }
@@ -83,7 +83,7 @@ void TestOperator::run_broken(const CaseCall& of, std::uint64_t how, std::string
   broken = name;
   apply(wrong);
   if (of.pass == Pass::forward_partial) {
-    loss::forward_partial(of.context, wrong.call);
+    operators::forward_partial(of.context, wrong.call);
   } else {
     operators::run(of.context, wrong.call).wait();
   }
