@@ -155,6 +155,17 @@ TEST_F(CustomKernelOnDevice, NumbersAreCompiledInOnceForEachValue) {
   EXPECT_EQ(runtime().programs().builds(), builds + 3);
 }
 
+TEST_F(CustomKernelOnDevice, SourcesWithTheSameEntryAreToldApart) {
+  const auto fill = [](const char* parameter, DType type) {
+    return custom_kernel(
+        {.source = std::string("kernel void put(") + parameter + ") { y[get_global_id(0)] = 7; }",
+         .entry = "put",
+         .shape = [type](const auto&) { return std::vector<TensorSpec>{{{2}, type}}; }});
+  };
+  EXPECT_EQ(fill("global float* y", DType::f32)(context(), {})[0].as<float>()[1], 7.0f);
+  EXPECT_EQ(fill("global int* y", DType::i32)(context(), {})[0].as<std::int32_t>()[1], 7);
+}
+
 TEST_F(CustomKernelOnDevice, ScratchLiesInTheLentBlock) {
   const auto kernel = custom_kernels::sum_squares();
   const std::vector<float> x(3000, 2.0f);
