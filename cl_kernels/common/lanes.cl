@@ -32,22 +32,26 @@ typedef LANE_CAT(int) lane_i;
 #define LANE_LOAD_2(p) LANE_LOAD_F16(p)
 #define LANE_LOAD_TYPE(type, p) TESSERA_CAT(LANE_LOAD_, type)(p)
 
+// Vectors at any address: PoCL's vstore writes 16-bit elements one by one.
+#if LANES > 1
+typedef struct __attribute__((packed)) {
+  LANE_CAT(ushort) value;
+} lane_ushort_anywhere;
+typedef struct __attribute__((packed)) {
+  lane_i value;
+} lane_i_anywhere;
+#endif
+
 // Pairs of 16-bit elements, the first in the low half: LANES neighbours of one row, or the elements
 // of one row beside those of another, if there is one.
 #if LANES > 1
+#define LANE_STORE_PAIRS(v, p) (((global lane_i_anywhere*)(p))->value = (v))
 #if LANES == 16
 #define LANE_LOAD_PAIRS(p) (int16)(as_int8(vload16(0, (p))), as_int8(vload16(1, (p))))
-#define LANE_STORE_PAIRS(v, p)           \
-  {                                      \
-    vstore16(as_ushort16((v).lo), 0, p); \
-    vstore16(as_ushort16((v).hi), 1, p); \
-  }
 #elif LANES == 8
 #define LANE_LOAD_PAIRS(p) as_int8(vload16(0, (p)))
-#define LANE_STORE_PAIRS(v, p) vstore16(as_ushort16(v), 0, p)
 #else
 #define LANE_LOAD_PAIRS(p) as_int4(vload8(0, (p)))
-#define LANE_STORE_PAIRS(v, p) vstore8(as_ushort8(v), 0, p)
 #endif
 static inline lane_i lane_join_pairs(global const ushort* low, global const ushort* high,
                                      int has_high) {
@@ -62,12 +66,12 @@ static inline lane_i lane_join_pairs(global const ushort* low, global const usho
 // STORE_<TYPE> of common/types.cl, lane by lane.
 #if LANES > 1
 #define LANE_STORE_0(v, p) LANE_STORE(v, p)
-#define LANE_STORE_1(v, p) LANE_CAT(vstore)(lane_to_bf16(v), 0, (p))
+#define LANE_STORE_1(v, p) (((global lane_ushort_anywhere*)(p))->value = lane_to_bf16(v))
 #define LANE_STORE_2(v, p) TESSERA_CAT(LANE_CAT(vstore_half), _rte)((v), 0, (p))
 #define LANE_STORE_TYPE(type, v, p) TESSERA_CAT(LANE_STORE_, type)(v, p)
 // Zeros. PoCL 3.1 has vstore_half of a constant write to addresses of whole vectors alone.
 #define LANE_CLEAR_0(p) LANE_STORE((lane_f)(0.0f), p)
-#define LANE_CLEAR_1(p) LANE_CAT(vstore)((LANE_CAT(ushort))(0), 0, (p))
+#define LANE_CLEAR_1(p) (((global lane_ushort_anywhere*)(p))->value = (LANE_CAT(ushort))(0))
 #define LANE_CLEAR_2(p) LANE_CLEAR_1((global ushort*)(p))
 #define LANE_CLEAR_TYPE(type, p) TESSERA_CAT(LANE_CLEAR_, type)(p)
 static inline LANE_CAT(ushort) lane_to_bf16(lane_f value) {
