@@ -47,9 +47,13 @@ std::string text_of(const CustomRow::Array& array) {
 
 KernelScalar scalar_of(const Json& value) {
   if (value.is_number_float()) return value.get<float>();
-  if (value.is_number_integer()) return value.get<std::int32_t>();
   // A long says so: {"i64": 5}.
-  return value.at("i64").get<std::int64_t>();
+  if (!value.is_number_integer()) return value.at("i64").get<std::int64_t>();
+  const auto number = value.get<std::int64_t>();
+  if (number < INT32_MIN || number > INT32_MAX) {
+    fail(fmt::format("the scalar {} is beyond an int; write {{\"i64\": {}}}", number, number));
+  }
+  return static_cast<std::int32_t>(number);
 }
 
 CustomRow row_of(const Json& file, const Json& row, const std::string& source) {
@@ -71,6 +75,9 @@ CustomRow row_of(const Json& file, const Json& row, const std::string& source) {
   const auto add_numbers = [&](const char* what, auto& known, auto& given) {
     if (!row.contains(what)) return;
     for (const auto& [name, value] : row.at(what).items()) {
+      if (!value.is_number_integer()) {
+        fail(fmt::format("{}: {} is {}; it has to be an integer", what, name, value.dump()));
+      }
       known.push_back({.name = name, .standard = value, .least = INT64_MIN});
       given.push_back({name, value});
       made.name += fmt::format("/{}{}", name, given.back().value);
@@ -107,19 +114,22 @@ class Sets {
     for (const auto& output : outputs) bytes_ += bytes_of(output);
     const auto count =
         std::clamp<std::int64_t>(rotation / std::max<std::int64_t>(bytes_, 1), 1, 16);
-    for (std::int64_t i = 0; i < count; ++i) {
-      auto& set = sets_.emplace_back();
-      for (const auto& array : row.inputs) {
-        set.inputs.push_back(place(random_array(array, seed_++)));
+    try {
+      for (std::int64_t i = 0; i < count; ++i) {
+        auto& set = sets_.emplace_back();
+        for (const auto& array : row.inputs) {
+          set.inputs.push_back(place(random_array(array, seed_++)));
+        }
+        for (const auto& output : outputs) {
+          set.outputs.push_back(place(HostTensor(output.dtype(), output.extents())));
+        }
       }
-      for (const auto& output : outputs) {
-        set.outputs.push_back(place(HostTensor(output.dtype(), output.extents())));
-      }
+    } catch (...) {
+      release();
+      throw;
     }
   }
-  ~Sets() {
-    for (const cl_mem memory : device_) release_memory(memory);
-  }
+  ~Sets() { release(); }
   Sets(const Sets&) = delete;
   Sets& operator=(const Sets&) = delete;
 
@@ -136,6 +146,9 @@ class Sets {
   std::int64_t bytes() const noexcept { return bytes_; }  ///< of one set
 
  private:
+  void release() {
+    for (const cl_mem memory : device_) release_memory(memory);
+  }
   static std::int64_t bytes_of(const TensorSpec& array) {
     return array.size() * static_cast<std::int64_t>(size_of(array.dtype()));
   }

@@ -192,6 +192,9 @@ TEST(CustomKernel, ArgumentsThatDisagreeAreNamed) {
   refused({"N is 9; its range is 1 to 8"}, [&] {
     twice(context, {x}, {.parameters = {{"N", 9}}});
   });
+  refused({"parameters has N twice, as 1 and as 2"}, [&] {
+    twice(context, {x}, {.parameters = {{"N", 1}, {"N", 2}}});
+  });
   refused({"parameters has no \"M\"; the kernel has N"}, [&] {
     twice(context, {x}, {.parameters = {{"M", 1}}});
   });

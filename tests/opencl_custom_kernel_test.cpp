@@ -160,7 +160,9 @@ TEST_F(CustomKernelOnDevice, SourcesWithTheSameEntryAreToldApart) {
     return custom_kernel(
         {.source = std::string("kernel void put(") + parameter + ") { y[get_global_id(0)] = 7; }",
          .entry = "put",
-         .shape = [type](const auto&) { return std::vector<TensorSpec>{{{2}, type}}; }});
+         .shape = [type](const auto&) {
+           return std::vector<TensorSpec>{{{2}, type}};
+         }});
   };
   EXPECT_EQ(fill("global float* y", DType::f32)(context(), {})[0].as<float>()[1], 7.0f);
   EXPECT_EQ(fill("global int* y", DType::i32)(context(), {})[0].as<std::int32_t>()[1], 7);
@@ -171,18 +173,20 @@ TEST_F(CustomKernelOnDevice, ScratchLiesInTheLentBlock) {
   const std::vector<float> x(3000, 2.0f);
   CustomOptions options{.scalars = {1.0f}};
   const auto plan = kernel.plan(context(), {x}, {}, options);
-  EXPECT_EQ(plan.workspace_bytes, 64);  // three sums
-  options.workspace_bytes = 63;
-  expect_error(ErrorCode::workspace_too_small, {"sum_squares", "63", "need 64"},
+  // Three sums, and what lets them begin where a part of a lent block may.
+  const auto bytes = plan.workspace_bytes;
+  EXPECT_GE(bytes, 3 * 4);
+  EXPECT_EQ(plan.minimum_workspace_bytes, bytes);
+  options.workspace_bytes = bytes - 1;
+  expect_error(ErrorCode::workspace_too_small, {"sum_squares", "need " + std::to_string(bytes)},
                [&] { kernel(context(), {x}, options); });
   options.workspace_bytes = {};
   // A block that begins in the middle of a buffer.
   std::vector<float> zeros(4096, 0.0f);
   cl::Buffer memory(cl::Context(context().native_context(), true),
                     CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, zeros.size() * 4, zeros.data());
-  options.workspace = MutableView::device(memory(), 20, DType::f32, {2000});
-  const auto bytes = kernel.plan(context(), {x}, {}, options).workspace_bytes;
-  EXPECT_GT(bytes, 64);
+  options.workspace = MutableView::device(memory(), 20, DType::f32, {bytes / 4});
+  EXPECT_EQ(kernel.plan(context(), {x}, {}, options).workspace_bytes, bytes);
   context().trim();
   EXPECT_EQ(kernel(context(), {x}, options)[0].item(), 12000.0f);
   EXPECT_EQ(context().pooled_bytes(), 0);
@@ -255,7 +259,7 @@ TEST_F(CustomKernelOnDevice, ASourceThatDoesNotBuildFallsBackOrSaysWhy) {
 
 TEST_F(CustomKernelOnDevice, LaunchesThatDisagreeWithKernelOrDeviceAreRefused) {
   using Argument = KernelArgument;
-  const auto limit = std::to_string(context().device_info().max_work_group_size);
+  const auto limit = static_cast<std::int64_t>(context().device_info().max_work_group_size);
   struct Refused {
     const char* name;
     KernelLaunch launch;
@@ -304,7 +308,10 @@ TEST_F(CustomKernelOnDevice, LaunchesThatDisagreeWithKernelOrDeviceAreRefused) {
        {"[3] is no multiple of its local size [2]", "round it up"}},
       {"beyond the device",
        launch({std::int64_t{1} << 40}, {std::int64_t{1} << 40}),
-       {"work-items, the most on this device is " + limit}},
+       {"the most on this device in dimension 0 is"}},
+      {"beyond the device as a whole",
+       launch({limit, 2}, {limit, 2}),
+       {"work-items, the most on this device is " + std::to_string(limit)}},
   };
   const std::vector<float> x = {1.0f, 2.0f};
   const std::vector<std::int32_t> counts = {1, 2};
@@ -339,6 +346,88 @@ TEST_F(CustomKernelOnDevice, LaunchesThatDisagreeWithKernelOrDeviceAreRefused) {
   }
 }
 
+TEST_F(CustomKernelOnDevice, WhatASourceAsksForIsComparedWithItsLaunch) {
+  using Argument = KernelArgument;
+  struct Refused {
+    const char* name;
+    const char* source;
+    KernelLaunch launch;
+    std::vector<std::string> says;
+  };
+  const auto launch = [](std::vector<KernelArgument> arguments,
+                         std::vector<std::int64_t> local = {}) {
+    return KernelLaunch{"k", {2}, std::move(local), std::move(arguments)};
+  };
+  const auto y = Argument::output(0);
+  const Refused all[] = {
+      {"local memory",
+       "kernel void k(local float* s, global float* y) { s[0] = 1; y[get_global_id(0)] = s[0]; }",
+       launch({Argument::local(std::size_t{1} << 50), y}),
+       {"bytes of local memory", std::to_string(runtime().facts().local_memory_bytes)}},
+      {"the kernel's own work-group",
+       "kernel __attribute__((reqd_work_group_size(2, 1, 1))) void k(global float* y) { y[0] = 1; "
+       "}",
+       launch({y}, {1}),
+       {"[1]", "reqd_work_group_size says [2, 1, 1]"}},
+      {"a vector",
+       "kernel void k(float4 s, global float* y) { y[0] = s.x; }",
+       launch({1.0f, y}),
+       {"parameter 0, float4 s", "declare it float"}},
+      {"wider elements",
+       "kernel void k(global double* y) { y[0] = 1; }",
+       launch({y}),
+       {"parameter 0, double* y", "declare it global float*"}},
+  };
+  for (const auto& [name, source, wrong, says] : all) {
+    SCOPED_TRACE(name);
+    if (std::string(source).find("double") != std::string::npos &&
+        runtime().facts().extensions.find("cl_khr_fp64") == std::string::npos) {
+      continue;  // it does not compile
+    }
+    const auto kernel = custom_kernel(
+        {.source = source,
+         .name = "asking",
+         .shape =
+             [](const auto&) {
+               return std::vector<TensorSpec>{{{2}, DType::f32}};
+             },
+         .launches = [wrong = wrong](const auto&) { return std::vector<KernelLaunch>{wrong}; }});
+    std::vector<float> out = {-1.0f, -1.0f};
+    try {
+      kernel.run(context(), {}, {out});
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+      for (const auto& part : says) {
+        EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+      }
+    }
+    EXPECT_EQ(out, (std::vector<float>{-1.0f, -1.0f}));
+  }
+}
+
+TEST_F(CustomKernelOnDevice, ArraysBeyondAllBytesAreRefused) {
+  const float one = 1.0f;
+  const std::int64_t many = std::int64_t{1} << 31;
+  const auto small = [](const auto&) { return std::vector<TensorSpec>{{{1}, DType::f32}}; };
+  const char* const source = "kernel void first(global const float* x, global float* y) {}";
+  // 2^62 elements of one, whose bytes are no number of 64 bits.
+  expect_error(ErrorCode::out_of_memory, {"first", "inputs[0]", "largest allocation"}, [&] {
+    const auto kernel = custom_kernel({.source = source, .entry = "first", .shape = small});
+    kernel(context(), {View::host(&one, DType::f32, {many, many}, {0, 0})});
+  });
+  expect_error(ErrorCode::out_of_memory, {"first", "scratch[0]", "largest allocation"}, [&] {
+    custom_kernel({.source = source, .entry = "first", .shape = small, .scratch = [&](const auto&) {
+                     return std::vector<TensorSpec>{{{many << 9, many << 9}, DType::f32}};
+                   }})(context(), {});
+  });
+  expect_error(ErrorCode::invalid_argument, {"first", "`launches` gives none"}, [&] {
+    custom_kernel({.source = source, .name = "first", .shape = small, .launches = [](const auto&) {
+                     return std::vector<KernelLaunch>();
+                   }})(context(), {});
+  });
+}
+
 TEST_F(CustomKernelOnDevice, BackwardGivesTheGradientOfEachFloatingInput) {
   const auto kernel = custom_kernels::swiglu();
   const std::vector<float> gate = {0.5f, -1.0f}, up = {2.0f, 3.0f}, dy = {1.0f, -1.0f};
@@ -363,6 +452,18 @@ TEST_F(CustomKernelOnDevice, BackwardGivesTheGradientOfEachFloatingInput) {
   });
   refused({"the cotangent of y is [1], the output has [2]"}, [&] {
     kernel.backward(context(), {gate, up}, {View::host(dy.data(), {1})});
+  });
+  const auto with_one_more = custom_kernel(
+      {.source = custom_kernels::swiglu_source,
+       .entry = "swiglu",
+       .shape = [](const auto& in) { return std::vector<TensorSpec>{in[0]}; },
+       .backward = custom_kernel({.source = custom_kernels::swiglu_source,
+                                  .entry = "swiglu_backward",
+                                  .shape = [](const auto& in) {
+                                    return std::vector<TensorSpec>{in[0], in[1], in[2]};
+                                  }})});
+  refused({"swiglu.backward", "gives 3 gradients; the floating inputs are 2"}, [&] {
+    with_one_more.backward(context(), {gate, up}, {dy});
   });
 }
 

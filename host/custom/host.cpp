@@ -14,10 +14,6 @@
 namespace tessera::custom {
 namespace {
 
-const Request& request_of(const dispatch::Request& request) {
-  return static_cast<const Request&>(request);
-}
-
 /// Copies the elements of host views of the same extents and type.
 void copy(const View& from, const MutableView& to) {
   if (from.size() == 0) return;
@@ -41,18 +37,10 @@ void copy(const View& from, const MutableView& to) {
   }
 }
 
-bool is_dense(const View& view) {
-  const auto dense = contiguous_strides(view.extents());
-  for (int axis = 0; axis < view.rank(); ++axis) {
-    if (view.extents()[axis] > 1 && view.strides()[axis] != dense[axis]) return false;
-  }
-  return true;
-}
-
 /// Runs `compute(dense inputs)`, which returns a tensor for each output.
-class OnHost : public dispatch::Implementation {
+class OnHost : public Row {
  public:
-  using Implementation::Implementation;
+  using Row::Row;
 
   std::optional<std::string> why_unsupported(ContextState&,
                                              const dispatch::Request&) const override {
@@ -76,7 +64,7 @@ class OnHost : public dispatch::Implementation {
     std::vector<View> inputs;
     for (const auto& given : r.inputs) {
       View view = views.read(given);
-      if (view.size() > 0 && !is_dense(view)) {
+      if (view.size() > 0 && !is_dense(view.extents(), view.strides())) {
         copies.emplace_back(view.dtype(), view.extents());
         copy(view, copies.back().mutable_view());
         view = copies.back().view();
@@ -97,11 +85,6 @@ class OnHost : public dispatch::Implementation {
     report(state, request_of(request), plan.dispatch);
     return plan;
   }
-  std::pair<std::vector<NamedValue>, BlockSource> infer(
-      ContextState&, const dispatch::Request& request) const override {
-    return {request_of(request).block_sizes, BlockSource::fallback};
-  }
-  CostEstimate cost(ContextState&, const dispatch::Request&) const override { return {}; }
 
  private:
   virtual std::vector<HostTensor> compute(const ContextState& state, const Request& request,
@@ -133,7 +116,7 @@ class Host final : public OnHost {
     }
     for (std::size_t i = 0; i < results.size(); ++i) {
       const TensorSpec is(results[i].extents(), results[i].dtype());
-      const bool is_row_major = is_dense(results[i].view());
+      const bool is_row_major = is_dense(results[i].extents(), results[i].strides());
       if (results[i] && is == expected[i] && is_row_major) continue;
       r.fail(fmt::format("its function `host` returned {}{} for {}; its shape function says {}",
                          results[i] ? to_string(is) : "an empty tensor",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -30,10 +31,10 @@ class CustomKernel::Impl {
 namespace custom {
 namespace {
 
-/// More than a call has room for in its lists of views.
+/// The most inputs, and the most outputs, of a call: arguments::Checks has room for these and for
+/// the workspace.
 constexpr std::size_t most_arrays = 20;
 
-/// Calls of a context whose outputs are asked for, given, or made by the library.
 using arguments::Form;
 
 bool is_identifier(const std::string& name) {
@@ -87,11 +88,18 @@ std::vector<NamedValue> numbers_of(const Kernel& kernel, const char* what,
   };
   for (const auto& value : given) {
     const auto is_it = [&](const auto& number) { return number.name == value.name; };
-    if (std::any_of(known.begin(), known.end(), is_it)) continue;
-    std::string names;
-    for (const auto& number : known) names += (names.empty() ? "" : ", ") + number.name;
-    fail(fmt::format("{} has no \"{}\"; the kernel has {}", what, value.name,
-                     names.empty() ? "none" : names));
+    if (std::none_of(known.begin(), known.end(), is_it)) {
+      std::vector<std::string> names;
+      for (const auto& number : known) names.push_back(number.name);
+      if (names.empty()) names.push_back("none");
+      fail(fmt::format("{} has no \"{}\"; the kernel has {}", what, value.name,
+                       fmt::join(names, ", ")));
+    }
+    const auto first = *dispatch::value_of(given, value.name);
+    if (first != value.value) {
+      fail(fmt::format("{} has {} twice, as {} and as {}; give it once", what, value.name, first,
+                       value.value));
+    }
   }
   std::vector<NamedValue> all;
   for (const auto& number : known) {
@@ -115,9 +123,8 @@ void check_count(const Request& r, const char* what, const std::vector<std::stri
     r.fail(fmt::format("it is given {} {}; the most is {}", count, what, most_arrays));
   }
   if (names.empty() || names.size() == count) return;
-  std::string list;
-  for (const auto& name : names) list += (list.empty() ? "" : ", ") + name;
-  r.fail(fmt::format("it is given {} {}, it has {}: {}", count, what, names.size(), list));
+  r.fail(fmt::format("it is given {} {}, it has {}: {}", count, what, names.size(),
+                     fmt::join(names, ", ")));
 }
 
 /// Inputs and numbers of a call, and the shapes that follow from them.
@@ -227,10 +234,17 @@ template <class Use>
 auto with_checked(const CustomKernel::Impl& impl, Context& context, const std::vector<View>& inputs,
                   const std::vector<MutableView>& outputs, const CustomOptions& options, Form form,
                   const Use& use) {
-  return dispatch::guarded(impl.kernel.name.c_str(), [&] {
-    Request r = describe_call(impl.kernel, inputs, options);
-    check_arrays(r, context.state(), outputs, form);
-    return use(r);
+  const auto& name = impl.kernel.name;
+  return dispatch::guarded(name.c_str(), [&] {
+    try {
+      Request r = describe_call(impl.kernel, inputs, options);
+      check_arrays(r, context.state(), outputs, form);
+      return use(r);
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      if (message.rfind(name, 0) == 0) throw;
+      throw Error(error.code(), name + ": " + message, error.build_log());
+    }
   });
 }
 
@@ -238,6 +252,14 @@ auto with_checked(const CustomKernel::Impl& impl, Context& context, const std::v
 
 std::string to_string(const TensorSpec& spec) {
   return std::string(tessera::to_string(spec.dtype())) + " " + arguments::to_string(spec.extents());
+}
+
+bool is_dense(const Dims& extents, const Dims& strides) {
+  const auto dense = contiguous_strides(extents);
+  for (int axis = 0; axis < extents.rank(); ++axis) {
+    if (extents[axis] > 1 && strides[axis] != dense[axis]) return false;
+  }
+  return true;
 }
 
 void describe(const Request& request, Dispatch& dispatch) {
@@ -249,9 +271,9 @@ void describe(const Request& request, Dispatch& dispatch) {
 }
 
 std::string Request::output_names() const {
-  std::string names;
-  for (std::size_t i = 0; i < outputs.size(); ++i) names += (i ? ", " : "") + output_name(i);
-  return names;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < outputs.size(); ++i) names.push_back(output_name(i));
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 std::string Request::input_name(std::size_t at) const {
   return name_of(kernel.spec.inputs, "inputs", at);
@@ -272,19 +294,20 @@ CustomKernel::CustomKernel(CustomKernelSpec spec) {
     kernel.spec = std::move(spec);
     kernel.name = kernel.spec.name.empty() ? kernel.spec.entry : kernel.spec.name;
     custom::check_spec(kernel);
-    const auto& text = kernel.spec.source;
-    kernel.source = std::make_shared<const std::string>(text);
+    const bool is_tile_alone = kernel.spec.source.empty() && !kernel.spec.host;
+    kernel.source = std::make_shared<const std::string>(std::move(kernel.spec.source));
+    const auto& text = *kernel.source;
     kernel.file = fmt::format("{} (source {:016x})", kernel.name, std::hash<std::string>()(text));
     if (!text.empty()) {
 #ifdef TESSERA_OPENCL
       impl->rows.push_back(custom::opencl_implementation());
 #else
       impl->rows.push_back(dispatch::left_out(
-          "opencl", "this library was built without OpenCL (TESSERA_OPENCL=OFF)"));
+          "opencl", "this library was built without OpenCL (TESSERA_OPENCL=OFF)", true));
 #endif
     }
     if (kernel.spec.host) impl->rows.push_back(custom::host_implementation());
-    if (kernel.spec.tile) impl->rows.push_back(custom::tile_implementation(impl->rows.empty()));
+    if (kernel.spec.tile) impl->rows.push_back(custom::tile_implementation(is_tile_alone));
     impl_ = impl;
   });
 }
@@ -352,14 +375,21 @@ CustomResult CustomKernel::backward(Context& context, const std::vector<View>& i
   std::size_t next = 0;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!is_floating(inputs[i].dtype())) continue;
-    if (next >= gradients.size() || gradients[next].extents() != inputs[i].extents()) {
+    if (next >= gradients.size() || gradients[next].extents() != inputs[i].extents() ||
+        !is_floating(gradients[next].dtype())) {
       fail(
-          fmt::format("the shape function of its kernel, {}, has to give {} for gradient {}, that "
-                      "of {}",
+          fmt::format("the shape function of its kernel, {}, has to give {} of a floating type for "
+                      "gradient {}, that of {}",
                       kernel.name(), arguments::to_string(inputs[i].extents()), next,
                       custom::name_of(impl.kernel.spec.inputs, "inputs", i)));
     }
     ++next;
+  }
+  if (next != gradients.size()) {
+    fail(
+        fmt::format("the shape function of its kernel, {}, gives {} gradients; the floating "
+                    "inputs are {}",
+                    kernel.name(), gradients.size(), next));
   }
   return kernel(context, all, backward_options);
 }

@@ -15,31 +15,12 @@
 namespace tessera::custom {
 namespace {
 
-const Request& request_of(const dispatch::Request& request) {
-  return static_cast<const Request&>(request);
-}
-
-const char* type_name(DType type) {
-  switch (type) {
-    case DType::f32:
-      return "float";
-    case DType::bf16:
-      return "ushort";
-    case DType::f16:
-      return "half";
-    case DType::i32:
-      return "int";
-    case DType::i64:
-      return "long";
-  }
-  return "?";
-}
-
 /// How a call is carried out on a device.
 struct Work {
   KernelCall call;
   opencl::Specialisation program{};
   std::vector<TensorSpec> scratch{};
+  std::vector<std::int64_t> scratch_words{};  ///< of each of them
   std::vector<KernelLaunch> launches{};
   std::vector<std::vector<KernelArgument>> arguments{};  ///< of each launch
   std::int64_t scratch_bytes = 0;
@@ -53,7 +34,7 @@ opencl::Specialisation program_of(const Request& r) {
   const auto define_types = [&](const char* which, const auto& arrays) {
     for (std::size_t i = 0; i < arrays.size(); ++i) {
       fmt::format_to(std::back_inserter(options), " -D{}_{}_TYPE={}", which, i,
-                     type_name(arrays[i].dtype()));
+                     types_of(arrays[i].dtype()).front());
     }
   };
   const auto& spec = r.kernel.spec;
@@ -69,21 +50,25 @@ opencl::Specialisation program_of(const Request& r) {
   return program;
 }
 
-/// At what multiples of bytes a part of a buffer may begin.
-std::int64_t part_alignment(const opencl::Runtime& runtime) {
-  cl_uint bits = 0;
-  const cl_int status = clGetDeviceInfo(runtime.device()(), CL_DEVICE_MEM_BASE_ADDR_ALIGN,
-                                        sizeof(bits), &bits, nullptr);
-  opencl::check(status, "clGetDeviceInfo", runtime.info().name, "asking for the alignment");
-  return std::max<std::int64_t>(bits / 8, 64);
-}
-
-/// Words of scratch that an array takes; in a lent block it begins at such an alignment.
-std::int64_t words_of(const TensorSpec& array, const Request& r, const opencl::Runtime& runtime) {
-  const auto bytes = arguments::saturating_product(
-      array.size(), static_cast<std::int64_t>(size_of(array.dtype())));
-  const std::int64_t slack = r.options.workspace ? part_alignment(runtime) : 0;
-  return opencl::region_words((std::min(bytes, std::int64_t{1} << 60) + slack + 3) / 4);
+/// Words of scratch that an array takes, with the slack that lets it begin where a part of a lent
+/// block may.
+std::int64_t words_of(const Request& r, std::size_t at, const TensorSpec& array,
+                      const opencl::DeviceFacts& facts) {
+  const auto& extents = array.extents();
+  if (std::any_of(extents.begin(), extents.end(), [](auto extent) { return extent < 0; })) {
+    r.fail(fmt::format("its function `scratch` gives {} for scratch[{}]; the least extent is 0",
+                       to_string(array), at));
+  }
+  if (std::find(extents.begin(), extents.end(), 0) != extents.end()) return 0;
+  auto bytes = static_cast<std::int64_t>(size_of(array.dtype()));
+  for (const auto extent : extents) bytes = arguments::saturating_product(bytes, extent);
+  if (bytes > facts.max_allocation_bytes) {
+    r.fail(fmt::format("its function `scratch` gives {} for scratch[{}]; the largest allocation on "
+                       "the device is {} bytes, ask for less or cut it into several arrays",
+                       to_string(array), at, facts.max_allocation_bytes),
+           ErrorCode::out_of_memory);
+  }
+  return opencl::region_words((bytes + facts.part_alignment_bytes + 3) / 4);
 }
 
 std::vector<KernelArgument> all_arguments(const Request& r, const Work& work) {
@@ -122,12 +107,14 @@ Work prepare(const Request& r, opencl::Runtime& runtime) {
   if (spec.scratch) {
     work.scratch = r.ask("scratch", [&] { return spec.scratch(work.call); });
   }
-  for (const auto& array : work.scratch) {
-    for (const auto extent : array.extents()) {
-      if (extent < 0) r.fail("its function `scratch` gives the array " + to_string(array));
-    }
+  for (std::size_t i = 0; i < work.scratch.size(); ++i) {
+    work.scratch_words.push_back(words_of(r, i, work.scratch[i], runtime.facts()));
     work.scratch_bytes =
-        arguments::saturating_sum(work.scratch_bytes, words_of(array, r, runtime) * 4);
+        arguments::saturating_sum(work.scratch_bytes, work.scratch_words.back() * 4);
+  }
+  // The first begins at a whole region of a lent block, wherever that begins.
+  if (work.scratch_bytes > 0) {
+    work.scratch_bytes = arguments::saturating_sum(work.scratch_bytes, opencl::region_words(1) * 4);
   }
   if (r.workspace_limit && *r.workspace_limit < work.scratch_bytes) {
     r.fail(fmt::format("workspace_bytes (or the lent workspace) is {}, its scratch arrays need {}; "
@@ -141,6 +128,10 @@ Work prepare(const Request& r, opencl::Runtime& runtime) {
   if (is_empty) return work;
   if (spec.launches) {
     work.launches = r.ask("launches", [&] { return spec.launches(work.call); });
+    if (work.launches.empty()) {
+      r.fail(
+          "its function `launches` gives none, but its outputs have elements; give at least one");
+    }
   } else {
     work.launches = {{.entry = spec.entry, .global = {r.outputs.front().size()}}};
   }
@@ -177,7 +168,7 @@ class DenseArrays {
   opencl::Memory scratch(std::int64_t words, std::int64_t alignment) {
     auto region = call_.scratch(words, "scratch");
     if (region.offset == 0) return region;
-    const std::int64_t step = alignment / 4;
+    const std::int64_t step = std::max<std::int64_t>(alignment / 4, 1);
     const std::int64_t begin = (region.offset + step - 1) / step * step;
     region.extents = Dims{words - (begin - region.offset)};
     region.offset = begin;
@@ -199,10 +190,7 @@ class DenseArrays {
  private:
   std::optional<opencl::Memory> as_it_is(const opencl::Binding& bound) {
     if (bound.memory == nullptr) return bound;
-    const auto dense = contiguous_strides(bound.extents);
-    for (int axis = 0; axis < dense.rank(); ++axis) {
-      if (bound.extents[axis] > 1 && bound.strides[axis] != dense[axis]) return std::nullopt;
-    }
+    if (!is_dense(bound.extents, bound.strides)) return std::nullopt;
     return bound.offset == 0 ? bound : part_of(bound);
   }
 
@@ -223,8 +211,11 @@ class DenseArrays {
 
   opencl::Binding copy_of(const opencl::Binding& bound, const std::string& name) {
     copied_ += (copied_.empty() ? "" : ", ") + name;
-    auto dense = call_.staging(
-        bound.extents.product() * static_cast<std::int64_t>(size_of(bound.dtype)), name.c_str());
+    // Axes of stride 0 may make more elements than bytes can be counted.
+    auto dense =
+        call_.staging(arguments::saturating_product(
+                          bound.extents.product(), static_cast<std::int64_t>(size_of(bound.dtype))),
+                      name.c_str());
     dense.dtype = bound.dtype;
     dense.extents = bound.extents;
     dense.strides = contiguous_strides(bound.extents);
@@ -248,9 +239,9 @@ class DenseArrays {
   std::string copied_;
 };
 
-class Opencl final : public dispatch::Implementation {
+class Opencl final : public Row {
  public:
-  Opencl() : Implementation({"opencl", "the kernel's source on the context's device", true}) {}
+  Opencl() : Row({"opencl", "the kernel's source on the context's device", true}) {}
 
   std::optional<std::string> why_unsupported(ContextState& state,
                                              const dispatch::Request&) const override {
@@ -281,12 +272,6 @@ class Opencl final : public dispatch::Implementation {
     return plan;
   }
 
-  std::pair<std::vector<NamedValue>, BlockSource> infer(
-      ContextState&, const dispatch::Request& request) const override {
-    return {request_of(request).block_sizes, BlockSource::fallback};
-  }
-  CostEstimate cost(ContextState&, const dispatch::Request&) const override { return {}; }
-
  private:
   static void describe_work(const Request& r, const Work& work, const opencl::Runtime& runtime,
                             Dispatch& dispatch) {
@@ -307,9 +292,8 @@ class Opencl final : public dispatch::Implementation {
     for (std::size_t i = 0; i < r.outputs.size(); ++i) {
       outputs.push_back(arrays.write(r.outputs[i], r.output_name(i)));
     }
-    for (const auto& array : work.scratch) {
-      scratch.push_back(
-          arrays.scratch(words_of(array, r, call.runtime()), part_alignment(call.runtime())));
+    for (const auto words : work.scratch_words) {
+      scratch.push_back(arrays.scratch(words, call.runtime().facts().part_alignment_bytes));
     }
     for (std::size_t i = 0; i < work.launches.size(); ++i) {
       std::vector<opencl::Call::Argument> arguments;

@@ -29,9 +29,17 @@ Entry entry_of(cl_kernel kernel, const std::string& name, opencl::Runtime& runti
   const auto& device = runtime.info().name;
   opencl::check(clGetKernelInfo(kernel, CL_KERNEL_NUM_ARGS, sizeof(count), &count, nullptr),
                 "clGetKernelInfo", device, "counting the parameters of " + name);
-  opencl::check(clGetKernelWorkGroupInfo(kernel, runtime.device()(), CL_KERNEL_WORK_GROUP_SIZE,
-                                         sizeof(entry.max_group), &entry.max_group, nullptr),
-                "clGetKernelWorkGroupInfo", device, "asking for the work-group limit of " + name);
+  const auto ask = [&](cl_kernel_work_group_info what, auto& value) {
+    opencl::check(
+        clGetKernelWorkGroupInfo(kernel, runtime.device()(), what, sizeof(value), &value, nullptr),
+        "clGetKernelWorkGroupInfo", device, "asking for the work-group limits of " + name);
+  };
+  ask(CL_KERNEL_WORK_GROUP_SIZE, entry.max_group);
+  ask(CL_KERNEL_COMPILE_WORK_GROUP_SIZE, entry.required_local);
+  cl_ulong local_bytes = 0;
+  ask(CL_KERNEL_LOCAL_MEM_SIZE, local_bytes);
+  entry.local_bytes = static_cast<std::int64_t>(local_bytes);
+  entry.max_local = runtime.device().getInfo<CL_DEVICE_MAX_WORK_ITEM_SIZES>();
   for (cl_uint at = 0; at < count; ++at) {
     Parameter parameter{text_of(kernel, at, CL_KERNEL_ARG_NAME),
                         text_of(kernel, at, CL_KERNEL_ARG_TYPE_NAME)};
@@ -50,8 +58,9 @@ Entry entry_of(cl_kernel kernel, const std::string& name, opencl::Runtime& runti
 std::string_view element_of(std::string_view type) {
   const auto end = type.find_first_of("*0123456789 ");
   const auto element = type.substr(0, end);
-  constexpr std::array<std::string_view, 8> known = {"short", "ushort", "int",  "uint",
-                                                     "long",  "ulong",  "half", "float"};
+  constexpr std::array<std::string_view, 11> known = {"char", "uchar", "short", "ushort",
+                                                      "int",  "uint",  "long",  "ulong",
+                                                      "half", "float", "double"};
   return std::find(known.begin(), known.end(), element) != known.end() ? element : "";
 }
 
@@ -59,27 +68,25 @@ bool is_pointer(const Parameter& parameter) {
   return parameter.type.find('*') != std::string::npos;
 }
 
-/// The types through which a kernel may read an array's elements.
-std::vector<std::string_view> types_of(DType type) {
-  switch (type) {
-    case DType::f32:
-      return {"float"};
-    case DType::bf16:
-      return {"ushort", "short"};
-    case DType::f16:
-      return {"half", "ushort", "short"};
-    case DType::i32:
-      return {"int", "uint"};
-    case DType::i64:
-      return {"long", "ulong"};
-  }
-  return {};
-}
-
-std::vector<std::string_view> types_of(const KernelScalar& scalar) {
+std::vector<std::string_view> types_of_scalar(const KernelScalar& scalar) {
   if (std::holds_alternative<float>(scalar)) return {"float"};
   if (std::holds_alternative<std::int32_t>(scalar)) return {"int", "uint"};
   return {"long", "ulong"};
+}
+
+/// Error where local arrays take more than the device has.
+template <class Fail>
+void check_local_memory(const std::vector<KernelArgument>& arguments, const Entry& entry,
+                        const opencl::DeviceFacts& facts, const Fail& fail) {
+  auto bytes = entry.local_bytes;
+  for (const auto& argument : arguments) {
+    if (argument.kind() != KernelArgument::Kind::local) continue;
+    const auto most = static_cast<std::size_t>(facts.local_memory_bytes) + 1;
+    bytes += static_cast<std::int64_t>(std::min(argument.at(), most));
+  }
+  if (bytes <= facts.local_memory_bytes) return;
+  fail(fmt::format("it takes {} bytes of local memory or more, the device has {}; take less", bytes,
+                   facts.local_memory_bytes));
 }
 
 bool has(const std::vector<std::string_view>& types, std::string_view type) {
@@ -114,18 +121,34 @@ std::string disagreement(const Request& request, const KernelArgument& argument,
     case Kind::scalar:
       break;
   }
-  const auto types = types_of(argument.scalar());
-  if (!is_pointer(parameter) && (element.empty() || has(types, element))) return {};
+  const auto types = types_of_scalar(argument.scalar());
+  const bool is_whole = element.size() == parameter.type.size();  // no vector
+  if (!is_pointer(parameter) && (element.empty() || (is_whole && has(types, element)))) return {};
   return fmt::format("it is given a scalar; declare it {}, or give what it is", types.front());
 }
 
 }  // namespace
 
+std::vector<std::string_view> types_of(DType type) {
+  switch (type) {
+    case DType::f32:
+      return {"float"};
+    case DType::bf16:
+      return {"ushort", "short"};
+    case DType::f16:
+      return {"half", "ushort", "short"};
+    case DType::i32:
+      return {"int", "uint"};
+    case DType::i64:
+      return {"long", "ulong"};
+  }
+  return {};
+}
+
 std::shared_ptr<const Entry> Entries::find(const opencl::Specialisation& program,
                                            const std::string& name, opencl::Runtime& runtime) {
   const auto is_known = [&](const Known& known) {
-    return known.entry->name == name && known.program.hash == program.hash &&
-           known.program.file == program.file && known.program.options == program.options;
+    return known.entry->name == name && known.program == program;
   };
   {
     std::lock_guard lock(mutex_);
@@ -162,13 +185,25 @@ void check_launch(const Request& request, const KernelLaunch& launch,
   const auto text = [](const std::vector<std::int64_t>& sizes) {
     return fmt::format("[{}]", fmt::join(sizes, ", "));
   };
-  const auto& [global, local] = std::pair(launch.global, launch.local);
+  const auto& global = launch.global;
+  const auto& local = launch.local;
   const auto are_sizes = [](const std::vector<std::int64_t>& sizes) {
     return sizes.size() <= 3 &&
            std::all_of(sizes.begin(), sizes.end(), [](std::int64_t size) { return size >= 1; });
   };
   if (global.empty() || !are_sizes(global)) {
     fail("its global size is " + text(global) + "; give one to three sizes of at least 1");
+  }
+  check_local_memory(arguments, entry, facts, fail);
+  const auto& required = entry.required_local;
+  if (required[0] > 0 && (local.empty() || !std::equal(local.begin(), local.end(), required.begin(),
+                                                       [](std::int64_t is, std::size_t size) {
+                                                         return is ==
+                                                                static_cast<std::int64_t>(size);
+                                                       }))) {
+    fail(
+        fmt::format("its local size is {}, its attribute reqd_work_group_size says [{}]; give that",
+                    text(local), fmt::join(required, ", ")));
   }
   if (local.empty()) return;
   if (local.size() != global.size() || !are_sizes(local)) {
@@ -179,6 +214,15 @@ void check_launch(const Request& request, const KernelLaunch& launch,
   }
   std::int64_t items = 1;
   for (std::size_t axis = 0; axis < local.size(); ++axis) {
+    const auto most = axis < entry.max_local.size()
+                          ? static_cast<std::int64_t>(entry.max_local[axis])
+                          : facts.max_work_group_size;
+    if (local[axis] > most) {
+      fail(
+          fmt::format("its local size is {}, the most on this device in dimension {} is {}; take "
+                      "smaller work-groups",
+                      text(local), axis, most));
+    }
     if (global[axis] % local[axis] != 0) {
       fail(
           fmt::format("its global size {} is no multiple of its local size {}; round it up and "

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "host/custom/request.hpp"
@@ -25,7 +28,15 @@ struct Entry {
   std::string name{};
   std::vector<Parameter> parameters{};
   std::size_t max_group = 0;  ///< work-items of a work-group
+  /// What its attribute reqd_work_group_size says; zeros: it has none.
+  std::array<std::size_t, 3> required_local{};
+  std::vector<std::size_t> max_local{};  ///< work-items of a work-group along each axis
+  std::int64_t local_bytes = 0;          ///< of local arrays that it declares itself
 };
+
+/// The types through which a kernel may read an array's elements; the first is the one that a
+/// macro of the call says.
+std::vector<std::string_view> types_of(DType type);
 
 /// Entry points that were looked at, of one device. Thread-safe.
 class Entries {

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "host/dispatch/table.hpp"
@@ -68,10 +69,28 @@ struct Request final : dispatch::Request {
   }
 };
 
+inline const Request& request_of(const dispatch::Request& request) {
+  return static_cast<const Request&>(request);
+}
+
 /// "f32 [2, 3]"
 std::string to_string(const TensorSpec& spec);
+/// Whether elements lie as kernels find them: row-major, without gaps.
+bool is_dense(const Dims& extents, const Dims& strides);
 /// Fills in what every implementation reports alike.
 void describe(const Request& request, Dispatch& dispatch);
+
+/// What the implementations have in common.
+class Row : public dispatch::Implementation {
+ public:
+  using Implementation::Implementation;
+  std::pair<std::vector<NamedValue>, BlockSource> infer(
+      ContextState&, const dispatch::Request& request) const final {
+    return {request_of(request).block_sizes, BlockSource::fallback};
+  }
+  /// Nobody knows what a caller's kernel costs.
+  CostEstimate cost(ContextState&, const dispatch::Request&) const final { return {}; }
+};
 
 std::unique_ptr<const dispatch::Implementation> opencl_implementation();
 std::unique_ptr<const dispatch::Implementation> host_implementation();

@@ -134,8 +134,8 @@ auto first_that_serves(const Table& table, ContextState& state, const Request& r
 /// A row of which there is nothing but the reason.
 class LeftOut final : public Implementation {
  public:
-  LeftOut(const std::string& name, const std::string& reason)
-      : Implementation({name, reason, false}) {}
+  LeftOut(const std::string& name, const std::string& reason, bool by_default)
+      : Implementation({name, reason, by_default}) {}
   bool is_built() const noexcept override { return false; }
   std::optional<std::string> why_unsupported(ContextState&, const Request&) const override {
     return info().description;
@@ -266,8 +266,9 @@ std::vector<ImplementationInfo> list(const Table& table) {
   return result;
 }
 
-std::unique_ptr<const Implementation> left_out(const std::string& name, const std::string& reason) {
-  return std::make_unique<LeftOut>(name, reason);
+std::unique_ptr<const Implementation> left_out(const std::string& name, const std::string& reason,
+                                               bool by_default) {
+  return std::make_unique<LeftOut>(name, reason, by_default);
 }
 
 }  // namespace tessera::dispatch

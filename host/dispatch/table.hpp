@@ -94,7 +94,8 @@ const Implementation& choose(const Table& table, ContextState& state, const Requ
 /// The rows of a table that are compiled in, in its order.
 std::vector<ImplementationInfo> list(const Table& table);
 /// A row for a name that this build leaves out, so that a list that prefers it falls back with its
-/// reason instead of being an unknown name. Never part of the default order.
-std::unique_ptr<const Implementation> left_out(const std::string& name, const std::string& reason);
+/// reason instead of being an unknown name. `by_default`: so does the default order.
+std::unique_ptr<const Implementation> left_out(const std::string& name, const std::string& reason,
+                                               bool by_default = false);
 
 }  // namespace tessera::dispatch

@@ -110,8 +110,8 @@ class Call {
     (set_struct(*lease, index, &structs, sizeof(structs)), ...);
     enqueue(*lease, range, touches);
   }
-  /// An argument of a kernel that is not the library's: memory, bytes by value, or, where both are
-  /// null, so many bytes of local memory.
+  /// An argument of a kernel that is not the library's: `size` bytes by value, or of local memory
+  /// where `value` is null; with a size of 0, memory, which may be null.
   struct Argument {
     Memory memory{};
     const void* value = nullptr;

@@ -145,7 +145,9 @@ struct ProgramCache::Impl {
     const bool has_standard = wanted.options.find("-cl-std=") != std::string::npos;
     const std::string options = wanted.options + (wanted.options.empty() ? "" : " ") +
                                 (has_standard ? "-w" : "-cl-std=CL1.2 -w");
-    if (!binaries.is_on()) return compile(wanted, source, options);
+    // What a caller's source includes may change, and is no part of the key.
+    const bool has_includes = wanted.source && source.find("#include") != std::string::npos;
+    if (!binaries.is_on() || has_includes) return compile(wanted, source, options);
     const std::string key = device_key + options + '\n' + source;
     if (const auto binary = binaries.find(key)) {
       if (auto program = load(*binary, options)) return *program;
@@ -227,13 +229,8 @@ struct ProgramCache::Impl {
                                    std::unique_lock<std::mutex>& lock) {
     const std::uint64_t hash = wanted.hash != 0 ? wanted.hash : hash_of(wanted);
     const auto [first, last] = programs.equal_range(hash);
-    const auto found = std::find_if(first, last, [&](const auto& entry) {
-      const auto& key = entry.second->key;
-      const bool same_source = key.source == wanted.source ||
-                               (key.source && wanted.source && *key.source == *wanted.source);
-      return key.file == wanted.file && key.options == wanted.options &&
-             key.engine == wanted.engine && same_source;
-    });
+    const auto found =
+        std::find_if(first, last, [&](const auto& entry) { return entry.second->key == wanted; });
     if (found != last) {
       const auto program = found->second;
       changed.wait(lock, [&] { return program->progress != Progress::building; });

@@ -23,6 +23,12 @@ struct Specialisation {
   std::shared_ptr<const std::string> source{};
   /// hash_of both, where somebody who keeps it has formed it; 0: not yet.
   std::uint64_t hash = 0;
+
+  /// Whether both are one program; `hash` follows from the rest.
+  friend bool operator==(const Specialisation& a, const Specialisation& b) noexcept {
+    return a.file == b.file && a.options == b.options && a.engine == b.engine &&
+           (a.source == b.source || (a.source && b.source && *a.source == *b.source));
+  }
 };
 std::uint64_t hash_of(const Specialisation& specialisation) noexcept;
 

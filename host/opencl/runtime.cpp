@@ -35,6 +35,8 @@ DeviceFacts read_facts(const FoundDevice& device) {
       device_value<cl_ulong>(device.id, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE, 0));
   facts.native_float_vector = std::max<std::int64_t>(
       device_value<cl_uint>(device.id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, 1), 1);
+  facts.part_alignment_bytes = std::max<std::int64_t>(
+      device_value<cl_uint>(device.id, CL_DEVICE_MEM_BASE_ADDR_ALIGN, 1024) / 8, 1);
   facts.extensions = device_text(device.id, CL_DEVICE_EXTENSIONS);
   return facts;
 }

@@ -28,6 +28,8 @@ struct DeviceFacts {
   std::int64_t max_work_group_size = 1;
   std::int64_t cache_bytes = 0;          ///< CL_DEVICE_GLOBAL_MEM_CACHE_SIZE
   std::int64_t native_float_vector = 1;  ///< CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT
+  /// At what multiples a sub-buffer may begin (CL_DEVICE_MEM_BASE_ADDR_ALIGN, in bytes).
+  std::int64_t part_alignment_bytes = 128;
   std::string extensions{};
   Bf16Products bf16_products = Bf16Products::detected;
   friend bool operator==(const DeviceFacts&, const DeviceFacts&) = default;

@@ -56,7 +56,8 @@ class KernelInputs {
   const TensorSpec& operator[](std::size_t at) const { return inputs_.at(at); }
   auto begin() const noexcept { return inputs_.begin(); }
   auto end() const noexcept { return inputs_.end(); }
-  /// Of a parameter, a block size or a knob. Throws Error invalid_argument for another name.
+  /// The value of a parameter, a block size or a knob in this call. Throws Error invalid_argument
+  /// for another name.
   TESSERA_API std::int64_t value(std::string_view name) const;
 
  private:
@@ -72,7 +73,9 @@ struct KernelCall {
   KernelInputs inputs;
   std::vector<TensorSpec> outputs{};    ///< what the shape function says
   std::vector<KernelScalar> scalars{};  ///< CustomOptions::scalars
-  const DeviceInfo* device = nullptr;   ///< null where the call runs on the host
+  /// Null where the call runs on the host, and in `check`, which is asked before it is known where
+  /// the call runs.
+  const DeviceInfo* device = nullptr;
 
   std::int64_t value(std::string_view name) const { return inputs.value(name); }
 };
@@ -119,12 +122,13 @@ struct CustomKernelSpec;
 
 /// How a call runs, as ExecutionOptions of a built-in operator, and with which numbers.
 struct CustomOptions {
-  /// Of "opencl", "host" and "tpu_tile" those that the kernel has; empty: in this order, but
-  /// `tpu_tile` only where the kernel has nothing else.
+  /// Which of "opencl", "host" and "tpu_tile" are tried, in order. Empty: those that the kernel
+  /// has, in this order, but `tpu_tile` only where it has nothing else.
   ImplementationList implementation{};
-  std::vector<NamedValue> parameters{};   ///< those not given have their standard value
-  std::vector<NamedValue> block_sizes{};  ///< likewise
-  std::vector<NamedValue> knobs{};        ///< likewise
+  // Numbers that are not given have their standard value.
+  std::vector<NamedValue> parameters{};
+  std::vector<NamedValue> block_sizes{};
+  std::vector<NamedValue> knobs{};
   std::vector<KernelScalar> scalars{};
   std::optional<std::size_t> workspace_bytes{};
   MutableView workspace{};
@@ -142,8 +146,8 @@ struct CustomResult {
 };
 
 /// An operator made of somebody's kernel. A handle: copies are the same kernel, and one may be used
-/// from several threads. A default one is none, and an Error invalid_argument wherever it is
-/// called.
+/// from several threads. A default-constructed one holds no kernel; calling it throws Error
+/// invalid_argument.
 class TESSERA_API CustomKernel {
  public:
   CustomKernel() = default;
@@ -192,10 +196,10 @@ class TESSERA_API CustomKernel {
 
 /// What a kernel is. `source` or `tile`, and `shape`, have to be given.
 ///
-/// Kernels find every array dense and row-major from the pointer on; a view that is not is copied
-/// for the call, which Dispatch::notes says. bf16 arrives as `ushort`, f16 as `half`, i32 as `int`,
-/// i64 as `long`. Macros say the types of a call, `INPUT_0_TYPE` and `OUTPUT_0_TYPE`, and the
-/// numbers by their names. Every element of an output is the kernel's to write.
+/// Kernels find every array dense and row-major from the pointer on. A view that is not is copied
+/// for the call; on a device Dispatch::notes says so. bf16 arrives as `ushort`, f16 as `half`, i32
+/// as `int`, i64 as `long`. Macros say the types of a call, `INPUT_0_TYPE` and `OUTPUT_0_TYPE`, and
+/// the numbers by their names. Every element of an output is the kernel's to write.
 struct CustomKernelSpec {
   std::string source{};  ///< OpenCL C, 1.2 where `build_options` ask for no other
   /// The entry point that is launched where `launches` is not given: with a work-item for each
