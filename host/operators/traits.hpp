@@ -123,6 +123,12 @@ constexpr const InputArgument<typename Operator::Inputs>& input_of(
   return inputs[at];
 }
 
+/// Whether a call with these wants that owns its results has this output or gradient.
+template <class Argument, class Wants>
+constexpr bool is_wanted(const Argument& result, const Wants& wants) {
+  return result.wanted == nullptr || wants.*result.wanted;
+}
+
 /// The elements of two arrays, one after the other.
 template <class T, std::size_t a_size, std::size_t b_size>
 constexpr std::array<T, a_size + b_size> joined(const std::array<T, a_size>& a,
