@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "bench/device_memory.hpp"
+#include "bench/row_measurement.hpp"
 #include "programs/report.hpp"
 
 namespace tessera::bench {
@@ -229,7 +230,7 @@ void measure_custom(benchmark::State& state, const CustomRow& row, Context conte
   const Timing timing =
       measure(peaks, peaks::Kind::copy, {options.samples, min_seconds, options.max_seconds}, call,
               {}, most_repeats);
-  for (auto _ : state) state.SetIterationTime(timing.median);
+  report_timing(state, timing, first);
   const auto bytes = static_cast<double>(sets.bytes());
   auto& c = state.counters;
   c["bytes_ideal"] = bytes;
@@ -237,12 +238,6 @@ void measure_custom(benchmark::State& state, const CustomRow& row, Context conte
   c["fraction_of_bound"] = bytes / timing.median / peaks.best(peaks::Kind::copy);
   c["fraction_of_bracket"] = bytes / timing.median_work;
   c["extra_bytes_peak"] = static_cast<double>(dispatch.workspace_bytes + dispatch.staged_bytes);
-  c["first_call_seconds"] = first;
-  c["median_seconds"] = timing.median;
-  c["spread"] = timing.spread;
-  c["samples"] = timing.samples;
-  c["samples_counted"] = timing.counted;
-  c["noisy"] = timing.noisy ? 1 : 0;
   state.SetLabel(fmt::format(
       "{}; {:.2f} GB/s; bound by memory{}", dispatch.implementation, 1e-9 * bytes / timing.median,
       timing.noisy ? fmt::format("; noisy: {} of {} samples count", timing.counted, timing.samples)

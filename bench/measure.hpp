@@ -61,8 +61,8 @@ Timing measure(Peaks& peaks, peaks::Kind kind, const Patience& patience,
 /// Seconds of a clock that never goes back.
 double now();
 
-/// The value that `share` of the values, at least one, lie below: 0.5 for the median. Between two
-/// values it is interpolated.
+/// The value below which `share` of `values` lie, 0.5 for the median; interpolated. `values` is not
+/// empty.
 double quantile(std::vector<double> values, double share);
 
 }  // namespace tessera::bench

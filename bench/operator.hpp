@@ -23,7 +23,8 @@ class BenchOperator {
   const char* name() const { return op_.name; }
   /// In the order of the table.
   std::vector<ImplementationInfo> implementations() const { return op_.implementations(); }
-  /// Whether the operator has weights, hence a type and a layout of them; and a hidden extent.
+  /// What the operator has: weights (with a type and a layout), labels, columns V, a pass, a hidden
+  /// extent H.
   bool has_weights() const { return op_.has_weights(); }
   bool has_labels() const { return op_.input("labels") != nullptr; }
   bool has_columns() const { return op_.has_letter('V'); }

@@ -259,6 +259,9 @@ void add_options(CLI::App& app, Options& o) {
 }
 
 void check_options(const Options& o) {
+  if (!o.custom.empty() && !(o.compare.empty() && o.turns.empty())) {
+    fail_call("--compare takes no rows of --custom; leave one of them out");
+  }
   if (o.samples < 1) fail_call(fmt::format("--samples {} is below 1", o.samples));
   if (!(o.max_seconds > 0.0))
     fail_call(fmt::format("--max-seconds {} is not positive", o.max_seconds));

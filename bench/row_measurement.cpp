@@ -201,18 +201,22 @@ void RowMeasurement::measure_filter(const Outcome& outcome) {
       [&](std::int64_t turn) { op.call(context_, exact, options_, arrays_of(turn).views()); });
 }
 
+void report_timing(benchmark::State& state, const Timing& timing, double first_seconds) {
+  for (auto _ : state) state.SetIterationTime(timing.median);
+  auto& c = state.counters;
+  c["first_call_seconds"] = first_seconds;
+  c["median_seconds"] = timing.median;
+  c["spread"] = timing.spread;
+  c["samples"] = timing.samples;
+  c["samples_counted"] = timing.counted;
+  c["noisy"] = timing.noisy ? 1 : 0;
+}
+
 void RowMeasurement::report(benchmark::State& state) {
-  for (auto _ : state) state.SetIterationTime(timing_.median);
+  report_timing(state, timing_, first_seconds_);
   add_cost_counters(state);
   add_check_counters(state);
-  auto& c = state.counters;
-  c["first_call_seconds"] = first_seconds_;
-  c["median_seconds"] = timing_.median;
-  c["spread"] = timing_.spread;
-  c["samples"] = timing_.samples;
-  c["samples_counted"] = timing_.counted;
-  c["noisy"] = timing_.noisy ? 1 : 0;
-  c["tokens_per_second"] = static_cast<double>(row_.problem.shape.b) / timing_.median;
+  state.counters["tokens_per_second"] = static_cast<double>(row_.problem.shape.b) / timing_.median;
 }
 
 /// What the row is credited with, against the peaks; and the label, which names its bound.

@@ -14,6 +14,9 @@
 
 namespace tessera::bench {
 
+/// Reports to `state` what a row's calls took.
+void report_timing(benchmark::State& state, const Timing& timing, double first_seconds);
+
 /// One row of the report: its first call, its samples, the check of what they computed, and the
 /// counters. Call first_call, take_samples, check and report once each, in this order; each throws
 /// what failed. Who needs the time of single calls, one by one, calls first_call, then timed_call.

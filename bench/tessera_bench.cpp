@@ -85,7 +85,8 @@ BenchmarkFlags take_flags(int& argc, char** argv) {
 std::string name_of(const Session::Planned& planned) { return planned.row.name(); }
 std::string name_of(const CustomRow& row) { return row.name; }
 
-/// Keeps the rows that the filter matches; "-REGEX" keeps the others. Error where none is left.
+/// Keeps the rows that the filter matches; "-REGEX" keeps the others. `rows` is not empty;
+/// there is an error where none of them is left.
 template <class Rows>
 void filter_rows(const std::string& filter, Rows& rows) {
   if (filter.empty() || filter == "all") return;
@@ -128,6 +129,9 @@ bool plan_rows(Session& session, const Options& options, const BenchmarkFlags& f
     return !lists;
   }
   auto rows = session.plan();
+  if (rows.empty()) {
+    programs::fail_call("--passes: none of the operators has one of these passes");
+  }
   filter_rows(flags.filter, rows);
   if (!options.turns.empty()) {
     answer_turns(session, options.turns, rows);

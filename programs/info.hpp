@@ -29,7 +29,8 @@ struct InfoOptions {
 };
 
 void add_info_options(CLI::App& app, InfoOptions& options);
-/// Throws `Error invalid_argument` for options that do not go together.
+/// Throws `Error invalid_argument` for options that do not go together. Sets `pass` to forward
+/// where the operator lacks the default and none was given.
 void check_info_options(const CLI::App& app, InfoOptions& options);
 
 /// `devices`, `default_device`, `implementations` and, with a shape, `request`, `plan` (or

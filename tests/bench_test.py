@@ -290,6 +290,12 @@ def bad_calls(folder):
         (["--benchmark_min_time=soon"], "'soon' is no number of seconds"),
         (["--implementations", "eigen.gemm", "--dtypes", "bf16"], "Eigen multiplies f32 only"),
         (["--implementations", "reference", "--shapes", "65536x1x65536"], "no row can run"),
+        (["--operators", "rms_norm", "--passes", "value_and_grad"],
+         "none of the operators has one of these passes"),
+        (["--operators", "rms_norm", "--passes", "value_and_grad", "--benchmark_list_tests"],
+         "none of the operators has one of these passes"),
+        (["--custom", str(empty), "--compare", "/bin/true"], "--compare takes no rows of --custom"),
+        (["--custom", str(empty), "--turns", "row"], "--compare takes no rows of --custom"),
         (["--nonsense"], "--nonsense"),
     ]
     for arguments, message in cases:

@@ -76,7 +76,7 @@ TYPED_TEST(CallTest, IsWhatThePublicStructsSay) {
   using Traits = OperatorTraits<TypeParam>;
   const auto& op = operators::description(Traits::name);
   typename TypeParam::Gradients gradients;
-  Traits::accumulate(gradients, Traits::gradients.size() - 1);
+  set_accumulate(gradients.accumulate, 1u << (Traits::gradients.size() - 1));
   typename TypeParam::Options options;
   typename TypeParam::ExecutionOptions execution;
   std::vector<OptionValue> values;

@@ -15,8 +15,6 @@ class Benched final : public BenchOperator {
  public:
   Benched() : BenchOperator("rms_norm") {}
 
-  bool multiplies() const override { return false; }
-
   void make_arrays(Data& data) const override {
     const std::int64_t b = data.key.shape.b, h = data.key.shape.h;
     data.arrays.set("x", random_tensor(data.key.x, {b, h}, {h, 1}, 4, 1.0f));

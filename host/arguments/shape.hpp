@@ -40,8 +40,8 @@ class SymbolicShape {
   constexpr int rank() const noexcept { return rank_; }
   constexpr char axis(int at) const noexcept { return axes_[static_cast<std::size_t>(at)]; }
 
-  /// The extents; `extent_of(letter)` gives those of the problem, `reduced` says which a reducible
-  /// shape is.
+  /// The extents. `extent_of(letter)` gives those of the problem. `reduced`: whether a reducible
+  /// shape has no axes.
   template <class ExtentOf>
   Dims extents(const Dims& leading, bool reduced, const ExtentOf& extent_of) const {
     if (reducible_) return reduced ? Dims() : leading;

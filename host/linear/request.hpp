@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "host/loss/request.hpp"
 #include "host/operators/bind.hpp"

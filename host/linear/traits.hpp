@@ -28,9 +28,6 @@ struct LayerTraits {
   static bool accumulates(const Gradients& given, std::size_t at) {
     return given.accumulate.has(accumulate_each[at]);
   }
-  static void accumulate(Gradients& given, std::size_t at) {
-    given.accumulate = given.accumulate | accumulate_each[at];
-  }
   static const Wants& wants(const typename Op::Options& given) { return loss_options(given).wants; }
 };
 

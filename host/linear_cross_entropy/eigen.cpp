@@ -16,7 +16,7 @@ class EigenWalk final : public linear::Walk {
   std::int64_t table_bytes(const LossRequest& request) const override {
     return StreamingRows::bytes(request) + 2 * StreamingRows::offsets_bytes(request) +
            loss::dense_f32_bytes(request_of(request).inputs.bias, request.v) +
-           loss::workspace_slack;
+           dispatch::workspace_slack;
   }
 
   void walk(const loss::StreamingCall& call, const Plan& plan) const override {

@@ -30,7 +30,7 @@ std::int64_t table_bytes(const Request& request) {
   const auto& in = request.inputs;
   return StreamingRows::bytes(request.loss) + 4 * StreamingRows::offsets_bytes(request.loss) +
          sums.used() + loss::dense_f32_bytes(in.bias, request.loss.v) +
-         loss::dense_f32_bytes(in.teacher_bias, request.loss.v) + loss::workspace_slack;
+         loss::dense_f32_bytes(in.teacher_bias, request.loss.v) + dispatch::workspace_slack;
 }
 
 /// The rows that were saved, in place of a look at all logits.

@@ -48,7 +48,7 @@ LossResult combine(std::span<const PartialResult> shards, const CombineInputs& i
   for (const auto& each : all_loss_options<LossOptions>) call.options[at++] = each.value(options);
   at = 0;
   for (const auto& each : loss_outputs) {
-    call.wants[at++] = each.wanted == nullptr || options.wants.*each.wanted;
+    call.wants[at++] = is_wanted(each, options.wants);
   }
   arguments::Checks checks(nullptr, "combine", arguments::Form::owned);
   operators::check_options(checks, call);

@@ -47,18 +47,13 @@ void LossOperator::check(const ContextState& state, operators::Call&& given, ope
   operators::check_execution(checks, call);
   check_own(checks, r);
 
-  const bool gives_outputs = std::any_of(call.outputs.begin(), call.outputs.end(),
-                                         [](const auto& view) { return static_cast<bool>(view); });
-  const bool nothing_given = !gives_outputs && !r.wants_any_gradient();
+  const bool nothing_given = !r.wants_any_output() && !r.wants_any_gradient();
   if (form == Form::owned || (form == Form::question && nothing_given)) {
     if (call.pass == Pass::forward || call.pass == Pass::value_and_grad) describe_outputs(r);
     if (has_gradients(call.pass)) operators::describe_gradients(call);
   }
   if (call.pass == Pass::forward_partial) describe_partial(r, own_partial_words());
-  operators::require_gradients(checks, r);
-  if (call.pass == Pass::forward && form == Form::views && !gives_outputs) {
-    checks.fail("no output is asked for; give at least one view");
-  }
+  operators::require_results(checks, r, form);
   operators::check_overlaps(checks, call);
   if (form != Form::question) check_targets(checks, r, call.wait_for);
   use(r);

@@ -20,7 +20,6 @@ class LossOperator : public operators::AnyOperator {
   void check(const ContextState& state, operators::Call&& call, operators::Form form,
              const std::function<void(operators::Request&)>& use) const final;
   const dispatch::Table& table() const final { return rows_; }
-  const LossPlaces& places() const noexcept { return places_; }
 
   /// Where a loss has more terms than nll and z-loss: what nll is multiplied by. At 0 labels may be
   /// left out.

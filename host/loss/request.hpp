@@ -39,12 +39,12 @@ enum class LossInput {
   targets
 };
 
-/// Where in an operator's calls that lies which every loss has: its inputs behind all others, its
-/// outputs before.
+/// The places of what every loss has: its inputs come after the operator's own, its outputs before
+/// them.
 class LossPlaces {
  public:
   explicit LossPlaces(const operators::Description& op);
-  /// Inputs that the operator has besides.
+  /// How many inputs the operator itself has; they come first.
   std::size_t own() const noexcept { return own_; }
   /// The place of one; that of no input where the operator lacks it.
   std::size_t operator[](LossInput input) const noexcept {

@@ -12,7 +12,7 @@ std::unique_ptr<Completion::State> run_streaming(
   dispatch::HostViews views(*state, given.queue);
   LossRequest mapped = request;
   mapped.map_to_host(views);
-  const StreamingWorkspace workspace(*state, views, given.workspace, workspace_bytes);
+  const dispatch::HostWorkspace workspace(*state, views, given.workspace, workspace_bytes);
   streaming::Arena arena(workspace.data());
   const StreamingRows rows(mapped, arena);
   const auto threads = environment(*state);

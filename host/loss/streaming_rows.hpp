@@ -131,9 +131,6 @@ class StreamingRows {
   const float* class_weight_ = nullptr;
 };
 
-using StreamingWorkspace = dispatch::HostWorkspace;
-using dispatch::workspace_slack;
-
 /// The bound on scratch memory: the caller's (`strict`) or the default of the host.
 struct WorkspaceLimit {
   std::int64_t bytes;

@@ -94,7 +94,7 @@ constexpr auto with_loss_outputs(const OutputArgument<Outputs, Result, Wants> (&
   return joined(widened(std::make_index_sequence<loss_output_count>()), std::to_array(own));
 }
 
-/// What asks for every optional one of these outputs.
+/// Wants that ask for all optional outputs of this list.
 template <class OutputArguments>
 constexpr Wants every_one(const OutputArguments& outputs) {
   Wants wants;
@@ -104,7 +104,7 @@ constexpr Wants every_one(const OutputArguments& outputs) {
   return wants;
 }
 
-/// What asks for every optional output of a loss; of an operator, which may have others.
+/// Wants that ask for all optional outputs of every loss, or of one operator, which may have more.
 constexpr Wants every_output() { return every_one(loss_outputs); }
 template <class Operator>
 constexpr Wants every_output() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -24,6 +25,15 @@ Description describe() {
                         decltype(Call::options)::max_count &&
                     Op::BlockSizes::axes().size() <= Blocks::max_count,
                 "a Call has room for the operator's arguments");
+  constexpr auto in_place = [](const auto& results) {
+    return std::count_if(results.begin(), results.end(),
+                         [](const auto& each) { return static_cast<bool>(each.in_place); });
+  };
+  constexpr auto together =
+      std::count(Traits::passes.begin(), Traits::passes.end(), Pass::value_and_grad);
+  static_assert(in_place(Traits::outputs) <= 1 && in_place(Traits::gradients) <= 1 &&
+                    in_place(Traits::outputs) + in_place(Traits::gradients) <= 2 - together,
+                "check_overlaps knows one result in place of an input in each pass");
   Description op{.name = Traits::name,
                  .passes = {Traits::passes.begin(), Traits::passes.end()},
                  .inputs = {},
@@ -36,15 +46,13 @@ Description describe() {
     op.inputs.push_back({each.name, each.shape, each.types, each.reads});
   }
   const typename Op::Wants wants;
-  const auto is_wanted = [&](const auto& result) {
-    return result.wanted == nullptr || wants.*result.wanted;
-  };
   for (const auto& each : Traits::outputs) {
-    op.outputs.push_back({each.name, each.shape, each.types, is_wanted(each), each.in_place});
+    op.outputs.push_back(
+        {each.name, each.shape, each.types, is_wanted(each, wants), each.in_place});
   }
   for (const auto& each : Traits::gradients) {
     const auto of = static_cast<std::size_t>(&input_of(each) - Traits::inputs.data());
-    op.gradients.push_back({each.name, of, each.type, each.in_place, is_wanted(each)});
+    op.gradients.push_back({each.name, of, each.type, each.in_place, is_wanted(each, wants)});
   }
   const auto add_options = [&](const auto& options, const auto& defaults) {
     for (const auto& each : options) {
@@ -72,20 +80,17 @@ Call bind(Pass pass, const typename Op::Inputs& inputs, const typename Op::Outpu
     using Traits = OperatorTraits<Op>;
     Call call(description_of<Op>(), pass);
     const auto& wants = Traits::wants(options);
-    const auto is_wanted = [&](const auto& result) {
-      return result.wanted == nullptr || wants.*result.wanted;
-    };
     for (std::size_t i = 0; i < Traits::inputs.size(); ++i) {
       call.inputs[i] = inputs.*Traits::inputs[i].view;
     }
     for (std::size_t i = 0; i < Traits::outputs.size(); ++i) {
       call.outputs[i] = outputs.*Traits::outputs[i].view;
-      call.wants[i] = is_wanted(Traits::outputs[i]);
+      call.wants[i] = is_wanted(Traits::outputs[i], wants);
     }
     for (std::size_t i = 0; i < Traits::gradients.size(); ++i) {
       call.gradients[i] = gradients.*Traits::gradients[i].view;
       call.accumulate[i] = Traits::accumulates(gradients, i);
-      call.wants_gradients[i] = is_wanted(Traits::gradients[i]);
+      call.wants_gradients[i] = is_wanted(Traits::gradients[i], wants);
     }
     std::size_t at = 0;
     for (const auto& each : Traits::options) call.options[at++] = each.value(options);
@@ -108,7 +113,7 @@ Call bind(Pass pass, const typename Op::Inputs& inputs, const typename Op::Outpu
   });
 }
 
-/// Where the arguments that are members of the operator's structs lie in a call.
+/// The place in a call of the input that `member` names, and the view there.
 template <class Op, auto member>
 constexpr std::size_t place_of_input = [] {
   std::size_t at = 0;

@@ -26,7 +26,8 @@ namespace tessera {
 
 /// When an input is read.
 enum class Reads {
-  always,              ///< and has to be given; labels, or what stands in their place
+  /// By every pass; it has to be given, or for labels what stands in their place.
+  always,
   usually,             ///< by every pass; has to be given, or what stands in its place
   in_place_of_usual,   ///< where given, by every pass, in place of what is read `usually`
   where_given,         ///< by every pass
@@ -131,7 +132,7 @@ struct TESSERA_API Description {
   bool has_letter(char letter) const noexcept;
 };
 
-/// Every operator, in the order of host/operators/operators.hpp.
+/// Every operator, in the order of host/catalog/operators.hpp.
 TESSERA_API const std::vector<Description>& descriptions();
 /// Throws Error invalid_argument for a name that no operator has.
 TESSERA_API const Description& description(std::string_view name);
@@ -190,14 +191,15 @@ struct TESSERA_API Call {
 /// Block sizes by name.
 std::vector<NamedValue> blocks_by_name(const Description& op, const Blocks& blocks);
 
-/// Of a pass that is not forward_partial: the operator's call with views, and its errors.
+/// These run the call or answer questions about it, and throw what the operator's functions with
+/// views throw. The pass is not forward_partial.
 TESSERA_API Completion run(Context& context, Call call);
 TESSERA_API Plan plan(Context& context, Call call);
 TESSERA_API CostEstimate cost_estimate(Context& context, Call call);
 TESSERA_API std::optional<std::string> why_unsupported(Context& context,
                                                        const std::string& implementation,
                                                        Call call);
-/// Of the call's pass and inputs.
+/// Only the pass and the inputs of the call count.
 TESSERA_API std::pair<std::vector<NamedValue>, BlockSource> infer_block_sizes(
     Context& context, const std::string& implementation, Call call);
 

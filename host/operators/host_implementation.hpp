@@ -9,8 +9,8 @@
 
 namespace tessera::operators {
 
-/// A row of an operator of no kind that runs on the host and allocates what it needs: the caller's
-/// bound on its memory is checked, a lent block is not used.
+/// An implementation that runs on the host and allocates what it needs, for an operator that is no
+/// loss. It checks the caller's bound on memory but does not use a lent block.
 class HostImplementation : public dispatch::Implementation {
  public:
   using Implementation::Implementation;

@@ -160,13 +160,14 @@ class OpenclRow final : public dispatch::Implementation {
   std::pair<std::vector<NamedValue>, BlockSource> infer(
       ContextState& state, const dispatch::Request& request) const override {
     Dispatch dispatch;
-    own_->prepare(request_of(request), engine_name_, usable(state))->describe(dispatch);
+    own_->prepare(request_of(request), engine_name_, *opencl::runtime_of(state))
+        ->describe(dispatch);
     return {std::move(dispatch.block_sizes), dispatch.block_source};
   }
 
   CostEstimate cost(ContextState& state, const dispatch::Request& request) const override {
     const auto& r = request_of(request);
-    return own_->cost(r, *own_->prepare(r, engine_name_, usable(state)));
+    return own_->cost(r, *own_->prepare(r, engine_name_, *opencl::runtime_of(state)));
   }
 
  private:
@@ -178,14 +179,6 @@ class OpenclRow final : public dispatch::Implementation {
     prepared.describe(dispatch);
     dispatch.knobs = own_->knobs(request, prepared);
     dispatch.notes = prepared.notes;
-  }
-  /// The runtime, for questions that may compile or probe and that nobody has asked
-  /// why_unsupported before. Throws Error unsupported where the library has no kernels.
-  static opencl::Runtime& usable(ContextState& state) {
-    if (auto reason = opencl::Runtime::why_no_kernels()) {
-      throw Error(ErrorCode::unsupported, *reason);
-    }
-    return *opencl::runtime_of(state);
   }
 
   std::shared_ptr<const OpenclOperator> own_;

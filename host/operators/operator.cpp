@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/operators/operator.hpp"
 
-#include <algorithm>
-
 namespace tessera::operators {
 namespace {
 
@@ -58,17 +56,12 @@ void PlainOperator::check(const ContextState& state, Call&& given, Form form,
   check_gradients(checks, call);
   check_execution(checks, call);
 
-  const bool gives_outputs = std::any_of(call.outputs.begin(), call.outputs.end(),
-                                         [](const auto& view) { return static_cast<bool>(view); });
-  const bool nothing_given = !gives_outputs && !r.wants_any_gradient();
+  const bool nothing_given = !r.wants_any_output() && !r.wants_any_gradient();
   if (form == Form::owned || (form == Form::question && nothing_given)) {
     if (call.pass != Pass::backward) describe_outputs(call, symbols);
     if (has_gradients(call.pass)) describe_gradients(call);
   }
-  require_gradients(checks, r);
-  if (call.pass == Pass::forward && form == Form::views && !gives_outputs) {
-    checks.fail("no output is asked for; give at least one view");
-  }
+  require_results(checks, r, form);
   check_overlaps(checks, call);
   use(r);
 }

@@ -23,7 +23,8 @@ class AnyOperator {
   virtual const dispatch::Table& table() const = 0;
 };
 
-/// An operator of no kind with more to check: its description says all, but for what it overrides.
+/// An operator that is no loss. Its description says all that is checked; `check_own` adds what the
+/// description cannot say.
 class PlainOperator : public AnyOperator {
  public:
   explicit PlainOperator(dispatch::Table rows) : rows_(std::move(rows)) {}

@@ -45,6 +45,12 @@ void check_option(const arguments::Checks& checks, const Option& option, const O
   fail(fmt::format("the most is {:g}{}", range.most, range.hint));
 }
 
+template <class Views>
+bool any_given(const Views& views) noexcept {
+  return std::any_of(views.begin(), views.end(),
+                     [](const auto& view) { return static_cast<bool>(view); });
+}
+
 }  // namespace
 
 std::string Request::operation() const {
@@ -57,10 +63,8 @@ std::string Request::operation() const {
 
 std::string Request::output_names() const { return arguments::names(output_views()); }
 
-bool Request::wants_any_gradient() const noexcept {
-  return std::any_of(call.gradients.begin(), call.gradients.end(),
-                     [](const auto& view) { return static_cast<bool>(view); });
-}
+bool Request::wants_any_output() const noexcept { return any_given(call.outputs); }
+bool Request::wants_any_gradient() const noexcept { return any_given(call.gradients); }
 
 std::vector<arguments::NamedView> Request::input_views() const {
   std::vector<arguments::NamedView> views;
@@ -207,8 +211,11 @@ void describe_gradients(Call& call) {
   }
 }
 
-void require_gradients(const arguments::Checks& checks, const Request& request) {
+void require_results(const arguments::Checks& checks, const Request& request, Form form) {
   const Call& call = request.call;
+  if (call.pass == Pass::forward && form == Form::views && !request.wants_any_output()) {
+    checks.fail("no output is asked for; give at least one view");
+  }
   if (!has_gradients(call.pass) || request.wants_any_gradient()) return;
   std::string names;
   for (const auto& gradient : call.op->gradients) {

@@ -34,6 +34,7 @@ struct Request : dispatch::Request {
   }
   const std::vector<NamedValue>& knobs() const override { return call.knobs; }
 
+  bool wants_any_output() const noexcept;
   bool wants_any_gradient() const noexcept;
   /// The inputs that are given.
   std::vector<arguments::NamedView> input_views() const;
@@ -57,7 +58,8 @@ struct Request : dispatch::Request {
 
  protected:
   ~Request() = default;
-  /// What the call writes besides outputs and gradients: rows that the library makes results of.
+  /// The rows of forward_partial, which a loss writes besides outputs and gradients; the library
+  /// turns them into its result.
   Values<MutableView, 2> rows_{};
 
  private:
@@ -73,7 +75,7 @@ struct Request : dispatch::Request {
   }
 };
 
-/// A call of an operator of no kind.
+/// A call of an operator that is no loss.
 struct PlainRequest final : Request {
   using Request::Request;
 };
@@ -95,8 +97,9 @@ void check_execution(arguments::Checks& checks, Call& call);
 /// Describes the gradients that a call which owns its results returns, without memory yet. One
 /// whose input is a matrix without leading axes lies in memory as that does.
 void describe_gradients(Call& call);
-/// Error where a pass that computes gradients is asked for none.
-void require_gradients(const arguments::Checks& checks, const Request& request);
+/// Error where a pass that computes gradients is asked for none, or forward with views is asked for
+/// no output.
+void require_results(const arguments::Checks& checks, const Request& request, Form form);
 /// Error where an output touches an input or another output, but for a gradient in place of its
 /// input; and where such a one is to be added to what it comes from.
 void check_overlaps(const arguments::Checks& checks, const Call& call);

@@ -7,8 +7,8 @@
 #include <optional>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <variant>
-#include <vector>
 
 #include "host/operators/call.hpp"
 
@@ -108,8 +108,8 @@ constexpr OptionArgument<Options> option(const char* name, const char* help, Opt
 /// A specialisation has `name`; `passes`; arrays of the structs above: `inputs` (the first gives
 /// the leading axes), `outputs`, `gradients`, `options`, and `execution_options`, those of its
 /// ExecutionOptions that other operators do not have; `wants(options)`; `accumulates(gradients,
-/// i)`, whether the gradient at place i of the array is added to what is there, and
-/// `accumulate(gradients, i)`, which says so; and `behind()`, what checks and runs its calls.
+/// i)`, whether the gradient at place i of the array is added to what is there; and `behind()`,
+/// what checks and runs its calls.
 template <class Operator>
 struct OperatorTraits;
 
@@ -123,6 +123,12 @@ constexpr const InputArgument<typename Operator::Inputs>& input_of(
   return inputs[at];
 }
 
+/// Whether a call with these wants that owns its results has this output or gradient.
+template <class Argument, class Wants>
+constexpr bool is_wanted(const Argument& result, const Wants& wants) {
+  return result.wanted == nullptr || wants.*result.wanted;
+}
+
 /// The elements of two arrays, one after the other.
 template <class T, std::size_t a_size, std::size_t b_size>
 constexpr std::array<T, a_size + b_size> joined(const std::array<T, a_size>& a,
@@ -132,15 +138,6 @@ constexpr std::array<T, a_size + b_size> joined(const std::array<T, a_size>& a,
     return std::array<T, a_size + b_size>{a[i]..., b[j]...};
   };
   return join(std::make_index_sequence<a_size>(), std::make_index_sequence<b_size>());
-}
-
-/// Whether an operator has a pass.
-template <class Operator>
-constexpr bool has_pass(Pass pass) {
-  for (const Pass each : OperatorTraits<Operator>::passes) {
-    if (each == pass) return true;
-  }
-  return false;
 }
 
 }  // namespace tessera

@@ -23,15 +23,7 @@ struct Operator {
 }  // namespace tessera::rms_norm
 
 template <>
-struct tessera::OperatorTraits<tessera::rms_norm::Operator> {
-  using Operator = rms_norm::Operator;
-  using Inputs = Operator::Inputs;
-  using Outputs = Operator::Outputs;
-  using Gradients = Operator::Gradients;
-  using Options = Operator::Options;
-  using Result = Operator::Result;
-  using Wants = Operator::Wants;
-
+struct tessera::OperatorTraits<tessera::rms_norm::Operator> : rms_norm::Operator {
   static constexpr const char* name = "rms_norm";
   static constexpr std::array passes = {Pass::forward, Pass::backward};
   static constexpr std::array<InputArgument<Inputs>, 3> inputs = {{
@@ -50,9 +42,8 @@ struct tessera::OperatorTraits<tessera::rms_norm::Operator> {
       std::to_array({option<Options, &Options::epsilon>(
                          "epsilon", "added to the mean of the squares", {.least = 0}),
                      option<Options, &Options::offset>("offset", "added to scale")});
-  static constexpr std::array<OptionArgument<Operator::ExecutionOptions>, 0> execution_options{};
+  static constexpr std::array<OptionArgument<ExecutionOptions>, 0> execution_options{};
   static const Wants& wants(const Options& given) { return given.wants; }
   static bool accumulates(const Gradients& given, std::size_t) { return given.accumulate; }
-  static void accumulate(Gradients& given, std::size_t) { given.accumulate = true; }
   static const operators::AnyOperator& behind();  ///< api.cpp
 };

@@ -16,7 +16,7 @@ using Plan = streaming::SoftmaxPlan;
 /// Tables of rows, besides the stream's own memory.
 std::int64_t table_bytes(const LossRequest& request) {
   return StreamingRows::bytes(request) + 2 * StreamingRows::offsets_bytes(request) +
-         loss::workspace_slack;
+         dispatch::workspace_slack;
 }
 
 Plan plan_within(ContextState& state, const LossRequest& request, std::int64_t limit) {

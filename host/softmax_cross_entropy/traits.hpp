@@ -21,12 +21,8 @@ struct Operator {
 }  // namespace tessera::softmax_cross_entropy
 
 template <>
-struct tessera::OperatorTraits<tessera::softmax_cross_entropy::Operator> {
-  using Operator = softmax_cross_entropy::Operator;
-  using Inputs = Operator::Inputs;
-  using Gradients = Operator::Gradients;
-  using Result = Operator::Result;
-
+struct tessera::OperatorTraits<tessera::softmax_cross_entropy::Operator>
+    : softmax_cross_entropy::Operator {
   static constexpr const char* name = "softmax_cross_entropy";
   static constexpr auto passes = loss_passes;
   static constexpr auto inputs = with_loss_inputs<Inputs>({
@@ -43,9 +39,8 @@ struct tessera::OperatorTraits<tessera::softmax_cross_entropy::Operator> {
        true},
   }};
   static constexpr auto options = all_loss_options<LossOptions>;
-  static constexpr std::array<OptionArgument<Operator::ExecutionOptions>, 0> execution_options{};
+  static constexpr std::array<OptionArgument<ExecutionOptions>, 0> execution_options{};
   static bool accumulates(const Gradients& given, std::size_t) { return given.accumulate; }
-  static void accumulate(Gradients& given, std::size_t) { given.accumulate = true; }
-  static const Wants& wants(const Operator::Options& given) { return loss_options(given).wants; }
+  static const Wants& wants(const Options& given) { return loss_options(given).wants; }
   static const operators::AnyOperator& behind();  ///< api.cpp
 };

@@ -49,7 +49,8 @@ std::shared_ptr<Prepared> prepare(const Request& request, const std::string& eng
   return result;
 }
 
-/// What these operators have in common of a call: `layer_of` is found beside an operator's Request.
+/// The part of a request that these operators share. An operator with a Request of its own
+/// overloads `layer_of` beside it.
 inline const Request& layer_of(const Request& request) { return request; }
 
 /// The implementations `opencl.*` of such an operator. `Own` is its Request, `Programs` is what it

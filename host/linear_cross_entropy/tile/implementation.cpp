@@ -74,7 +74,7 @@ Setup legal_setup(const ContextState& state, const Request& request) {
 std::int64_t table_bytes(const Request& request) {
   return loss::StreamingRows::bytes(request.loss) +
          3 * loss::StreamingRows::offsets_bytes(request.loss) +
-         loss::dense_f32_bytes(request.inputs.bias, request.loss.v) + loss::workspace_slack;
+         loss::dense_f32_bytes(request.inputs.bias, request.loss.v) + dispatch::workspace_slack;
 }
 
 Setup make_setup(const ContextState& state, const Request& request,

@@ -343,7 +343,7 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
   dispatch::HostViews views(*state, given.queue);
   loss::LossRequest mapped = request.loss;
   mapped.map_to_host(views);
-  const loss::StreamingWorkspace workspace(*state, views, given.workspace, table_bytes(request));
+  const dispatch::HostWorkspace workspace(*state, views, given.workspace, table_bytes(request));
   streaming::Arena arena(workspace.data());
   const StreamingRows rows(mapped, arena);
   TileCall call(*state, request, mapped, rows, setup, views, arena, attempt);
