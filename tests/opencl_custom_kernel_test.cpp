@@ -160,7 +160,9 @@ TEST_F(CustomKernelOnDevice, SourcesWithTheSameEntryAreToldApart) {
     return custom_kernel(
         {.source = std::string("kernel void put(") + parameter + ") { y[get_global_id(0)] = 7; }",
          .entry = "put",
-         .shape = [type](const auto&) { return std::vector<TensorSpec>{{{2}, type}}; }});
+         .shape = [type](const auto&) {
+           return std::vector<TensorSpec>{{{2}, type}};
+         }});
   };
   EXPECT_EQ(fill("global float* y", DType::f32)(context(), {})[0].as<float>()[1], 7.0f);
   EXPECT_EQ(fill("global int* y", DType::i32)(context(), {})[0].as<std::int32_t>()[1], 7);
@@ -308,8 +310,9 @@ TEST_F(CustomKernelOnDevice, LaunchesThatDisagreeWithKernelOrDeviceAreRefused) {
   };
   const std::vector<float> x = {1.0f, 2.0f};
   const std::vector<std::int32_t> counts = {1, 2};
-  for (const auto& [name, wrong, says] : all) {
+  for (auto [name, wrong, says] : all) {
     SCOPED_TRACE(name);
+    says.push_back("scaling");
     const auto kernel = custom_kernel(
         {.source = "kernel void scale(global const float* x, float factor, global float* y) {"
                    "  const size_t i = get_global_id(0); y[i] = factor * x[i]; }",
@@ -324,17 +327,9 @@ TEST_F(CustomKernelOnDevice, LaunchesThatDisagreeWithKernelOrDeviceAreRefused) {
                return std::vector<KernelLaunch>{one};
              }});
     std::vector<float> y = {-1.0f, -1.0f};
-    try {
+    expect_error(ErrorCode::invalid_argument, says, [&] {
       kernel.run(context(), {x, counts}, {y});
-      ADD_FAILURE() << "no error";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
-      EXPECT_EQ(std::string(error.what()).rfind("scaling", 0), 0u) << error.what();
-      for (const auto& part : says) {
-        EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
-            << "no \"" << part << "\" in: " << error.what();
-      }
-    }
+    });
     EXPECT_EQ(y, (std::vector<float>{-1.0f, -1.0f}));
   }
 }
