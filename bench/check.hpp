@@ -18,6 +18,8 @@ struct Deviation {
 
   /// Takes down how far one element is off; a NaN stays.
   void add(double off);
+  /// Compares with its tolerance how far a result, `what`, is off; no tolerance allows a NaN.
+  void hold(const std::string& what, double off, double tolerance);
   double mean_abs() const { return count == 0 ? 0.0 : sum_abs / static_cast<double>(count); }
 };
 

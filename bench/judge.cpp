@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <utility>
 
@@ -147,15 +146,7 @@ void LossJudge::check(const char* what, std::int64_t index, double deviation, do
 }
 
 void LossJudge::hold(const char* what, std::int64_t index, double deviation, double tolerance) {
-  const double size = std::abs(deviation);
-  // A NaN is no deviation that any tolerance allows.
-  const double ratio = std::isnan(size) ? std::numeric_limits<double>::infinity()
-                                        : size / std::max(tolerance, 1e-300);
-  if (ratio > deviation_.worst) {
-    deviation_.worst = ratio;
-    deviation_.where =
-        fmt::format("{} {}: off by {:.3g}, tolerance {:.3g}", what, index, size, tolerance);
-  }
+  deviation_.hold(fmt::format("{} {}", what, index), deviation, tolerance);
 }
 
 void LossJudge::compare(const char* what, std::int64_t index, const double* wanted,

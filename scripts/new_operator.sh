@@ -97,7 +97,8 @@ trap 'rm -rf "$stage"' EXIT
 say "made $name from $template, and its lines in ${lists[*]}"
 cat <<END
 next: cmake --preset release
-      cmake --build --preset release --target ${name}_test misuse_${name}_test tessera_test_layer
+      cmake --build --preset release --target ${name}_test misuse_${name}_test \
+        tile_${name}_test tessera_test_layer
       ctest --preset release -R '$name|$camel'
 then: docs/adding_an_operator.md
 END

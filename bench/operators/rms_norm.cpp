@@ -30,9 +30,8 @@ class Benched final : public BenchOperator {
     const double root_error = (2 * root(h) + 4) * unit_roundoff;
     Deviation deviation;
     const auto hold = [&](const std::string& where, double off, double tolerance) {
-      deviation.add(std::abs(off));
-      const double units = std::abs(off) / tolerance;
-      if (!(units <= deviation.worst)) deviation.worst = units, deviation.where = where;
+      deviation.add(off);
+      deviation.hold(where, off, tolerance);
     };
     const auto inverse_root = [&](std::int64_t row) {
       double squares = 0.0;

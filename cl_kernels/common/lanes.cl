@@ -80,6 +80,8 @@ static inline LANE_CAT(ushort) lane_to_bf16(lane_f value) {
   const LANE_CAT(uint) quiet = (u >> 16) | 0x40u;
   return LANE_CAT(convert_ushort)((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
+#else
+#define LANE_STORE_TYPE(type, v, p) STORE(type, p, 0, v)
 #endif
 
 // Turns LANES x LANES elements over: each round interleaves row i with row i + LANES / 2, and

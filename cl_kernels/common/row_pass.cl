@@ -51,19 +51,13 @@ static inline float lane_total(lane_f v) {
     return LANE_LOAD(lanes);                                                                     \
   }
 
-#if LANES == 1
-#define ROW_STORE(type, v, p) STORE(type, p, 0, v)
-#else
-#define ROW_STORE(type, v, p) LANE_STORE_TYPE(type, v, p)
-#endif
-
 // Writes LANES elements from `start`, or adds them to what is there; none at or beyond `count`.
 #define DEFINE_STORE_COLUMNS(name, type, contiguous)                                     \
   static inline void name(global ELEMENT(type) * p, long start, long stride, long count, \
                           lane_f values, int add) {                                      \
     if (contiguous && count >= LANES) {                                                  \
       if (add) values += LANE_LOAD_TYPE(type, p + start);                                \
-      ROW_STORE(type, values, p + start);                                                \
+      LANE_STORE_TYPE(type, values, p + start);                                          \
       return;                                                                            \
     }                                                                                    \
     float lanes[LANES];                                                                  \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading rows of logits, a row_pass.cl of their targets and class weights too.
+// Reading rows of logits, and of their targets and class weights (common/row_pass.cl).
 #ifndef TESSERA_COLUMNS_CL
 #define TESSERA_COLUMNS_CL
 

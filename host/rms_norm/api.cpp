@@ -10,11 +10,11 @@ namespace tessera::rms_norm {
 
 CostEstimate cost(const Request& r) {
   using arguments::saturating_product;
-  using arguments::saturating_sum;
   const std::int64_t elements = saturating_product(r.b, r.h);
   CostEstimate c;
-  // Forward: a square and its sum, a product by the root and one by scale. Backward: two sums, g
-  // and x g, three for grad_x, two for grad_scale.
+  // Forward: x^2 and its sum, products by 1 / root and by scale. Backward: x^2 and its sum (2), dy
+  // scale x and its sum (3), grad_x = (dy scale - x projection) / root (4), and dy x / root and its
+  // sum for grad_scale (3).
   c.flops = c.executed_flops = saturating_product(elements, r.is_backward() ? 12 : 4);
   c.transcendentals = r.b;
   c.bytes_ideal = c.bytes_moved = r.base.ideal_bytes();

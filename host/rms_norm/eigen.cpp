@@ -28,8 +28,6 @@ class Rows {
         stride_(view.strides().back()),
         lies_in_f32_(view.dtype() == DType::f32 && (stride_ == 1 || h_ == 1)) {}
 
-  explicit operator bool() const { return static_cast<bool>(view_); }
-
   ConstRow read(std::int64_t row, float* buffer) const {
     if (lies_in_f32_) return {static_cast<const float*>(view_.host_data()) + offsets_(row), h_};
     with_type(view_.dtype(), [&](auto* null) {
@@ -195,10 +193,7 @@ class EigenRows final : public dispatch::Implementation {
     const auto rows = [](const View& view) { return view ? Rows(view) : Rows(); };
     const Rows x(r.x), dy = rows(r.dy), y = rows(r.y), grad_x = rows(r.grad_x);
     float* scale = r.scale ? memory : nullptr;
-    for (std::int64_t i = 0; r.scale && i < r.h; ++i) {
-      scale[i] = r.offset + arguments::load_f32(r.scale.host_data(), r.scale.dtype(),
-                                                i * r.scale.strides()[0]);
-    }
+    if (r.scale) Row(scale, r.h) = Rows(r.scale).read(0, scale) + r.offset;
     float* buffers = memory + r.h;
     const std::int64_t words = words_of_task(r);
     threads.parallel_for(split.tasks, [&](std::int64_t at, int) {
@@ -212,13 +207,7 @@ class EigenRows final : public dispatch::Implementation {
     for (std::int64_t at = 1; at < split.tasks; ++at) {
       total += ConstRow(buffers + at * words + 3 * r.h, r.h);
     }
-    const std::int64_t stride = r.grad_scale.strides()[0];
-    for (std::int64_t i = 0; i < r.h; ++i) {
-      void* to = r.grad_scale.host_data();
-      const float before =
-          r.accumulate ? arguments::load_f32(to, r.grad_scale.dtype(), i * stride) : 0.0f;
-      arguments::store_f32(to, r.grad_scale.dtype(), i * stride, before + total[i]);
-    }
+    Rows(r.grad_scale).write(0, total, r.accumulate);
   }
 };
 

@@ -36,10 +36,14 @@ using Prepared = operators::PreparedOf<Schedule, Programs>;
 /// Words of a work-group's sums: whole vectors of any width.
 std::int64_t sum_words(const Request& r) { return engines::round_up(r.h, 16); }
 
+/// The largest block that makes a difference.
+std::int64_t all_rows(const Request& r) { return std::max<std::int64_t>(r.b, 1); }
+
 std::int64_t scratch_of(const Request& r, std::int64_t rows) {
   if (!r.grad_scale) return 0;
-  return opencl::region_words(ceil_div(std::max<std::int64_t>(r.b, 1), rows) * sum_words(r));
+  return opencl::region_words(ceil_div(all_rows(r), rows) * sum_words(r));
 }
+std::int64_t least_scratch_bytes(const Request& r) { return scratch_of(r, all_rows(r)) * 4; }
 
 Schedule make_schedule(const Request& r, const opencl::DeviceFacts& facts) {
   const auto& call = r.base.call;
@@ -58,15 +62,20 @@ Schedule make_schedule(const Request& r, const opencl::DeviceFacts& facts) {
     s.blocks.b_block_size = std::max<std::int64_t>(1, ceil_div(r.b, 8 * facts.compute_units));
     while (s.blocks.b_block_size < r.b && !fits(s.blocks.b_block_size)) s.blocks.b_block_size *= 2;
   }
-  s.blocks.b_block_size = std::min(s.blocks.b_block_size, std::max<std::int64_t>(r.b, 1));
-  if (!fits(s.blocks.b_block_size) && (call.workspace_bytes || call.block_sizes)) {
-    throw Error(
-        ErrorCode::workspace_too_small,
-        fmt::format("workspace_bytes (or the lent workspace) is {}, too small for B {}, H "
-                    "{} and b_block_size {}; it needs at least {} with a b_block_size of {}",
-                    bytes, r.b, r.h, s.blocks.b_block_size, scratch_of(r, r.b) * 4, r.b));
-  }
+  s.blocks.b_block_size = std::min(s.blocks.b_block_size, all_rows(r));
   s.scratch_words = scratch_of(r, s.blocks.b_block_size);
+  if (!fits(s.blocks.b_block_size) && (call.workspace_bytes || call.block_sizes)) {
+    std::string remedy =
+        fmt::format("set workspace_bytes to {} (or lend that much)", s.scratch_words * 4);
+    if (s.blocks.b_block_size < all_rows(r)) {
+      remedy += fmt::format(", or give a larger b_block_size: with {} they take {}", all_rows(r),
+                            least_scratch_bytes(r));
+    }
+    throw Error(ErrorCode::workspace_too_small,
+                fmt::format("the sums of grad_scale for B {}, H {} and b_block_size {} take {} "
+                            "bytes, but scratch may take {}; {}",
+                            r.b, r.h, s.blocks.b_block_size, s.scratch_words * 4, bytes, remedy));
+  }
   return s;
 }
 
@@ -245,8 +254,7 @@ class Opencl final : public operators::OpenclOperator {
   std::int64_t minimum_workspace_bytes(const operators::Request& request,
                                        const operators::Prepared&,
                                        const opencl::Runtime&) const override {
-    const auto r = request_of(request);
-    return scratch_of(r, std::max<std::int64_t>(r.b, 1)) * 4;
+    return least_scratch_bytes(request_of(request));
   }
   void enqueue(opencl::Call& call, const operators::Request& request,
                const operators::Prepared& prepared) const override {

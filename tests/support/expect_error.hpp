@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "tessera/error.hpp"
 
@@ -12,11 +12,10 @@ namespace tessera::test {
 
 /// `call()` throws an Error of this code whose message has all of `parts`.
 template <class Call>
-void expect_error(ErrorCode code, std::initializer_list<std::string> parts, const Call& call) {
+void expect_error(ErrorCode code, const std::vector<std::string>& parts, const Call& call) {
   try {
     call();
-    ADD_FAILURE() << "no error: " << to_string(code)
-                  << (parts.size() > 0 ? " " + *parts.begin() : "");
+    ADD_FAILURE() << "no error: " << to_string(code) << (parts.empty() ? "" : " " + parts.front());
   } catch (const Error& error) {
     EXPECT_EQ(std::string(to_string(error.code())), to_string(code)) << error.what();
     for (const std::string& part : parts) {
