@@ -42,11 +42,6 @@ class OnHost : public Row {
  public:
   using Row::Row;
 
-  std::optional<std::string> why_unsupported(ContextState&,
-                                             const dispatch::Request&) const override {
-    return std::nullopt;
-  }
-
   std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
                                          const dispatch::Request& request,
                                          dispatch::Attempt& attempt) const override {

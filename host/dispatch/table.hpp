@@ -52,8 +52,10 @@ class Implementation {
 
   /// Nothing: it would run. Cheap: no compilation of the request's own kernels. Illegal block sizes
   /// given by the caller throw Error invalid_argument from `run` and `plan`, not from here.
-  virtual std::optional<std::string> why_unsupported(ContextState& state,
-                                                     const Request& request) const = 0;
+  virtual std::optional<std::string> why_unsupported(ContextState& /*state*/,
+                                                     const Request& /*request*/) const {
+    return std::nullopt;
+  }
   virtual std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
                                                  const Request& request,
                                                  Attempt& attempt) const = 0;

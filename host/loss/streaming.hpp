@@ -41,11 +41,6 @@ class Streaming : public dispatch::Implementation {
  public:
   explicit Streaming(const char* description) : Implementation({"eigen", description, true}) {}
 
-  std::optional<std::string> why_unsupported(ContextState&,
-                                             const dispatch::Request&) const override {
-    return std::nullopt;
-  }
-
   std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
                                          const dispatch::Request& request,
                                          dispatch::Attempt& attempt) const override {

@@ -131,11 +131,6 @@ class EigenRows final : public dispatch::Implementation {
  public:
   EigenRows() : Implementation({"eigen", "row by row, on the host's threads", true}) {}
 
-  std::optional<std::string> why_unsupported(ContextState&,
-                                             const dispatch::Request&) const override {
-    return std::nullopt;
-  }
-
   std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
                                          const dispatch::Request& request,
                                          dispatch::Attempt& attempt) const override {
