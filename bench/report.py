@@ -13,9 +13,9 @@ import pathlib
 import re
 import sys
 
-NAME = re.compile(r"(?P<operator>\w+_cross_entropy)/(?P<pass>\w+)/(?P<implementation>[\w.]+)/"
+NAME = re.compile(r"(?P<operator>\w+_cross_entropy|rms_norm)/(?P<pass>\w+)/(?P<implementation>[\w.]+)/"
                   r"(?P<types>[\w:]+)(?:/(?P<layout>vh|hv))?"
-                  r"/B(?P<b>\d+)(?:/H(?P<h>\d+))?/V(?P<v>\d+)"
+                  r"/B(?P<b>\d+)(?:/H(?P<h>\d+))?(?:/V(?P<v>\d+))?"
                   r"(?P<rest>(?:/\w[\w.-]*)*)")
 MARKS = {"forward": "o", "backward": "s", "value_and_grad": "^"}
 

@@ -12,6 +12,7 @@ usage: sweep.py NAME [--out DIR] [options]      measures and draws
   small      tokens 1 to 64: fraction of the bandwidth at which w can be read once
   ignored    0 to 90% of the rows ignored: time against that of no such row
   gradients  gradients of x, of w and of both: times against both
+  rows       rms_norm of 2^24 elements in rows of 64 to 16384: fraction of the copy bandwidth
   filter     gradient_filter_eps 0, 2^-16, 2^-12, 2^-8 on data as a trained model's: times against
              0, and how far the gradients are from those of 0
 
@@ -30,7 +31,7 @@ import sweep_plots
 from command_line import command_text
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SWEEPS = ("threads", "b", "v", "workspace", "small", "ignored", "gradients", "filter")
+SWEEPS = ("threads", "b", "v", "workspace", "small", "ignored", "gradients", "filter", "rows")
 
 
 def fail(message):
@@ -56,7 +57,7 @@ def arguments():
     parser.add_argument("--values", help="of the swept quantity instead of the ones above: N,N,...")
     parser.add_argument("--passes", help="(forward,value_and_grad; small: forward; workspace and "
                                          "gradients: value_and_grad; filter: "
-                                         "backward,value_and_grad)")
+                                         "backward,value_and_grad; rows: forward,backward)")
     parser.add_argument("--dtypes", default="f32,bf16")
     parser.add_argument("--implementations", default="opencl")
     parser.add_argument("--w-layout", default="vh")
@@ -84,6 +85,7 @@ def points(a):
         "workspace": [1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0],
         "small": powers(1, 64), "ignored": [0.0, 0.1, 0.25, 0.5, 0.75, 0.9],
         "gradients": ["both", "x", "w"], "filter": [0.0, 2.0**-16, 2.0**-12, 2.0**-8],
+        "rows": powers(64, 16384),
     }
     for value in a.values or defaults[a.name]:
         shape, extra, before = [a.b, a.h, a.v], [], []
@@ -99,6 +101,9 @@ def points(a):
             shape[0] = value
         elif a.name == "v":
             shape[2] = value
+        elif a.name == "rows":
+            shape = [2**24 // value, value, 1]
+            extra = ["--operators", "rms_norm"]
         elif a.name == "workspace":
             extra = ["--workspace-bytes", str(round(value * a.b * a.v * 4))]
         elif a.name == "ignored":
@@ -113,7 +118,7 @@ def points(a):
 def measure(a):
     """Rows of all points, each with its "sweep" value, and each point's context."""
     passes = a.passes or {"small": "forward", "workspace": "value_and_grad",
-                          "gradients": "value_and_grad",
+                          "gradients": "value_and_grad", "rows": "forward,backward",
                           "filter": "backward,value_and_grad"}.get(a.name, "forward,value_and_grad")
     runs = []
     with tempfile.TemporaryDirectory(prefix="sweep_") as folder:
@@ -159,7 +164,7 @@ def rows_of(data):
             line = {"value": run["value"], "pass": p["pass"],
                     "implementation": p["implementation"], "types": p["types"],
                     "layout": p["layout"], "b": int(p["b"]), "h": int(p["h"] or 0),
-                    "v": int(p["v"]), **{k: row[k] for k in sweep_plots.FIGURES}}
+                    "v": int(p["v"] or 1), **{k: row[k] for k in sweep_plots.FIGURES}}
             if data["sweep"] == "filter":  # of eps 0 nothing is compared
                 line.update({k: row.get(k, 0.0) for k in sweep_plots.FILTER_FIGURES})
                 line["filter_time"] = row.get("filter_time", 1.0)

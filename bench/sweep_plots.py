@@ -36,6 +36,10 @@ TABLES = {
                ("at most", "grad_x_filter_max", ".1e"),
                ("grad_w off, of its norm", "grad_w_filter_norm", ".1e"),
                ("at most", "grad_w_filter_max", ".1e")],
+    "rows": [("median ms", "milliseconds", ".2f"), ("spread", "spread", ".1%"),
+             ("GB/s of what memory must move", "gigabytes", ".1f"),
+             ("of the copy bandwidth", "fraction_of_bound", ".1%"),
+             ("at that moment", "fraction_of_bracket", ".1%")],
 }
 
 
@@ -113,7 +117,7 @@ def bars(axes, rows, key, what):
 def draw(data, rows, path):
     plt = report.pyplot()
     sweep = data["sweep"]
-    panels = 1 if sweep in ("gradients", "small", "filter") else 2
+    panels = 1 if sweep in ("gradients", "small", "filter", "rows") else 2
     for row in rows:
         row["sweep"] = sweep
     figure, axes = plt.subplots(panels, 1, figsize=(9, 4.2 * panels + 0.6), squeeze=False)
@@ -131,6 +135,11 @@ def draw(data, rows, path):
         top.axhline(0.85, color="black", linestyle="--", linewidth=0.8, label="85% of it")
         top.set(xscale="log", xlabel="tokens, B", ylim=(0, None),
                 ylabel="bytes of inputs, each once / time / read bandwidth")
+    elif sweep == "rows":
+        lines(top, rows, "fraction_of_bracket")
+        top.axhline(0.9, color="black", linestyle="--", linewidth=0.8, label="90% of it")
+        top.set(xscale="log", xlabel="length of a row, H", ylim=(0, None),
+                ylabel="of the copy bandwidth at that moment")
     elif sweep == "ignored":
         lines(top, rows, "time_of_first")
         xs = sorted({r["value"] for r in rows})
