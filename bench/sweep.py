@@ -12,7 +12,7 @@ usage: sweep.py NAME [--out DIR] [options]      measures and draws
   small      tokens 1 to 64: fraction of the bandwidth at which w can be read once
   ignored    0 to 90% of the rows ignored: time against that of no such row
   gradients  gradients of x, of w and of both: times against both
-  rows       rms_norm of 2^24 elements in rows of 64 to 16384: fraction of the copy bandwidth
+  rows       rms_norm of 2^25 elements in rows of 64 to 16384: fraction of the copy bandwidth
   filter     gradient_filter_eps 0, 2^-16, 2^-12, 2^-8 on data as a trained model's: times against
              0, and how far the gradients are from those of 0
 
@@ -102,7 +102,7 @@ def points(a):
         elif a.name == "v":
             shape[2] = value
         elif a.name == "rows":
-            shape = [2**24 // value, value, 1]
+            shape = [2**25 // value, value, 1]
             extra = ["--operators", "rms_norm"]
         elif a.name == "workspace":
             extra = ["--workspace-bytes", str(round(value * a.b * a.v * 4))]

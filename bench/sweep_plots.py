@@ -66,6 +66,8 @@ def add_units(rows):
 def title(data, rows):
     context = data["runs"][0]["context"]
     shape = dict(zip("BHV", data["shape"], strict=True))
+    if data["sweep"] == "rows":
+        shape = {"B * H": "2^25"}
     for name in {"b": "B", "small": "B", "v": "V"}.get(data["sweep"], ""):
         shape.pop(name)
     # Google Benchmark writes the local time with its offset: the day and the minute are enough.
