@@ -13,8 +13,8 @@ import pathlib
 import re
 import sys
 
-NAME = re.compile(r"(?P<operator>\w+_cross_entropy|rms_norm)/(?P<pass>\w+)/(?P<implementation>[\w.]+)/"
-                  r"(?P<types>[\w:]+)(?:/(?P<layout>vh|hv))?"
+NAME = re.compile(r"(?P<operator>\w+_cross_entropy|rms_norm)/(?P<pass>\w+)/"
+                  r"(?P<implementation>[\w.]+)/(?P<types>[\w:]+)(?:/(?P<layout>vh|hv))?"
                   r"/B(?P<b>\d+)(?:/H(?P<h>\d+))?(?:/V(?P<v>\d+))?"
                   r"(?P<rest>(?:/\w[\w.-]*)*)")
 MARKS = {"forward": "o", "backward": "s", "value_and_grad": "^"}
