@@ -86,6 +86,12 @@ def sweeps(folder):
     check(math.isclose(float(read_csv(folder / "again/ignored.csv")[-1]["time_of_first"]), 0.625),
           "the ratio of a recorded sweep")
 
+    # Rows of an operator that has no vocabulary, of which a measurement would take minutes.
+    recorded = source / "bench/results/sweeps/rows.json"
+    code, err = run_sweep("rows", "--from", recorded, "--out", folder)
+    check_drawn(code, err, folder, "rows")
+    check(len(read_csv(folder / "rows.csv")) == 36, "rows.csv")
+
     code, err = run_sweep("b", "--from", folder / "recorded.json")
     check(code == 1 and "holds the sweep 'ignored'" in err, err)
     (folder / "bad.json").write_text("[]", encoding="utf-8")
@@ -97,6 +103,8 @@ def sweeps(folder):
                 for name in sweep.SWEEPS}
     check(commands["threads"][0][2][1] == "POCL_MAX_PTHREAD_COUNT=1", f"{commands['threads']}")
     check(commands["v"][-1][1] == ["--shapes", "2x3x262144"], f"{commands['v']}")
+    check(commands["rows"][0][1] == ["--shapes", "524288x64x1", "--operators", "rms_norm"],
+          f"{commands['rows']}")
 
 
 def commands():
