@@ -55,7 +55,7 @@
 //                      since the host gives all of k in one step there
 //   ENGINE_ACCUMULATE(sums, b, panel, index, count, first)
 //                      PRODUCT_ACCUMULATE: into the rows from now.m on of `panel` of sums
-//                      (C_PANEL); `first`: they hold nothing yet
+//                      (sums_index); `first`: they hold nothing yet
 //   ENGINE_RESCALE(sums, rows, factors)
 //                      multiplies `rows` rows of a panel of sums by factors[column]
 //   ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, add)
@@ -78,14 +78,17 @@
 //   COLUMN_OWNER       true for one of them: it writes what the column came to
 //   COLUMN_SYNC        after that all of them may read what it wrote; all of them call it
 //
-// Operands, in the engine's own format; engines/<name>/operand.cl, which stands without the rest
+// Operands, in the engine's own format; engines/<name>/operand.cl, which stands without the rest.
+// Their memory is of operand_word (32 bits), in which the engine alone sees numbers.
 //   operand_pack_rows, operand_pack_columns    make operand B of a matrix: engines/operand.cl
-//   OPERAND_AT(base, extent, panel, k, column) where element (k, column) of an operand lies that
-//                      an epilogue stores: OPERAND_STORE(value, at, k), LANES columns at a time, an
-//                      odd k by whom the even one before it was; other kernels read it by
-//                      OPERAND_LOAD(at, k). STORED_PAIRS: 0, it is plain f32; else pairs of bf16,
-//                      where the host's engine multiplies those (engines/panels.cl)
-//   C_PANEL(sums, extent, panel, m)  where row m of a panel of accumulated sums begins; its TILE_N
+//   operand_index(extent, panel, k, column)
+//                      the word that holds element (k, column) of an operand that an epilogue
+//                      stores: operand_store(value, at, k), LANES columns at a time. Where LANES is
+//                      more than 1, two k that share words come from one work-item, the even one
+//                      first. Other kernels read it by operand_load(at, k), or one element by
+//                      operand_element(at, k)
+//   OPERAND_ROUNDING   the relative error of what operand_store stores, at most; 0: it is exact
+//   sums_index(extent, panel, m)  where row m of a panel of accumulated sums begins; its TILE_N
 //                      columns follow each other
 //   OPERAND_EXTENT(k_count)  words of k in a panel of what operand_pack_rows made of so many
 //                      elements
@@ -126,7 +129,7 @@
 
 typedef struct {
 #if A_OPERAND
-  global const float* base;
+  global const operand_word* base;
   long extent;
 #else
   global const ELEMENT(A_TYPE) * base;
@@ -137,7 +140,7 @@ typedef struct {
 } matrix_a;
 
 typedef struct {
-  global const float* base;
+  global const operand_word* base;
   long extent;
 } matrix_b;
 

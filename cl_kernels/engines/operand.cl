@@ -22,6 +22,11 @@
 #define ALONG_FIRST 1
 #define STRIDED 2
 
+// A word of an operand, in which only its engine sees numbers.
+typedef struct {
+  uint bits;
+} operand_word;
+
 #define ROW_PADDING (-1)
 #define ROW_ELSEWHERE (-2)
 

@@ -15,9 +15,12 @@
 #define WORD_AT(p, k, k_count, stride) LOAD(PACK_TYPE, p, (k) * (stride))
 #endif
 
-#define PANEL_AT(base, extent, panel, k, column) \
-  ((base) + ((long)(panel) * (extent) + (k)) * TILE_N + (column))
-#define C_PANEL(sums, extent, panel, m) PANEL_AT(sums, extent, panel, m, 0)
+static inline long panel_index(long extent, long panel, long k, int column) {
+  return (panel * extent + k) * TILE_N + column;
+}
+static inline long sums_index(long extent, long panel, long m) {
+  return panel_index(extent, panel, m, 0);
+}
 
 // What an epilogue stores: a row of f32 for each k; or bf16, of an even k in the low halves of a
 // row of words and of the odd one after it in the high halves. Such rows are STORED_PAIRS rows
@@ -27,32 +30,62 @@
 #endif
 #if STORED_PAIRS
 #define STORED_ROW(k) ((k) / 2 * STORED_PAIRS)
-#define OPERAND_LOAD(at, k) operand_load(at, (k)&1)
-#define OPERAND_STORE(value, at, k) operand_store(value, at, (k)&1)
-static inline lane_f operand_load(global const float* at, int is_odd) {
-  const lane_i words = AS_LANE_I(LANE_LOAD(at));
-  return AS_LANE_F(is_odd ? words & (lane_i)((int)0xffff0000) : words << 16);
-}
-// Until the odd one comes its half is 0, as where there is none.
-static inline void operand_store(lane_f value, global float* at, int is_odd) {
-  const lane_i bits = LANE_CAT(convert_int)(lane_to_bf16(value));
-  LANE_STORE(AS_LANE_F(is_odd ? AS_LANE_I(LANE_LOAD(at)) | bits << 16 : bits), at);
-}
+#define OPERAND_ROUNDING 0.00390625f  // 2^-8, half a unit of the last of 8 bits
 #else
 #define STORED_ROW(k) (k)
-#define OPERAND_LOAD(at, k) LANE_LOAD(at)
-#define OPERAND_STORE(value, at, k) LANE_STORE(value, at)
+#define OPERAND_ROUNDING 0.0f
 #endif
-#define OPERAND_AT(base, extent, panel, k, column) \
-  PANEL_AT(base, extent, panel, STORED_ROW(k), column)
+static inline long operand_index(long extent, long panel, long k, int column) {
+  return panel_index(extent, panel, STORED_ROW(k), column);
+}
+static inline float operand_element(global const operand_word* at, long k) {
+#if STORED_PAIRS
+  return bf16_to_float(((global const ushort*)at)[k & 1]);
+#else
+  return *(global const float*)at;
+#endif
+}
+#if LANES == 1
+static inline float operand_load(global const operand_word* at, long k) {
+  return operand_element(at, k);
+}
+// By halves, since the other one may be another work-item's.
+static inline void operand_store(float value, global operand_word* at, long k) {
+#if STORED_PAIRS
+  ((global ushort*)at)[k & 1] = float_to_bf16(value);
+#else
+  *(global float*)at = value;
+#endif
+}
+#else
+static inline lane_f operand_load(global const operand_word* at, long k) {
+  const lane_f words = LANE_LOAD((global const float*)at);
+#if STORED_PAIRS
+  const lane_i bits = AS_LANE_I(words);
+  return AS_LANE_F(k & 1 ? bits & (lane_i)((int)0xffff0000) : bits << 16);
+#else
+  return words;
+#endif
+}
+static inline void operand_store(lane_f value, global operand_word* at, long k) {
+  global float* to = (global float*)at;
+#if STORED_PAIRS
+  // Until the odd one comes its half is 0, as where there is none.
+  const lane_i bits = LANE_CAT(convert_int)(lane_to_bf16(value));
+  LANE_STORE(AS_LANE_F(k & 1 ? AS_LANE_I(LANE_LOAD(to)) | bits << 16 : bits), to);
+#else
+  LANE_STORE(value, to);
+#endif
+}
+#endif
 
 #ifdef PACK_TYPE
 #ifndef OPERAND_PACKS_ROWS
-static inline void operand_pack_rows(global float* out, long k_count, long panel, int column,
+static inline void operand_pack_rows(global operand_word* out, long k_count, long panel, int column,
                                      const long* start, global const ELEMENT(PACK_TYPE) * from,
                                      long k_stride, long k0, long k1) {
   const long words = (k_count + WORD_ELEMENTS - 1) / WORD_ELEMENTS;
-  global float* to = PANEL_AT(out, words, panel, 0, column);
+  global float* to = (global float*)out + panel_index(words, panel, 0, column);
   long k = k0;
 #if LANES > 1 && PACK_CONTIGUOUS
   int whole = 0;
@@ -78,14 +111,14 @@ static inline void operand_pack_rows(global float* out, long k_count, long panel
 #endif
 
 #ifndef OPERAND_PACKS_COLUMNS
-static inline void operand_pack_columns(global float* out, long row_count, long row,
+static inline void operand_pack_columns(global operand_word* out, long row_count, long row,
                                         const long* starts, global const ELEMENT(PACK_TYPE) * from,
                                         long k_stride, long k_count, long panel0, long panel1) {
   const long start = starts[0];
   if (start == ROW_ELSEWHERE) return;
   for (long panel = panel0; panel < panel1; ++panel) {
     const long k0 = panel * TILE_N;
-    global float* to = PANEL_AT(out, row_count, panel, row, 0);
+    global float* to = (global float*)out + panel_index(row_count, panel, row, 0);
     const int valid = start < 0 ? 0 : k_count - k0 < TILE_N ? (int)(k_count - k0) : TILE_N;
     int n = 0;
 #if LANES > 1 && PACK_CONTIGUOUS

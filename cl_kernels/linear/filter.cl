@@ -11,8 +11,8 @@
 
 // counts[panel][tile of the range] = 1 where an element is above `eps` times its row's coefficient,
 // or is not a number. Work-item (of a panel's, tile); a group has one tile.
-kernel void mark(global const float* dz, global const float* coefficients, global int* counts,
-                 mark_arguments a) {
+kernel void mark(global const operand_word* dz, global const float* coefficients,
+                 global int* counts, mark_arguments a) {
 #if PANEL_ITEMS > 1
   local int found;
 #endif
@@ -31,11 +31,10 @@ kernel void mark(global const float* dz, global const float* coefficients, globa
       for (int v = 0; v < rows; ++v) {
         // A NaN, of dz or of the limit, compares false and counts.
         const long k = v_begin + v;
-        lane_f size =
-            fabs(OPERAND_LOAD(OPERAND_AT(dz + a.at.dz, a.size.dz_columns, panel, k, column), k));
-#if STORED_PAIRS
-        size *= (lane_f)(1.00390625f);  // 1 + 2^-8: as large as it may have been before rounding
-#endif
+        const lane_f stored =
+            operand_load(dz + a.at.dz + operand_index(a.size.dz_columns, panel, k, column), k);
+        // As large as it may have been before it was rounded.
+        const lane_f size = fabs(stored) * (lane_f)(1.0f + OPERAND_ROUNDING);
         over = size <= limit ? over : (lane_f)(1.0f);
       }
       float each[LANES];

@@ -73,7 +73,7 @@ static inline void add_difference(lane_stats* s, lane_f difference, lane_targets
 kernel ENGINE_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
                                   global const ELEMENT(BIAS_TYPE) * bias,
                                   global const ELEMENT(CLASS_TYPE) * class_weight,
-                                  global const float* x, global const int* labels,
+                                  global const operand_word* x, global const int* labels,
                                   global const int* info, global float* stats, global uchar* kept,
                                   global float* values, global const ELEMENT(TARGET_TYPE) * targets,
                                   global float* scratch, forward_arguments a, engine_call e) {

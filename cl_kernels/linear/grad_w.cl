@@ -36,7 +36,7 @@
 #endif
 
 // Work-groups: (group of parts of the vocabulary, group of panels of h).
-kernel ENGINE_KERNEL void grad_w(global const float* dz, global const float* x,
+kernel ENGINE_KERNEL void grad_w(global const operand_word* dz, global const operand_word* x,
                                  global const int* info, global ELEMENT(OUT_TYPE) * out,
                                  global const int* counts, global float* scratch,
                                  grad_w_arguments a, engine_call e) {

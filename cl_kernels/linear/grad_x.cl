@@ -42,7 +42,7 @@ static inline int any_panel_counts(global const int* counts, int tiles, int begi
 // Work-groups: (group of parts of H, group of panels). The vocabulary is walked in steps, so that
 // packed w stays in the cache while all panels use it. `sums` has h_padded rows a panel, a multiple
 // of what a tile writes.
-kernel ENGINE_KERNEL void grad_x(global const ELEMENT(W_TYPE) * w, global const float* dz,
+kernel ENGINE_KERNEL void grad_x(global const ELEMENT(W_TYPE) * w, global const operand_word* dz,
                                  global const int* info, global float* sums,
                                  global const int* counts, global float* scratch,
                                  grad_x_arguments a, engine_call e) {
@@ -67,8 +67,8 @@ kernel ENGINE_KERNEL void grad_x(global const ELEMENT(W_TYPE) * w, global const 
     } while (!NEXT_WANTED);
     const int fresh = a.size.first && now.k == 0;
     for (int panel = panel_begin; panel < panel_end; ++panel) {
-      ENGINE_ACCUMULATE(C_PANEL(sums + a.at.sums, a.size.h_padded, panel, now.m), dz_rows, panel,
-                        panel - panel_begin, panel_end - panel_begin, fresh)
+      ENGINE_ACCUMULATE(sums + a.at.sums + sums_index(a.size.h_padded, panel, now.m), dz_rows,
+                        panel, panel - panel_begin, panel_end - panel_begin, fresh)
     }
   }
 }

@@ -42,8 +42,8 @@
   targets_open(t, labels + a.at.labels, values + a.at.values, targets + a.at.targets, \
                a.size.chunk_begin + (row), info[a.at.info + INFO_COUNT], v, &a.size.targets);
 
-// grad_bias is summed of dz in f32. Where that is rounded as it is stored (STORED_PAIRS), sums of
-// LANES tokens each are made on the way: one work-item visits all tokens of column v of a range.
+// grad_bias is summed of dz in f32. Where that is rounded as it is stored (OPERAND_ROUNDING), sums
+// of LANES tokens each are made on the way: one work-item visits all tokens of column v of a range.
 #if BIAS_LANES
 #define ADD_TO_BIAS(value, v, first)                                     \
   {                                                                      \

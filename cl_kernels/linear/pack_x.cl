@@ -32,7 +32,7 @@ static inline long row_start(long i, global const int* info, global const int* r
 
 // For x w: operand B of depth H, its columns tokens. Work-item (h / PACK_STEP, panel).
 kernel void pack_rows(global const ELEMENT(X_TYPE) * x, global const int* info,
-                      global const int* rows, global float* out, pack_rows_arguments a) {
+                      global const int* rows, global operand_word* out, pack_rows_arguments a) {
   const long h0 = (long)get_global_id(0) * PACK_STEP;
   const long h1 = min(h0 + PACK_STEP, a.size.h_count);
   const long panel = get_global_id(1);
@@ -50,7 +50,8 @@ kernel void pack_rows(global const ELEMENT(X_TYPE) * x, global const int* info,
 // For dz^T x: operand B of depth tokens, its columns H.
 // Work-item (word of rows, group of PANEL_STEP panels).
 kernel void pack_columns(global const ELEMENT(X_TYPE) * x, global const int* info,
-                         global const int* rows, global float* out, pack_columns_arguments a) {
+                         global const int* rows, global operand_word* out,
+                         pack_columns_arguments a) {
   const long i = (long)get_global_id(0) * WORD_ELEMENTS;
   if (i >= a.size.row_count) return;
   long start[WORD_ELEMENTS];

@@ -17,14 +17,14 @@ kernel void sum_bias_lanes(global const float* bias_lanes, global float* sums,
 
 // sums[v] (+)= the sum of dz over the rows of a chunk, panel by panel and lane by lane in order.
 // Work-item (v).
-kernel void sum_bias(global const float* dz, global float* sums, sum_bias_arguments a) {
+kernel void sum_bias(global const operand_word* dz, global float* sums, sum_bias_arguments a) {
   const long v = get_global_id(0);
   if (v >= a.size.v_count) return;
   float total = 0.0f;
   for (int panel = 0; panel < a.size.panels; ++panel) {
     float part = 0.0f;
     for (int column = 0; column < TILE_N; ++column) {
-      part += *OPERAND_AT(dz + a.at.dz, a.size.dz_columns, panel, v, column);
+      part += operand_element(dz + a.at.dz + operand_index(a.size.dz_columns, panel, v, column), v);
     }
     total += part;
   }

@@ -21,7 +21,8 @@ kernel void write_rows(global const float* sums, global const int* info, global 
   if (i >= a.size.row_count || a.size.chunk_begin + i >= info[a.at.info + INFO_COUNT]) return;
   const long h0 = (long)get_global_id(0) * PACK_STEP;
   const long h1 = min(h0 + PACK_STEP, a.size.h_count);
-  global const float* from = C_PANEL(sums + a.at.sums, a.size.h_padded, i / TILE_N, 0) + i % TILE_N;
+  global const float* from =
+      sums + a.at.sums + sums_index(a.size.h_padded, i / TILE_N, 0) + i % TILE_N;
   const long row = rows[a.at.rows + a.size.chunk_begin + i];
   if (row < a.size.out.begin || row >= a.size.out.end) return;
   const long base = a.at.out + row_offset(&a.size.out.geometry, row - a.size.out.begin);

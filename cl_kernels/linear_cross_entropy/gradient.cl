@@ -5,14 +5,14 @@
 #include "linear/logits.cl"
 #include "linear_cross_entropy/arguments.h"
 
-#define DZ_AT(panel, v, column) OPERAND_AT(dz + a.at.dz, a.size.dz_columns, panel, v, column)
+#define DZ_AT(panel, v, column) (dz + a.at.dz + operand_index(a.size.dz_columns, panel, v, column))
 
 // Work-groups: (group of slices, group of panels), as in forward.
 kernel ENGINE_KERNEL void gradient(
     global const ELEMENT(W_TYPE) * w, global const ELEMENT(BIAS_TYPE) * bias,
-    global const ELEMENT(CLASS_TYPE) * class_weight, global const float* x,
+    global const ELEMENT(CLASS_TYPE) * class_weight, global const operand_word* x,
     global const int* labels, global const int* info, global const float* coefficients,
-    global float* dz, global float* values, global const ELEMENT(TARGET_TYPE) * targets,
+    global operand_word* dz, global float* values, global const ELEMENT(TARGET_TYPE) * targets,
     global float* bias_lanes, global float* scratch, gradient_arguments a, engine_call e) {
   ENGINE_LOCALS
   ENGINE_SETUP(scratch + a.at.scratch)
@@ -28,7 +28,7 @@ kernel ENGINE_KERNEL void gradient(
       // Panels without a row that counts (their number may be known to the device only) are 0.
       if ((long)panel * TILE_N >= counted) {
         FOR_ELEMENTS(m, now.rows, column) {
-          OPERAND_STORE((lane_f)(0.0f), DZ_AT(panel, now.m + m, column), now.m + m);
+          operand_store((lane_f)(0.0f), DZ_AT(panel, now.m + m, column), now.m + m);
           ADD_TO_BIAS((lane_f)(0.0f), now.m + m, panel == 0 && column == 0)
         }
         continue;
@@ -50,7 +50,7 @@ kernel ENGINE_KERNEL void gradient(
               lane_logit(z + (lane_f)(BIAS_AT((long)v)), a.size.logit.scale, a.size.logit.cap);
           const lane_f g = targets_dlogit(&target, v, logit, (lane_f)(CLASS_AT((long)v)), &r);
           const lane_f value = lane_dz(g, logit, a.size.logit.scale, a.size.logit.cap);
-          OPERAND_STORE(value, DZ_AT(panel, now.m + m, column), now.m + m);
+          operand_store(value, DZ_AT(panel, now.m + m, column), now.m + m);
           ADD_TO_BIAS(value, now.m + m, panel == 0 && column == 0)
         }
       }
@@ -63,7 +63,7 @@ kernel ENGINE_KERNEL void gradient(
 kernel void gradient_of_kept(global const ELEMENT(CLASS_TYPE) * class_weight,
                              global const int* labels, global const int* info,
                              global const uchar* kept, global const float* coefficients,
-                             global float* dz, global float* values,
+                             global operand_word* dz, global float* values,
                              global const ELEMENT(TARGET_TYPE) * targets, global float* bias_lanes,
                              gradient_of_kept_arguments a) {
   const long v_begin = (long)get_global_id(1) * a.size.v_block;
@@ -82,9 +82,9 @@ kernel void gradient_of_kept(global const ELEMENT(CLASS_TYPE) * class_weight,
       global const ushort* logits = KEPT_AT((long)panel, v);
       for (int column = (int)get_global_id(0) * LANES, n = 0; column < TILE_N;
            column += step, ++n) {
-        global float* to = DZ_AT(panel, v, column);
+        global operand_word* to = DZ_AT(panel, v, column);
         if (!is_used) {
-          OPERAND_STORE((lane_f)(0.0f), to, v);
+          operand_store((lane_f)(0.0f), to, v);
           ADD_TO_BIAS((lane_f)(0.0f), v, a.size.first && panel == 0 && column == 0)
           continue;
         }
@@ -94,7 +94,7 @@ kernel void gradient_of_kept(global const ELEMENT(CLASS_TYPE) * class_weight,
         const lane_f g = targets_dlogit(&target[n], (int)(a.size.v_base + v), logit,
                                         (lane_f)(CLASS_AT(a.size.v_base + v)), &r);
         const lane_f value = lane_dz(g, logit, a.size.logit.scale, a.size.logit.cap);
-        OPERAND_STORE(value, to, v);
+        operand_store(value, to, v);
         ADD_TO_BIAS(value, v, a.size.first && panel == 0 && column == 0)
       }
     }

@@ -24,7 +24,7 @@ static inline lane_f divergence_slope(lane_pair* pair, const lane_terms* t, floa
 kernel void distill_gradient(global const int* labels, global const int* info,
                              global const uchar* kept, global const uchar* teacher,
                              global const float* coefficients, global const float* terms,
-                             global float* dz, global float* values,
+                             global operand_word* dz, global float* values,
                              global const ELEMENT(TARGET_TYPE) * targets, global float* bias_lanes,
                              distill_gradient_arguments a) {
   const long v_begin = (long)get_global_id(1) * a.size.v_block;
@@ -42,9 +42,9 @@ kernel void distill_gradient(global const int* labels, global const int* info,
     for (long v = v_begin; v < v_end; ++v) {
       for (int column = (int)get_global_id(0) * LANES, n = 0; column < TILE_N;
            column += step, ++n) {
-        global float* to = OPERAND_AT(dz + a.at.dz, a.size.dz_columns, panel, v, column);
+        global operand_word* to = dz + a.at.dz + operand_index(a.size.dz_columns, panel, v, column);
         if (!is_used) {
-          OPERAND_STORE((lane_f)(0.0f), to, v);
+          operand_store((lane_f)(0.0f), to, v);
           ADD_TO_BIAS((lane_f)(0.0f), v, panel == 0 && column == 0)
           continue;
         }
@@ -62,7 +62,7 @@ kernel void distill_gradient(global const int* labels, global const int* info,
         // A term whose factor is 0 is absent; rows that pad a panel have that factor.
         g += t.factor == (lane_f)(0.0f) ? (lane_f)(0.0f) : t.factor * slope;
         const lane_f value = lane_dz(g, logit, a.size.logit.scale, a.size.logit.cap);
-        OPERAND_STORE(value, to, v);
+        operand_store(value, to, v);
         ADD_TO_BIAS(value, v, panel == 0 && column == 0)
       }
     }

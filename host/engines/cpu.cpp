@@ -66,6 +66,7 @@ class CpuEngine final : public Engine {
     return fmt::format("-DLANES={} -DNV={} -DMICRO_M={} -DPHASES={} -DTILE_N={} -DPACK_STEP={}",
                        lanes_, vectors_, micro_m, phases, tile_n(), pack_step());
   }
+  using Engine::options;
   std::string options(const Product& product) const override {
     if (by_pairs(product)) return fmt::format(" -DDOT_BF16={}", static_cast<int>(dot_));
     if (along_k(product)) return fmt::format(" -DALONG_K={}", few_);
@@ -74,7 +75,7 @@ class CpuEngine final : public Engine {
   std::vector<NamedValue> knobs() const override {
     std::vector<NamedValue> list = {
         {"lanes", lanes_}, {"micro_rows", micro_m}, {"micro_vectors", vectors_}};
-    if (multiplies_pairs()) list.push_back({"dot_bf16", static_cast<int>(dot_)});
+    if (has_pairs()) list.push_back({"dot_bf16", static_cast<int>(dot_)});
     return list;
   }
   /// Columns: the narrowest shape's tile, so that the rule is the same for every vector width.
@@ -168,20 +169,24 @@ class CpuEngine final : public Engine {
     return smallest_part * std::max<std::int64_t>(1, 2 * compute_units_);
   }
 
+  using Engine::operand_words;
   std::int64_t operand_words(const Product& p) const override {
     return along_k(p) ? round_up(p.k, lanes_) : words(p, p.k);
   }
   /// A tile may write a strip beyond its rows.
   std::int64_t sums_rows(std::int64_t m) const override { return m + micro_m; }
-  bool multiplies_pairs() const override { return dot_ != DotBf16::none; }
+  DType stored_type(DType a, DType b) const override {
+    return has_pairs() && a == DType::bf16 && b == DType::bf16 ? DType::bf16 : DType::f32;
+  }
   std::int64_t panel_items() const override { return 1; }
   std::int64_t pack_step() const override { return 64; }
   /// A core streams a row with its vectors alone, and sums it in blocks: a slice may be long.
   RowPass row_pass() const override { return {1, lanes_, std::int64_t{1} << 20}; }
 
  private:
+  bool has_pairs() const { return dot_ != DotBf16::none; }
   bool by_pairs(const Product& p) const {
-    return multiplies_pairs() && p.a == DType::bf16 && p.b == DType::bf16;
+    return has_pairs() && p.a == DType::bf16 && p.b == DType::bf16;
   }
   /// 32-bit words that hold `depth` elements of k.
   std::int64_t words(const Product& p, std::int64_t depth) const {
@@ -195,7 +200,7 @@ class CpuEngine final : public Engine {
   /// Few columns against an A of 16 bits that is contiguous along k: products run along k, in whole
   /// vectors (cl_kernels/engines/cpu/along_k.cl).
   bool along_k(const Product& p) const {
-    return p.use == Use::visit && narrow_ && !multiplies_pairs() && p.a != DType::f32 &&
+    return p.use == Use::visit && narrow_ && !has_pairs() && p.a != DType::f32 &&
            p.a_layout == Layout::along_second;
   }
 

@@ -32,8 +32,7 @@ enum class Layout { along_second = 0, along_first = 1, strided = 2 };
 struct Product {
   Use use = Use::visit;
   std::int64_t m = 1, n = 1, k = 1;
-  /// Elements of A as they lie, and of what B was packed of. Of what an epilogue stored: f32, or
-  /// bf16 where the engine multiplies pairs.
+  /// Elements of A as they lie, of what B was packed of, or of what an epilogue stored (Stored).
   DType a = DType::f32, b = DType::f32;
   Layout a_layout = Layout::strided;
   bool a_operand = false;  ///< A was stored by an epilogue: its m lay along the k of that operand
@@ -43,6 +42,14 @@ struct Product {
   std::int64_t k_multiple = 1;
   /// Of m, as much as a tile may take; 0: the engine's choice.
   std::int64_t most_m = 0;
+};
+
+/// An operand that an epilogue stores.
+struct Stored {
+  DType type = DType::f32;  ///< f32, or Engine::stored_type
+  /// It takes the place of f32 [panel][k][tile_n], of which the rows from k on are still read when
+  /// row k is stored.
+  bool in_place = false;
 };
 
 /// Cut::k_step of an engine that takes all of k in one step, whatever it is.
@@ -88,6 +95,8 @@ class Engine {
   virtual std::string options() const = 0;
   /// More of them for a product: its operands' format.
   virtual std::string options(const Product&) const { return {}; }
+  /// More of them for kernels that store, load or multiply such an operand.
+  virtual std::string options(const Stored& stored) const;
   virtual std::vector<NamedValue> knobs() const = 0;
   virtual BlockRule rule() const = 0;
   /// The memory model: blocks of a visited product on this device.
@@ -112,8 +121,11 @@ class Engine {
   virtual std::int64_t operand_words(const Product& product) const { return product.k; }
   /// Rows that accumulated sums of m rows take.
   virtual std::int64_t sums_rows(std::int64_t m) const { return m; }
-  /// Whether products of two bf16 operands are by pairs, so that epilogues may store those.
-  virtual bool multiplies_pairs() const { return false; }
+  /// What an epilogue had best store that is multiplied by operands of these types: f32, or bf16,
+  /// which products of such operands then take.
+  virtual DType stored_type(DType, DType) const { return DType::f32; }
+  /// 32-bit words along k of a column of a stored operand `depth` deep.
+  virtual std::int64_t operand_words(const Stored& stored, std::int64_t depth) const;
 
   /// Work-items that share the columns of a panel in kernels that visit an operand: PANEL_ITEMS.
   virtual std::int64_t panel_items() const = 0;

@@ -68,6 +68,17 @@ EngineShapes shapes_with(const EngineEntry& entry, const opencl::DeviceFacts& fa
 
 void add_engine(EngineEntry entry) { list().push_back(std::move(entry)); }
 
+// As cl_kernels/engines/panels.cl stores it: bf16 by pairs, in place a row of them in every second.
+std::string Engine::options(const Stored& stored) const {
+  return stored.type == DType::f32 ? ""
+         : stored.in_place         ? " -DSTORED_PAIRS=2"
+                                   : " -DSTORED_PAIRS=1";
+}
+
+std::int64_t Engine::operand_words(const Stored& stored, std::int64_t depth) const {
+  return stored.type == DType::f32 || stored.in_place ? depth : ceil_div(depth, 2);
+}
+
 opencl::Range Engine::launch_range(std::int64_t part_count, std::int64_t panels,
                                    std::int64_t shrink) const {
   panels = std::max<std::int64_t>(panels, 1);

@@ -30,7 +30,7 @@ inline constexpr const char* pack_kernel = R"(
 #define PACK_CONTIGUOUS 0
 #include "engines/operand.cl"
 #include "test/product_arguments.h"
-kernel void pack_b(global const float* from, global float* to, pack_b_arguments a) {
+kernel void pack_b(global const float* from, global operand_word* to, pack_b_arguments a) {
   const long panel = get_global_id(0);
   const long batch = get_global_id(1);
   for (int column = 0; column < TILE_N; column += LANES) {
@@ -49,7 +49,7 @@ kernel void pack_b(global const float* from, global float* to, pack_b_arguments 
 /// out[m][n] = 2 C, and behind its rows the largest and the sum of each column of a part, the index
 /// of the largest, and whether exactly one work-item owned the column.
 inline constexpr const char* visit_kernel = R"(
-kernel ENGINE_KERNEL void visit(global const ELEMENT(A_TYPE) * left, global const float* right,
+kernel ENGINE_KERNEL void visit(global const ELEMENT(A_TYPE) * left, global const operand_word* right,
                                 global float* out, global float* scratch, visit_arguments a,
                                 engine_call e) {
   ENGINE_LOCALS
@@ -99,7 +99,7 @@ kernel ENGINE_KERNEL void visit(global const ELEMENT(A_TYPE) * left, global cons
 
 /// Sums of C in memory, or added to what is there, rescaled column by column.
 inline constexpr const char* accumulate_kernel = R"(
-kernel ENGINE_KERNEL void accumulate(global const ELEMENT(A_TYPE) * left, global const float* right,
+kernel ENGINE_KERNEL void accumulate(global const ELEMENT(A_TYPE) * left, global const operand_word* right,
                                      global float* out, global const float* factors,
                                      global float* scratch, accumulate_arguments a,
                                      engine_call e) {
@@ -110,7 +110,7 @@ kernel ENGINE_KERNEL void accumulate(global const ELEMENT(A_TYPE) * left, global
   while (next.rows > 0) {
     TURN
     for (int panel = begin; panel < end; ++panel) {
-      global float* tile = C_PANEL(sums, a.size.m_stride, panel, now.m);
+      global float* tile = sums + sums_index(a.size.m_stride, panel, now.m);
       if (a.size.add && now.k == 0) {
         ENGINE_RESCALE(tile, now.rows, factors + a.at.factors + panel * TILE_N)
       }
@@ -122,7 +122,7 @@ kernel ENGINE_KERNEL void accumulate(global const ELEMENT(A_TYPE) * left, global
 )";
 
 inline constexpr const char* store_kernel = R"(
-kernel ENGINE_KERNEL void store(global const ELEMENT(A_TYPE) * left, global const float* right,
+kernel ENGINE_KERNEL void store(global const ELEMENT(A_TYPE) * left, global const operand_word* right,
                                 global ELEMENT(OUT_TYPE) * out, global float* scratch,
                                 store_arguments a, engine_call e) {
   ENGINE_LOCALS

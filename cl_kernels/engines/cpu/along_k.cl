@@ -46,8 +46,9 @@ static inline lane_f token_sums(lane_f* sums) {
     global const ELEMENT(A_TYPE)* row = A_ADDRESS(now, m, 0);                                 \
     global const ELEMENT(A_TYPE)* ahead = A_ADDRESS(next, m, 0);                              \
     const int ahead_end = m < next.rows ? next.depth : 0;                                     \
-    global const float* all_columns =                                                         \
-        PANEL_AT((b).base, (b).extent, panel, 0, 0) + (long)now.k * ALONG_K;                  \
+    global const float* all_columns = (global const float*)(b).base +                         \
+                                      panel_index((b).extent, panel, 0, 0) +                  \
+                                      (long)now.k * ALONG_K;                                  \
     global const float* columns = all_columns;                                                \
     lane_f sum[LANES];                                                                        \
     _Pragma("unroll") for (int n = 0; n < LANES; ++n) sum[n] = (lane_f)(0.0f);                \

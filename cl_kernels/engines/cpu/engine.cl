@@ -268,7 +268,7 @@ static inline void multiply_strip(global float* c, int ldc, global const A_SOURC
     const int strips_ = (now.rows + MICRO_M - 1) / MICRO_M;                                   \
     const int first_packed_ = A_ROWS_IN_PLACE(now.rows) / MICRO_M;                            \
     global const WORD* columns_ =                                                             \
-        (global const WORD*)PANEL_AT((b).base, (b).extent, panel, now.k * B_STEP, 0);         \
+        (global const WORD*)(b).base + panel_index((b).extent, panel, now.k * B_STEP, 0);     \
     for (int strip = 0; strip < strips_; ++strip) {                                           \
       if (next.rows > 0) LOAD_PART((index)*strips_ + strip, (count)*strips_)                  \
       OUT_PREFETCH(strip, now.rows)                                                           \

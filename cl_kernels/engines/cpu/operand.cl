@@ -32,13 +32,13 @@ static inline float pair_at(global const ushort* row, long k, long k_count, long
   return as_float(pair);
 }
 #define OPERAND_PACKS_COLUMNS 1
-static inline void operand_pack_columns(global float* out, long row_count, long row,
+static inline void operand_pack_columns(global operand_word* out, long row_count, long row,
                                         const long* start, global const ushort* from, long k_stride,
                                         long k_count, long panel0, long panel1) {
   if (start[0] == ROW_ELSEWHERE && start[1] == ROW_ELSEWHERE) return;
   for (long panel = panel0; panel < panel1; ++panel) {
     const long k0 = panel * TILE_N;
-    global float* to = out + (panel * WORDS(row_count) + row / 2) * TILE_N;
+    global float* to = (global float*)out + (panel * WORDS(row_count) + row / 2) * TILE_N;
     const int valid = k_count - k0 < TILE_N ? (int)(k_count - k0) : TILE_N;
     int n = 0;
 #if LANES > 1 && PACK_CONTIGUOUS
@@ -61,12 +61,13 @@ static inline void operand_pack_columns(global float* out, long row_count, long 
 #elif ALONG_K
 // [panel][k / LANES][ALONG_K][LANES]; a panel has room for TILE_N tokens.
 #define OPERAND_PACKS_ROWS 1
-static inline void operand_pack_rows(global float* out, long k_count, long panel, int column,
+static inline void operand_pack_rows(global operand_word* out, long k_count, long panel, int column,
                                      const long* start, global const ELEMENT(PACK_TYPE) * from,
                                      long k_stride, long k0, long k1) {
   for (int n = 0; n < LANES; ++n) {
     if (start[n] == ROW_ELSEWHERE || column + n >= ALONG_K) continue;
-    global float* to = out + panel * WHOLE_VECTORS(k_count) * TILE_N + (column + n) * LANES;
+    global float* to =
+        (global float*)out + panel * WHOLE_VECTORS(k_count) * TILE_N + (column + n) * LANES;
     long k = k0;
 #if LANES > 1 && PACK_CONTIGUOUS
     for (; start[n] >= 0 && k + LANES <= k1; k += LANES) {

@@ -38,13 +38,13 @@ static inline int pair_of_halves(global const uint* words, int is_high, int has_
   const uint second = has_second ? words[1] >> (is_high ? 16 : 0) : 0;
   return (int)(first | second << 16);
 }
-static inline void copy_halves(global const float* words, int is_high, global ushort* to) {
-  const lane_i both = AS_LANE_I(LANE_LOAD(words));
+static inline void copy_halves(global const operand_word* from, int is_high, global ushort* to) {
+  const lane_i both = LANE_LOAD((global const int*)from);
   LANE_STORE(LANE_CAT(convert_ushort)(is_high ? both >> 16 & 0xffff : both & 0xffff), to);
 }
 #else
-#define A_AT(tile, m_, k_) matrix.base[A_INDEX(tile, m_, k_)]
-#define A_VECTOR_K(tile, m_, k_) LANE_LOAD(matrix.base + A_INDEX(tile, m_, k_))
+#define A_AT(tile, m_, k_) ((global const float*)matrix.base)[A_INDEX(tile, m_, k_)]
+#define A_VECTOR_K(tile, m_, k_) LANE_LOAD((global const float*)matrix.base + A_INDEX(tile, m_, k_))
 #endif
 #else
 

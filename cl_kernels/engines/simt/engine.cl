@@ -51,8 +51,10 @@
 #define ENGINE_TURN
 
 #if A_OPERAND
-#define A_AT(m_, k_) \
-  *PANEL_AT(matrix.base, matrix.extent, (k_) / TILE_N, now.m + (m_), (k_) % TILE_N)
+#define A_AT(m_, k_)                                                                          \
+  operand_element(                                                                            \
+      matrix.base + operand_index(matrix.extent, (k_) / TILE_N, now.m + (m_), (k_) % TILE_N), \
+      now.m + (m_))
 #else
 #define A_AT(m_, k_) \
   LOAD(A_TYPE, matrix.base, (now.m + (m_)) * matrix.m_stride + (now.k + (k_)) * matrix.k_stride)
@@ -71,7 +73,8 @@
   const int item = (int)get_local_id(0);                                                           \
   const int item_m = item / SIMT_COLUMNS;                                                          \
   const int item_n = item % SIMT_COLUMNS;                                                          \
-  global const float* columns_ = PANEL_AT((b).base, (b).extent, panel, now.k, 0);                  \
+  global const float* columns_ =                                                                   \
+      (global const float*)(b).base + panel_index((b).extent, panel, now.k, 0);                    \
   float acc[ITEM_M][ITEM_N];                                                                       \
   for (int m = 0; m < ITEM_M; ++m)                                                                 \
     for (int n = 0; n < ITEM_N; ++n) acc[m][n] = 0.0f;                                             \

@@ -48,7 +48,7 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
   s.slices = std::max<std::int64_t>(1, ceil_div(look, s.look_block)) * ceil_div(piece, look) *
              ceil_div(v, piece);
   s.h_padded = engine.sums_rows(s.h_range);
-  s.stored_pairs = stored_pairs(request, engine, s);
+  s.dz = stored_dz(request, engine, s);
   s.logits_cut = engine.cut(logits_product(request, s), s.shrink);
   if (s.teacher.is_layer) s.teacher_cut = engine.cut(teacher_product(s), s.shrink);
   s.grad_w_cut = engine.cut(grad_w_product(request, s), s.shrink);

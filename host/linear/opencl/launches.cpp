@@ -202,7 +202,7 @@ void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begi
 void Run::sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, const Dz& dz) {
   Scratch sums = sums_bias_;
   sums.offset += begin;
-  if (schedule_.stored_pairs > 0) {
+  if (sums_bias_on_the_way(request_, schedule_)) {
     call_.launch(programs_.sum_bias, opencl::per_element(count),
                  kernels::sum_bias_lanes_memory{.bias_lanes = bias_lanes_, .sums = sums},
                  {.v_count = count, .first = chunk.begin == 0, .unused = 0});

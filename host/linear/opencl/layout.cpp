@@ -135,11 +135,11 @@ Run::Kept Run::kept(const Chunk& chunk, const Piece& piece, std::int64_t begin,
 Run::Dz Run::dz_of(const Chunk& chunk, const Piece& piece, std::int64_t begin,
                    std::int64_t count) const {
   if (!schedule_.keeps_logits || schedule_.logits_in_grad_w) {
-    return {dz_, stored_columns(schedule_, count)};
+    return {dz_, engine_.operand_words(schedule_.dz, count)};
   }
   Scratch logits = dz_;
   logits.offset += chunk.rows * piece.begin + (begin - piece.begin) * tile_n_;
-  return {logits, piece.count};
+  return {logits, engine_.operand_words(schedule_.dz, piece.count)};
 }
 
 Scratch Run::sums_x(const Chunk& chunk) const {

@@ -191,7 +191,7 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   if (!grads) return w;
   w.coefficients = 5 * s.gradient_rows;
   w.beyond = s.rows_beyond * r.loss.v;
-  w.dz = s.gradient_rows * (in_scratch ? r.loss.v : stored_columns(s, s.v_range));
+  w.dz = s.gradient_rows * (in_scratch ? r.loss.v : engine.operand_words(s.dz, s.v_range));
   if (g.grad_w) {
     const std::int64_t columns =
         engine.operand_words(grad_w_product(r, s)) * round_up(s.h_range, engine.tile_n());
@@ -211,7 +211,7 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   }
   if (g.grad_bias) {
     w.sums_bias = r.loss.v;
-    if (s.stored_pairs > 0) w.bias_lanes = s.v_range * engine.row_pass().lanes;
+    if (sums_bias_on_the_way(r, s)) w.bias_lanes = s.v_range * engine.row_pass().lanes;
   }
   if (filters_gradients(r)) {
     w.filter = s.gradient_rows / engine.tile_n() * ceil_div(s.v_range, filter_columns);

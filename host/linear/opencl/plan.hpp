@@ -70,10 +70,7 @@ struct Schedule {
   };
   GradW grad_w = GradW::direct;
 
-  /// 0: dz is f32. Else it is rounded to bf16, and two columns of the vocabulary share words; their
-  /// rows lie so many rows apart: 2 where they take the place of logits. STORED_PAIRS of
-  /// cl_kernels/engines/panels.cl.
-  std::int64_t stored_pairs = 0;
+  engines::Stored dz{};
   engines::Cut logits_cut{}, teacher_cut{}, grad_w_cut{}, grad_x_cut{};
   std::int64_t shrink = 1;    ///< of Engine::cut and groups
   std::int64_t slices = 0;    ///< of the whole vocabulary of this call
@@ -92,11 +89,14 @@ bool looks_first(const Request& request, const Schedule& schedule);
 /// All rows that count, in whole tiles of tokens.
 std::int64_t all_rows(const engines::Engine& engine, const Schedule& schedule);
 
-/// What Schedule::stored_pairs is of one that is otherwise complete, and rows that so many columns
-/// of dz then take.
-std::int64_t stored_pairs(const Request& request, const engines::Engine& engine,
+/// Whether one work-item of the engine forms dz of all tokens against a column of the vocabulary,
+/// so that it can sum grad_bias as it does (ADD_TO_BIAS).
+bool sums_bias_itself(const engines::Engine& engine);
+/// What Schedule::dz is of one that is otherwise complete.
+engines::Stored stored_dz(const Request& request, const engines::Engine& engine,
                           const Schedule& schedule);
-std::int64_t stored_columns(const Schedule& schedule, std::int64_t columns);
+/// Whether grad_bias is summed as dz is formed, before that is rounded.
+bool sums_bias_on_the_way(const Request& request, const Schedule& schedule);
 
 /// Columns of a slice with which every work-group has as many of a launch over so many.
 std::int64_t even_block(const engines::Engine& engine, std::int64_t columns, std::int64_t shrink);

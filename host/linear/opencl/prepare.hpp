@@ -37,14 +37,16 @@ std::shared_ptr<Prepared> prepare(const Request& request, const std::string& eng
   made.schedule = std::move(choice.schedule);
   dispatch::check_knobs(given, knobs_of(request, *made.engine, made.schedule),
                         "opencl." + engine_name);
-  if (made.shapes.front()->multiplies_pairs() && !made.engine->multiplies_pairs()) {
+  const auto stored = [&](const engines::Engine& engine) {
+    return engine.stored_type(operands.a, operands.b);
+  };
+  if (stored(*made.shapes.front()) != stored(*made.engine)) {
     made.notes.push_back(
         "bf16 is widened to f32: blocks or memory have room for tiles of half a register only");
   }
-  if (has_gradients(request.loss.pass) && made.engine->multiplies_pairs()) {
-    made.notes.push_back(made.schedule.stored_pairs > 0
-                             ? "dz is rounded to bf16, and gradients are multiplied by pairs"
-                             : "dz stays f32, as dz_dtype asks");
+  if (has_gradients(request.loss.pass) && stored(*made.engine) != DType::f32) {
+    made.notes.push_back(made.schedule.dz.type != DType::f32 ? "dz is rounded to bf16"
+                                                             : "dz stays f32, as dz_dtype asks");
   }
   return result;
 }

@@ -11,22 +11,21 @@ bool filters_gradients(const Request& r) {
   return r.execution.gradient_filter_eps > 0.0f && (r.gradients.grad_x || r.gradients.grad_w);
 }
 
-std::int64_t stored_pairs(const Request& r, const engines::Engine& engine, const Schedule& s) {
-  const bool both = r.inputs.x.dtype() == DType::bf16 && r.inputs.w.dtype() == DType::bf16;
-  if (!both || !engine.multiplies_pairs() || r.execution.dz_dtype == DType::f32) return 0;
-  const bool in_place = s.teacher.given || (s.keeps_logits && !s.logits_in_grad_w);
-  return in_place ? 2 : 1;
+bool sums_bias_itself(const engines::Engine& engine) {
+  return engine.panel_items() == 1 && engine.panels_per_group(2) == 2;
 }
 
-std::int64_t stored_columns(const Schedule& s, std::int64_t columns) {
-  return s.stored_pairs == 1 ? engines::ceil_div(columns, 2) : columns;
+engines::Stored stored_dz(const Request& r, const engines::Engine& engine, const Schedule& s) {
+  const bool stays_f32 =
+      r.execution.dz_dtype == DType::f32 || (r.gradients.grad_bias && !sums_bias_itself(engine));
+  return {
+      .type = stays_f32 ? DType::f32 : engine.stored_type(r.inputs.x.dtype(), r.inputs.w.dtype()),
+      .in_place = s.teacher.given || (s.keeps_logits && !s.logits_in_grad_w)};
 }
 
-namespace {
-
-DType dz_type(const Schedule& s) { return s.stored_pairs > 0 ? DType::bf16 : DType::f32; }
-
-}  // namespace
+bool sums_bias_on_the_way(const Request& r, const Schedule& s) {
+  return r.gradients.grad_bias && s.dz.type != DType::f32;
+}
 
 bool kernels_can_read(const MutableView& view) {
   if (!view) return false;
@@ -102,7 +101,7 @@ engines::Product grad_w_product(const Request& r, const Schedule& s) {
           .m = s.v_range,
           .n = s.h_range,
           .k = s.gradient_rows,
-          .a = dz_type(s),
+          .a = s.dz.type,
           .b = r.inputs.x.dtype(),
           .a_operand = true,
           .most_m = filters_gradients(r) ? most_filtered : 0};
@@ -116,7 +115,7 @@ engines::Product grad_x_product(const Request& r, const Schedule& s) {
           .n = s.gradient_rows,
           .k = s.v_range,
           .a = r.inputs.w.dtype(),
-          .b = dz_type(s),
+          .b = s.dz.type,
           .a_layout = transposed[layout_of(r.inputs.w)],
           .k_multiple = filters_gradients(r) ? filter_columns : 1};
 }

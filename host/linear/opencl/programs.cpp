@@ -33,10 +33,8 @@ std::string kept_options(const Request& r, const engines::Engine& engine, const 
                      size_of(grad_w.dtype()) == 2 ? 1 : 0);
 }
 
-std::string dz_options(const Request& r, const Schedule& s) {
-  if (s.stored_pairs == 0) return {};
-  return fmt::format(" -DSTORED_PAIRS={} -DBIAS_LANES={}", s.stored_pairs,
-                     r.gradients.grad_bias ? 1 : 0);
+std::string dz_options(const Request& r, const engines::Engine& engine, const Schedule& s) {
+  return engine.options(s.dz) + (sums_bias_on_the_way(r, s) ? " -DBIAS_LANES=1" : "");
 }
 
 std::string row_options(const Request& r) {
@@ -74,7 +72,7 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
                                         kept};
   const std::string dz =
       (filters_gradients(r) ? fmt::format(" -DFILTER={}", filter_columns) : std::string()) +
-      dz_options(r, s);
+      dz_options(r, engine, s);
   if (g.grad_w) {
     const std::string out =
         fmt::format(" {} -DOUT_LAYOUT={}", opencl::type_option("OUT_TYPE", g.grad_w.dtype()),
@@ -123,7 +121,7 @@ std::vector<std::pair<opencl::Specialisation, std::string>> kernels_of(const Req
     list.emplace_back(p.write_x, "write_excluded");
   }
   if (g.grad_bias) {
-    list.emplace_back(p.sum_bias, s.stored_pairs > 0 ? "sum_bias_lanes" : "sum_bias");
+    list.emplace_back(p.sum_bias, sums_bias_on_the_way(r, s) ? "sum_bias_lanes" : "sum_bias");
     list.emplace_back(p.write_bias, "write_w");
   }
   return list;

@@ -46,7 +46,8 @@ std::string pack_options(const View& x);
 std::string kept_options(const Request& request, const engines::Engine& engine,
                          const Schedule& schedule);
 /// Those of kernels that write or read dz.
-std::string dz_options(const Request& request, const Schedule& schedule);
+std::string dz_options(const Request& request, const engines::Engine& engine,
+                       const Schedule& schedule);
 /// Those of kernels that know what a row is about.
 std::string row_options(const Request& request);
 
@@ -73,7 +74,8 @@ class Run {
     std::int64_t begin = 0, rows = 0, panels = 0;
   };
 
-  /// dz of a range of the vocabulary: [panel][columns][tile_n], of which the range's are used.
+  /// dz of a range of the vocabulary, `columns` words of each token a panel
+  /// (Engine::operand_words), of which the range's are used.
   struct Dz {
     opencl::Scratch memory{};
     std::int64_t columns = 0;

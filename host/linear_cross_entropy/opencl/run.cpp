@@ -24,7 +24,7 @@ Programs programs_of(const linear::Request& r, const engines::Engine& engine,
                     linear::layer_options(r.inputs.w.dtype(), linear::layout_of(r.inputs.w),
                                           r.inputs.bias, r.loss.options.logit_soft_cap) +
                     linear::row_options(r) + linear::kept_options(r, engine, s) +
-                    linear::dz_options(r, s)};
+                    linear::dz_options(r, engine, s)};
   p.gradient.engine = engine.name();
   return p;
 }

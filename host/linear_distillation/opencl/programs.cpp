@@ -52,7 +52,7 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const line
   p.sums = {"linear_distillation/sums.cl", shape + kept + divergence};
   p.gradient = {"linear_distillation/gradient.cl",
                 shape + kept + divergence + linear::row_options(student) +
-                    linear::dz_options(student, s) +
+                    linear::dz_options(student, engine, s) +
                     fmt::format(" -DSOFT_CAP={}", r.options.loss.logit_soft_cap != 0.0f ? 1 : 0)};
   p.rows = {"linear_distillation/rows.cl", divergence};
   for (auto* program :

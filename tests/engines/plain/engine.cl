@@ -72,10 +72,19 @@ static inline int plain_min_index(int index, local int* indices, int item_m, int
 #define ENGINE_TURN
 
 #if A_OPERAND
-#define A_AT(k_) *PANEL_AT(matrix.base, matrix.extent, (k_) / TILE_N, now.m + item_m, (k_) % TILE_N)
+#define A_AT(k_)                                                                                \
+  operand_element(                                                                              \
+      matrix.base + operand_index(matrix.extent, (k_) / TILE_N, now.m + item_m, (k_) % TILE_N), \
+      now.m + item_m)
 #else
 #define A_AT(k_) \
   LOAD(A_TYPE, matrix.base, (now.m + item_m) * matrix.m_stride + (now.k + (k_)) * matrix.k_stride)
+#endif
+#if B_STORED
+#define B_AT(b, panel, k) operand_element((b).base + operand_index((b).extent, panel, k, item_n), k)
+#else
+#define B_AT(b, panel, k) \
+  (((global const float*)(b).base)[panel_index((b).extent, panel, k, item_n)])
 #endif
 #ifdef K_KEPT
 #define PLAIN_SKIP(k)                                  \
@@ -86,14 +95,14 @@ static inline int plain_min_index(int index, local int* indices, int item_m, int
 #endif
 
 // The element (now.m + item_m, column item_n of the panel) of the product.
-#define PLAIN_PRODUCT(sum, b, panel)                                                      \
-  float sum = 0.0f;                                                                       \
-  if (item_m < now.rows) {                                                                \
-    int counts_here = 1;                                                                  \
-    for (int k = 0; k < now.depth; ++k) {                                                 \
-      PLAIN_SKIP(k)                                                                       \
-      sum = fma(A_AT(k), *PANEL_AT((b).base, (b).extent, panel, now.k + k, item_n), sum); \
-    }                                                                                     \
+#define PLAIN_PRODUCT(sum, b, panel)                      \
+  float sum = 0.0f;                                       \
+  if (item_m < now.rows) {                                \
+    int counts_here = 1;                                  \
+    for (int k = 0; k < now.depth; ++k) {                 \
+      PLAIN_SKIP(k)                                       \
+      sum = fma(A_AT(k), B_AT(b, panel, now.k + k), sum); \
+    }                                                     \
   }
 
 #define ENGINE_MULTIPLY(tile, b, panel, index, count) \
