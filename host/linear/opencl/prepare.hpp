@@ -46,7 +46,9 @@ std::shared_ptr<Prepared> prepare(const Request& request, const std::string& eng
   }
   if (has_gradients(request.loss.pass) && stored(*made.engine) != DType::f32) {
     made.notes.push_back(made.schedule.dz.type != DType::f32 ? "dz is rounded to bf16"
-                                                             : "dz stays f32, as dz_dtype asks");
+                         : request.execution.dz_dtype == DType::f32
+                             ? "dz stays f32, as dz_dtype asks"
+                             : "dz stays f32: grad_bias is summed of it");
   }
   return result;
 }
