@@ -72,7 +72,7 @@ def check(kernels_alone, clang, objdump):
     problems = []
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([kernels_alone, folder], check=True, capture_output=True)
-        cases = [("engines/cpu/probe_bf16.cl", "", 24)]
+        cases = [("engines/probe.cl", "", 24)]
         for shape, sums in ((WIDE, 24), (NARROW, 6)):
             for layout in (0, 1, 2):
                 for file in ("linear/forward.cl", "linear_cross_entropy/gradient.cl"):
@@ -106,7 +106,7 @@ def check(kernels_alone, clang, objdump):
         for options in ("-march=haswell -DLANES=16 -DTILE_N=64",
                         "-march=cooperlake -DLANES=8 -DTILE_N=32"):
             output, log = compile_kernel(
-                clang, folder, "engines/cpu/probe_bf16.cl",
+                clang, folder, "engines/probe.cl",
                 f"-DMICRO_M=6 -DNV=4 -DPHASES=1 -DPACK_STEP=64 {PAIRS} {options} -Wno-psabi")
             if output is None or any(DOT in i for b in loops(objdump, output) for i in b):
                 problems.append(f"{options}: not the portable code: {log or DOT}")

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "host/dispatch/knobs.hpp"
-#include "host/engines/dot_bf16.hpp"
+#include "host/engines/cpu.hpp"
 #include "host/opencl/embedded_kernels.hpp"
 #include "tests/support/runner.hpp"
 
@@ -24,9 +24,10 @@ class Bf16PairsTest : public ::testing::Test {
   void TearDown() override { opencl::override_embedded_kernel(kernel_file, original_); }
 
   opencl::Runtime& runtime() { return *opencl::runtime_of(context_.state()); }
-  engines::DotBf16Gates::Verdict verdict(Bf16Products products) {
+  engines::DotBf16Verdict verdict(Bf16Products products) {
     runtime().facts_for_test().bf16_products = products;
-    return engines::DotBf16Gates().verdict(runtime());
+    engines::Gates gates;
+    return engines::dot_bf16_of(runtime(), gates);
   }
   /// The kernels' file with another text in place of one.
   void plant(const std::string& old_text, const std::string& new_text) {
@@ -106,9 +107,18 @@ TEST_F(Bf16PairsTest, ACompilerWithoutTheInstructionClosesTheSecondGate) {
   runtime().facts_for_test().native_float_vector = 16;
   const auto found = verdict(Bf16Products::assumed);
   EXPECT_EQ(found.dot, DotBf16::none);
-  EXPECT_TRUE(found.reason.starts_with("the driver does not take the instruction")) << found.reason;
+  EXPECT_TRUE(found.reason.starts_with("the driver does not take it: ")) << found.reason;
   EXPECT_EQ(found.reason.find('\n'), std::string::npos);
   check_forward("refused");
+}
+
+TEST_F(Bf16PairsTest, AnotherTargetClosesTheSecondGate) {
+  // The kernel says that it was built without, whatever its numbers.
+  plant("defined(__AVX512F__) && LANES == 16", "0");
+  runtime().facts_for_test().native_float_vector = 16;
+  const auto found = verdict(Bf16Products::assumed);
+  EXPECT_EQ(found.dot, DotBf16::none);
+  EXPECT_EQ(found.reason, "the driver's compiler does not target what it needs");
 }
 
 TEST_F(Bf16PairsTest, ShortVectorsCloseTheSecondGate) {
@@ -120,7 +130,7 @@ TEST_F(Bf16PairsTest, AWrongTileClosesTheThirdGate) {
   plant("AS_LANE_F(b << 16)", "AS_LANE_F(b & high)");
   const auto found = verdict(Bf16Products::emulated);
   EXPECT_EQ(found.dot, DotBf16::none);
-  EXPECT_EQ(found.reason, "a tile that the device computed by pairs is wrong");
+  EXPECT_EQ(found.reason, "a tile that the device computed so is wrong");
   check_forward("wrong");
   EXPECT_FALSE(by_pairs(planned(DType::bf16, DType::bf16)));
 }

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "host/engines/dot_bf16.hpp"
-
 namespace tessera::engines {
 namespace {
 
@@ -245,7 +243,7 @@ DotBf16 dot_of(const Operands& operands, opencl::Runtime* runtime,
   if (runtime == nullptr || operands.a != DType::bf16 || operands.b != DType::bf16) {
     return DotBf16::none;
   }
-  const auto verdict = runtime->keep<DotBf16Gates>().verdict(*runtime);
+  const auto verdict = dot_bf16_of(*runtime, runtime->keep<Gates>());
   if (!verdict.reason.empty()) notes.push_back("bf16 is widened to f32: " + verdict.reason);
   return verdict.dot;
 }

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "host/engines/engine.hpp"
+#include "host/engines/gates.hpp"
 
-/// The cpu engine, for what is particular to it: its probe, and tests of its shapes.
+/// The cpu engine, for what is particular to it: its instruction, and tests of its shapes.
 namespace tessera::engines {
 
 /// How products of two bf16 operands are formed; cl_kernels/engines/cpu/dot_bf16.cl.
@@ -14,6 +16,13 @@ enum class DotBf16 {
   instruction = 1,  ///< by pairs, with the processor's instruction
   emulated = 2,     ///< by pairs, with its arithmetic in portable code: for tests
 };
+
+/// What the device is to use of them, and why not the instruction (vdpbf16ps) where it is not that.
+struct DotBf16Verdict {
+  DotBf16 dot = DotBf16::none;
+  std::string reason{};
+};
+DotBf16Verdict dot_bf16_of(opencl::Runtime& runtime, Gates& gates);
 
 /// Columns in a tile: four vectors of 16 lanes, one of 8 or two of 4.
 constexpr std::int64_t cpu_widest_tile = 64, cpu_narrowest_tile = 8;

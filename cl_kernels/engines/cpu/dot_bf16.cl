@@ -22,11 +22,11 @@
 // host; #error would do, but some drivers report a failed build on stderr.
 #if DOT_BF16 == 1
 #if defined(__AVX512F__) && LANES == 16
-#define DOT_BF16_BUILT 1
+#define ENGINE_AS_ASKED 1
 #else
 #undef DOT_BF16
 #define DOT_BF16 2
-#define DOT_BF16_BUILT 0
+#define ENGINE_AS_ASKED 0
 #endif
 #endif
 

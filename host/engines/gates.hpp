@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "host/engines/engine.hpp"
+
+namespace tessera::engines {
+
+/// Decides whether an engine multiplies bf16 operands by what not every device has: an instruction,
+/// a matrix unit. It does after three gates: the device reports it, which the engine knows how to
+/// ask; kernels build with it (cl_kernels/engines/probe.cl); and what the device computed agrees
+/// with sums in double. They are passed once per device and shape of an engine. Thread-safe.
+class Gates {
+ public:
+  /// Why `engine` is not to be used as it is shaped; empty: it may be. `why_not_reported` is the
+  /// first gate, empty where that is open.
+  std::string why_closed(opencl::Runtime& runtime, const Engine& engine,
+                         const std::function<std::string()>& why_not_reported);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::string> known_;  ///< by the engine's name and options
+  opencl::DeviceFacts facts_;                           ///< of the device that they are for
+  /// Of the probes, a few KiB. Oclgrind takes what it knows of a released buffer for the next one.
+  std::vector<cl::Buffer> buffers_;
+};
+
+}  // namespace tessera::engines
