@@ -66,9 +66,10 @@ class CpuEngine final : public Engine {
   }
   using Engine::options;
   std::string options(const Product& product) const override {
-    if (by_pairs(product)) return fmt::format(" -DDOT_BF16={}", static_cast<int>(dot_));
-    if (along_k(product)) return fmt::format(" -DALONG_K={}", few_);
-    return {};
+    std::string options;
+    if (by_pairs(product)) options += fmt::format(" -DDOT_BF16={}", static_cast<int>(dot_));
+    if (along_k(product)) options += fmt::format(" -DALONG_K={}", few_);
+    return options;
   }
   std::vector<NamedValue> knobs() const override {
     std::vector<NamedValue> list = {
@@ -112,7 +113,7 @@ class CpuEngine final : public Engine {
     if (p.use == Use::visit) {
       depth = words(p, std::min(p.k_block > 0 ? p.k_block : p.k, p.k));
       const std::int64_t step = p.k_block > 0 ? p.k_block : std::max<std::int64_t>(p.k, 1);
-      cut.k_step = along_k(p) ? round_up(step, lanes_) : words(p, step);
+      cut.k_step = along_k(p) ? round_up(words(p, step), lanes_) : words(p, step);
     } else if (p.use == Use::accumulate) {
       cut.k_step = std::clamp<std::int64_t>(
           depth, 1, source(p) == Source::interleaved ? interleaved_depth(p.n) : 1024);
@@ -169,7 +170,7 @@ class CpuEngine final : public Engine {
 
   using Engine::operand_words;
   std::int64_t operand_words(const Product& p) const override {
-    return along_k(p) ? round_up(p.k, lanes_) : words(p, p.k);
+    return along_k(p) ? round_up(words(p, p.k), lanes_) : words(p, p.k);
   }
   /// A tile may write a strip beyond its rows.
   std::int64_t sums_rows(std::int64_t m) const override { return m + micro_m; }
@@ -198,8 +199,11 @@ class CpuEngine final : public Engine {
   /// Few columns against an A of 16 bits that is contiguous along k: products run along k, in whole
   /// vectors (cl_kernels/engines/cpu/along_k.cl).
   bool along_k(const Product& p) const {
-    return p.use == Use::visit && narrow_ && !has_pairs() && p.a != DType::f32 &&
-           p.a_layout == Layout::along_second;
+    // By pairs a vector of A is no work, and loads of columns are what there is: with more of them
+    // a broadcast of A, which meets them all at once, is as fast.
+    constexpr std::int64_t most_by_pairs = 8;
+    return p.use == Use::visit && narrow_ && p.a != DType::f32 &&
+           p.a_layout == Layout::along_second && (!by_pairs(p) || few_ <= most_by_pairs);
   }
 
   DotBf16 dot_;

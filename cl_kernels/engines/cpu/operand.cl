@@ -16,7 +16,7 @@
 #endif
 // Words of k in a panel.
 #if ALONG_K
-#define OPERAND_EXTENT(k_count) WHOLE_VECTORS(k_count)
+#define OPERAND_EXTENT(k_count) WHOLE_VECTORS(WORDS(k_count))
 #else
 #define OPERAND_EXTENT(k_count) WORDS(k_count)
 #endif
@@ -58,8 +58,13 @@ static inline void operand_pack_columns(global operand_word* out, long row_count
     }
   }
 }
-#elif ALONG_K
-// [panel][k / LANES][ALONG_K][LANES]; a panel has room for TILE_N tokens.
+#else
+#define WORD_ELEMENTS 1
+#define WORD_VECTOR(p) LANE_LOAD_TYPE(PACK_TYPE, p)
+#define WORD_AT(p, k, k_count, stride) LOAD(PACK_TYPE, p, (k) * (stride))
+#endif
+#if ALONG_K
+// [panel][word / LANES][ALONG_K][LANES]; a panel has room for TILE_N tokens.
 #define OPERAND_PACKS_ROWS 1
 static inline void operand_pack_rows(global operand_word* out, long k_count, long panel, int column,
                                      const long* start, global const ELEMENT(PACK_TYPE) * from,
@@ -67,16 +72,17 @@ static inline void operand_pack_rows(global operand_word* out, long k_count, lon
   for (int n = 0; n < LANES; ++n) {
     if (start[n] == ROW_ELSEWHERE || column + n >= ALONG_K) continue;
     global float* to =
-        (global float*)out + panel * WHOLE_VECTORS(k_count) * TILE_N + (column + n) * LANES;
+        (global float*)out + panel * OPERAND_EXTENT(k_count) * TILE_N + (column + n) * LANES;
     long k = k0;
 #if LANES > 1 && PACK_CONTIGUOUS
-    for (; start[n] >= 0 && k + LANES <= k1; k += LANES) {
-      LANE_STORE(LANE_LOAD_TYPE(PACK_TYPE, from + start[n] + k), to + k * ALONG_K);
+    for (; start[n] >= 0 && k + LANES * WORD_ELEMENTS <= k1; k += LANES * WORD_ELEMENTS) {
+      LANE_STORE(WORD_VECTOR(from + start[n] + k), to + k / WORD_ELEMENTS * ALONG_K);
     }
 #endif
-    for (; k < k1; ++k) {
-      to[k / LANES * LANES * ALONG_K + k % LANES] =
-          start[n] < 0 ? 0.0f : LOAD(PACK_TYPE, from, start[n] + k * k_stride);
+    for (; k < k1; k += WORD_ELEMENTS) {
+      const long word = k / WORD_ELEMENTS;
+      to[word / LANES * LANES * ALONG_K + word % LANES] =
+          start[n] < 0 ? 0.0f : WORD_AT(from + start[n], k, k_count, k_stride);
     }
   }
 }

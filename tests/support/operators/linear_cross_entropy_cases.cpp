@@ -246,6 +246,12 @@ std::vector<Case> pairs() {
     chunks.labels = Labels::some_ignored;
     chunks.workspace_bytes = std::size_t{1} << 20;
   }
+  // Few tokens meet w along H: turns of the loop, vectors after them, words, and half of the last
+  // of a whole vector.
+  for (const Size& size : {Size{1, 543, 23}, {3, 333, 31}, {8, 165, 50}}) {
+    add(layouts[2], size, "_few");
+  }
+  add(layouts[0], {7, 171, 50}, "_few_steps").block_sizes = {64, 64, 64};
   // Rows of w in place whose last word is half, for grad_x.
   add({WLayout::hv_padded, XLayout::padded, "hv_padded"}, {37, 34, 77}, "");
   return cases;
