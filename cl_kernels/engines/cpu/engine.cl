@@ -87,7 +87,7 @@
   if (next.rows > 0) LOAD_PART(0, 1)
 
 #if A_CONTIGUOUS_M
-// Part by part along k, and for each k along the rows, as memory lies. LANES elements are written
+// Part by part along k, and for each k along the rows, as memory lies. Whole vectors are written
 // where MICRO_M are meant: the next k overwrites the surplus, and the strip's spare elements take
 // the last. Near the edge of A single elements are read instead.
 #define LOAD_PART(part, parts)                                                   \
@@ -99,8 +99,8 @@
       global WORD* a = A_BUFFER(turn + 1) + (long)k * MICRO_M;                   \
       int m0 = 0;                                                                \
       for (; m0 < next.rows && m0 + A_VECTOR_REACH <= readable; m0 += MICRO_M) { \
-        for (int at = 0; at < MICRO_M; at += LANES) {                            \
-          LANE_STORE(A_VECTOR_M(next, m0 + at, k), a + at);                      \
+        for (int at = 0; at < MICRO_M; at += A_M_LANES) {                        \
+          A_COPY_M(next, m0 + at, k, a + at)                                     \
         }                                                                        \
         a += A_STRIP_WORDS(next.depth);                                          \
       }                                                                          \
@@ -118,7 +118,7 @@
 #define PART_BEGIN(part, parts) \
   ((part) == (parts) ? next.depth : (int)((long)next.depth * (part) / (parts)) / PART_K * PART_K)
 // Elements that the vector loads of one strip touch.
-#define A_VECTOR_REACH ((MICRO_M + LANES - 1) / LANES * LANES)
+#define A_VECTOR_REACH ((MICRO_M + A_M_LANES - 1) / A_M_LANES * A_M_LANES)
 #else
 #define LOAD_PART(part, parts)                                                                  \
   {                                                                                             \

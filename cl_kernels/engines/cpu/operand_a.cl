@@ -4,8 +4,8 @@
 //   A_AT(tile, m, k)      one element (a word, where pairs are multiplied); m < tile.rows and
 //                         k < tile.depth always hold
 //   A_CONTIGUOUS_K        1: A_COPY_K(tile, m, k, to) copies A_COPIED of them: k, k+1, ...
-//   A_CONTIGUOUS_M        1: A_VECTOR_M(tile, m, k) loads LANES of them: m, m+1, ...; all m below
-//                         A_ROWS_READABLE(tile) may be loaded, also beyond tile.rows
+//   A_CONTIGUOUS_M        1: A_COPY_M(tile, m, k, to) copies A_M_LANES of them: m, m+1, ...; all m
+//                         below A_ROWS_READABLE(tile) may be loaded, also beyond tile.rows
 //   A_IN_PLACE            1: A_POINTER(tile, m) is row m, contiguous along k, in what the inner
 //                         loop multiplies; rows are A_ROW_STEP elements apart
 //   A_ADDRESSES           1: A_ADDRESS(tile, m, k) points to the element of A_AT, of A_TYPE; k in
@@ -78,12 +78,30 @@ static inline int pair_of(global const ushort* low, long k_stride, int has_high)
 #endif
 #elif A_LAYOUT == ALONG_FIRST
 #define A_CONTIGUOUS_M 1
-#if DOT_BF16
-#define A_VECTOR_M(tile, m_, k_)                                                    \
-  lane_join_pairs(A_ADDRESS(tile, m_, 2 * (k_)), A_ADDRESS(tile, m_, 2 * (k_) + 1), \
-                  2 * (tile.k + (k_)) + 1 < matrix.k_count)
+// A strip has MICRO_M of them, so that of a vector of 16 most would be overwritten at once.
+#if LANES == 16
+#define A_M_LANES 8
+#define A_M_LOAD_0(p) vload8(0, p)
+#define A_M_LOAD_1(p) as_float8(convert_uint8(vload8(0, p)) << 16)
+#define A_M_LOAD_2(p) vload_half8(0, p)
+#define A_M_LOAD(p) TESSERA_CAT(A_M_LOAD_, A_TYPE)(p)
+#define A_M_STORE(v, p) vstore8(v, 0, p)
+#define A_M_PAIRS(p) convert_int8(vload8(0, p))
 #else
-#define A_VECTOR_M(tile, m_, k_) LANE_LOAD_TYPE(A_TYPE, A_ADDRESS(tile, m_, k_))
+#define A_M_LANES LANES
+#define A_M_LOAD(p) LANE_LOAD_TYPE(A_TYPE, p)
+#define A_M_STORE(v, p) LANE_STORE(v, p)
+#define A_M_PAIRS(p) LANE_CAT(convert_int)(LANE_LOAD(p))
+#endif
+#if DOT_BF16
+#define A_M_JOIN(low, high, has_high) \
+  ((has_high) ? A_M_PAIRS(low) | A_M_PAIRS(high) << 16 : A_M_PAIRS(low))
+#define A_COPY_M(tile, m_, k_, to)                                                     \
+  A_M_STORE(A_M_JOIN(A_ADDRESS(tile, m_, 2 * (k_)), A_ADDRESS(tile, m_, 2 * (k_) + 1), \
+                     2 * (tile.k + (k_)) + 1 < matrix.k_count),                        \
+            to);
+#else
+#define A_COPY_M(tile, m_, k_, to) A_M_STORE(A_M_LOAD(A_ADDRESS(tile, m_, k_)), to);
 #endif
 #endif
 #endif
