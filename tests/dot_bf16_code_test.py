@@ -17,6 +17,9 @@ LIBRARY = """
   INLINE type##n load##n(size_t at, global const type* p) {                              \\
     return *(global const loose_##type##n*)(p + at * n);                                 \\
   }                                                                                      \\
+  INLINE type##n load##n(size_t at, private const type* p) {                             \\
+    return *(private const loose_##type##n*)(p + at * n);                                \\
+  }                                                                                      \\
   INLINE void store##n(type##n value, size_t at, global type* p) {                       \\
     *(global loose_##type##n*)(p + at * n) = value;                                      \\
   }
@@ -82,6 +85,10 @@ def check(kernels_alone, clang, objdump):
                     cases += [(file, f"{shape} -DSTORED_PAIRS={stored} {of}={layout}", sums)
                               for file, of in (("linear/grad_x.cl", "-DW_LAYOUT"),
                                                ("linear/grad_w.cl", "-DOUT_TYPE=1 -DOUT_LAYOUT"))]
+        # Few tokens meet w along H: eight products that do not wait for each other, whatever their
+        # number.
+        cases += [("linear/forward.cl", f"{NARROW} -DALONG_K={few} -DW_LAYOUT=0 {SKELETON}", 1)
+                  for few in (1, 2, 4, 8)]
         for file, options, sums in cases:
             what = f"{file} {options}"
             options = f"{ENGINE} {options if 'NV=' in options else WIDE} {PAIRS} -march=cooperlake"

@@ -29,11 +29,10 @@ opencl::DeviceFacts any_device() {
   return facts;
 }
 
-/// Files of common and of engines are parts of others, but for an engine's own kernels.
-bool stands_alone(const opencl::EmbeddedKernel& file, const std::string& engine) {
+/// Files of common and of engines are parts of others, but for those of engines with kernels.
+bool stands_alone(const opencl::EmbeddedKernel& file) {
   if (!file.path.ends_with(".cl") || file.path.starts_with("common/")) return false;
-  if (!file.path.starts_with("engines/")) return true;
-  return file.path.starts_with("engines/" + engine + "/") &&
+  return !file.path.starts_with("engines/") ||
          file.text.find("\nkernel ") != std::string_view::npos;
 }
 
@@ -42,7 +41,7 @@ void write_all(const std::filesystem::path& folder) {
     std::vector<std::string> notes;
     const auto engine = entry.shapes(any_device(), {}, nullptr, notes).front();
     for (const auto& file : opencl::embedded_kernels()) {
-      if (!stands_alone(file, entry.name)) continue;
+      if (!stands_alone(file)) continue;
       const auto to = folder / entry.name / file.path;
       std::filesystem::create_directories(to.parent_path());
       std::ofstream stream(to);

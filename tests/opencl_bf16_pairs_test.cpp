@@ -107,7 +107,8 @@ TEST_F(Bf16PairsTest, ACompilerWithoutTheInstructionClosesTheSecondGate) {
   runtime().facts_for_test().native_float_vector = 16;
   const auto found = verdict(Bf16Products::assumed);
   EXPECT_EQ(found.dot, DotBf16::none);
-  EXPECT_TRUE(found.reason.starts_with("the driver does not take it: ")) << found.reason;
+  // One that does not target AVX-512 says so before it comes to the text.
+  EXPECT_TRUE(found.reason.starts_with("the driver")) << found.reason;
   EXPECT_EQ(found.reason.find('\n'), std::string::npos);
   check_forward("refused");
 }

@@ -5,6 +5,7 @@
 #define A_LAYOUT ALONG_SECOND
 #define PACK_TYPE TYPE_BF16
 #define PACK_CONTIGUOUS 1
+#include "engines/arguments.h"
 #include "engines/engine.cl"
 
 // 0: the driver's target lacks what the engine was asked to multiply with, and it built something

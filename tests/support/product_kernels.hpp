@@ -49,9 +49,9 @@ kernel void pack_b(global const float* from, global operand_word* to, pack_b_arg
 /// out[m][n] = 2 C, and behind its rows the largest and the sum of each column of a part, the index
 /// of the largest, and whether exactly one work-item owned the column.
 inline constexpr const char* visit_kernel = R"(
-kernel ENGINE_KERNEL void visit(global const ELEMENT(A_TYPE) * left, global const operand_word* right,
-                                global float* out, global float* scratch, visit_arguments a,
-                                engine_call e) {
+kernel ENGINE_KERNEL void visit(global const ELEMENT(A_TYPE) * left,
+                                global const operand_word* right, global float* out,
+                                global float* scratch, visit_arguments a, engine_call e) {
   ENGINE_LOCALS
   ENGINE_SETUP(scratch + a.at.scratch)
   WALK
@@ -99,10 +99,10 @@ kernel ENGINE_KERNEL void visit(global const ELEMENT(A_TYPE) * left, global cons
 
 /// Sums of C in memory, or added to what is there, rescaled column by column.
 inline constexpr const char* accumulate_kernel = R"(
-kernel ENGINE_KERNEL void accumulate(global const ELEMENT(A_TYPE) * left, global const operand_word* right,
-                                     global float* out, global const float* factors,
-                                     global float* scratch, accumulate_arguments a,
-                                     engine_call e) {
+kernel ENGINE_KERNEL void accumulate(global const ELEMENT(A_TYPE) * left,
+                                     global const operand_word* right, global float* out,
+                                     global const float* factors, global float* scratch,
+                                     accumulate_arguments a, engine_call e) {
   ENGINE_LOCALS
   ENGINE_SETUP(scratch + a.at.scratch)
   WALK
@@ -122,7 +122,8 @@ kernel ENGINE_KERNEL void accumulate(global const ELEMENT(A_TYPE) * left, global
 )";
 
 inline constexpr const char* store_kernel = R"(
-kernel ENGINE_KERNEL void store(global const ELEMENT(A_TYPE) * left, global const operand_word* right,
+kernel ENGINE_KERNEL void store(global const ELEMENT(A_TYPE) * left,
+                                global const operand_word* right,
                                 global ELEMENT(OUT_TYPE) * out, global float* scratch,
                                 store_arguments a, engine_call e) {
   ENGINE_LOCALS

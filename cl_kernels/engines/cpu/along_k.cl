@@ -46,13 +46,13 @@ static inline lane_f token_sums(lane_f* sums) {
     }                                                                                   \
   }
 
-// The same rows of the next turn are asked for meanwhile: pieces of k are too short for the
-// hardware to run ahead.
+// The same rows of the next tile are asked for meanwhile: pieces of k are too short for the
+// hardware to run ahead. (Where that has no such row, for the row that is being read: no condition
+// then parts the loop.)
 #define MULTIPLY_ALONG_K(c, b, panel, first)                                                       \
   for (int m = 0; m < now.rows; ++m) {                                                             \
     global const ELEMENT(A_TYPE)* row = A_ADDRESS(now, m, 0);                                      \
-    global const ELEMENT(A_TYPE)* ahead = A_ADDRESS(next, m, 0);                                   \
-    const int ahead_end = m < next.rows ? next.depth : 0;                                          \
+    global const ELEMENT(A_TYPE)* ahead = m < next.rows ? A_ADDRESS(next, m, 0) : row;             \
     global const WORD* all_columns = (global const WORD*)(b).base +                                \
                                      panel_index((b).extent, panel, 0, 0) + (long)now.k * ALONG_K; \
     global const WORD* columns = all_columns;                                                      \
@@ -62,9 +62,7 @@ static inline lane_f token_sums(lane_f* sums) {
     int k = 0;                                                                                     \
     for (; k + LANES * ALONG_K_TURN <= whole; k += LANES * ALONG_K_TURN) {                         \
       _Pragma("unroll") for (int i = 0; i < LANES * ALONG_K_TURN; i += LANES) {                    \
-        if (i % (LANES * ALONG_K_LINE) == 0 && k + i < ahead_end) {                                \
-          PREFETCH(ahead + ELEMENTS(k + i))                                                        \
-        }                                                                                          \
+        if (i % (LANES * ALONG_K_LINE) == 0) PREFETCH(ahead + ELEMENTS(k + i))                     \
         ADD_PRODUCTS(i)                                                                            \
       }                                                                                            \
       row += ELEMENTS(LANES * ALONG_K_TURN);                                                       \
