@@ -169,7 +169,7 @@ class EngineProducts : public testing::Test {
     launch(call,
            options + " -DA_TYPE=" + std::to_string(static_cast<int>(p.a_type)) +
                " -DA_LAYOUT=" + std::to_string(static_cast<int>(p.a_layout)),
-           groups, a, packed, scratch, sizes, engine.call(cut, parts, panels), cut);
+           groups, a, packed, scratch, sizes, engine.call(cut, parts, panels, 1), cut);
     call.finish()->wait_once();
   }
 

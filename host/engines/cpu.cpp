@@ -161,8 +161,10 @@ class CpuEngine final : public Engine {
     return std::clamp<std::int64_t>(parts, 1, most);
   }
   /// All, so that A is packed once.
-  std::int64_t panels_per_group(std::int64_t panels) const override { return panels; }
+  std::int64_t panels_per_group(std::int64_t, std::int64_t panels) const override { return panels; }
   std::size_t group_size() const override { return 1; }
+  std::int64_t slots() const override { return compute_units_; }
+  std::int64_t strip() const override { return micro_m; }
   std::int64_t shrink_of_tiles() const override { return smallest_part; }
   std::int64_t most_shrink() const override {
     return smallest_part * std::max<std::int64_t>(1, 2 * compute_units_);

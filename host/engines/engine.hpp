@@ -109,9 +109,13 @@ class Engine {
   virtual std::int64_t parts(std::int64_t m, const Cut& cut, std::int64_t shrink) const = 0;
   /// Work-groups worth launching for so many parts.
   virtual std::int64_t groups(std::int64_t parts, std::int64_t shrink) const = 0;
-  /// Panels that one group takes, of so many.
-  virtual std::int64_t panels_per_group(std::int64_t panels) const = 0;
+  /// Panels that one group takes, of so many, where `groups` of them divide the parts.
+  virtual std::int64_t panels_per_group(std::int64_t groups, std::int64_t panels) const = 0;
   virtual std::size_t group_size() const = 0;
+  /// Work-groups that the device runs at once.
+  virtual std::int64_t slots() const = 0;
+  /// Rows of A that go together: A_STRIP.
+  virtual std::int64_t strip() const = 0;
   /// Up to this `shrink` every group stays busy; beyond it there are fewer of them.
   virtual std::int64_t shrink_of_tiles() const { return 1; }
   /// Beyond this it saves nothing more.
@@ -138,7 +142,8 @@ class Engine {
   /// Work sizes of a kernel that multiplies: groups for the parts of A, and for the panels.
   opencl::Range launch_range(std::int64_t parts, std::int64_t panels, std::int64_t shrink) const;
   /// What such a kernel is told.
-  kernels::engine_call call(const Cut& cut, std::int64_t parts, std::int64_t panels) const;
+  kernels::engine_call call(const Cut& cut, std::int64_t parts, std::int64_t panels,
+                            std::int64_t shrink) const;
   /// Scratch of such a launch.
   std::int64_t scratch_words(const Cut& cut, std::int64_t parts, std::int64_t panels,
                              std::int64_t shrink) const;

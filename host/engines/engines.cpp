@@ -82,26 +82,29 @@ std::int64_t Engine::operand_words(const Stored& stored, std::int64_t depth) con
 opencl::Range Engine::launch_range(std::int64_t part_count, std::int64_t panels,
                                    std::int64_t shrink) const {
   panels = std::max<std::int64_t>(panels, 1);
-  return {{size(groups(part_count, shrink)) * group_size(),
-           size(ceil_div(panels, panels_per_group(panels))), 1},
+  const std::int64_t of_parts = groups(part_count, shrink);
+  return {{size(of_parts) * group_size(),
+           size(ceil_div(panels, panels_per_group(of_parts, panels))), 1},
           {group_size(), 1, 1}};
 }
 
-kernels::engine_call Engine::call(const Cut& cut, std::int64_t part_count,
-                                  std::int64_t panels) const {
+kernels::engine_call Engine::call(const Cut& cut, std::int64_t part_count, std::int64_t panels,
+                                  std::int64_t shrink) const {
+  panels = std::max<std::int64_t>(panels, 1);
   const auto narrow = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   return {.group_words = cut.group_words,
           .own = {cut.own[0], cut.own[1]},
           .tile_m = narrow(cut.tile_m),
           .k_step = narrow(cut.k_step),
-          .panels_per_group = narrow(panels_per_group(std::max<std::int64_t>(panels, 1))),
+          .panels_per_group = narrow(panels_per_group(groups(part_count, shrink), panels)),
           .parts = narrow(part_count)};
 }
 
 std::int64_t Engine::scratch_words(const Cut& cut, std::int64_t part_count, std::int64_t panels,
                                    std::int64_t shrink) const {
   panels = std::max<std::int64_t>(panels, 1);
-  return groups(part_count, shrink) * ceil_div(panels, panels_per_group(panels)) * cut.group_words;
+  const std::int64_t of_parts = groups(part_count, shrink);
+  return of_parts * ceil_div(panels, panels_per_group(of_parts, panels)) * cut.group_words;
 }
 
 opencl::Range Engine::copy_range(std::int64_t elements, std::int64_t rows) const {

@@ -117,7 +117,7 @@ std::vector<float> compute(opencl::Runtime& runtime, const Engine& engine, const
   };
   set(*pack, b, cl_int{Probe::row_step}, packed, cl_int{Probe::depth});
   set(*multiply, a, cl_int{Probe::row_step}, cl_int{Probe::rows}, packed, cl_int{Probe::depth}, c,
-      scratch, engine.call(cut, parts, 1));
+      scratch, engine.call(cut, parts, 1, 1));
   // A queue of its own: the context's may be the caller's, out of order or waiting for something.
   cl_int status = CL_SUCCESS;
   const cl::CommandQueue queue(clCreateCommandQueue(context(), runtime.device()(), 0, &status),

@@ -35,7 +35,9 @@ constexpr Shape best = {64, 8, 16};
 class SimtEngine final : public Engine {
  public:
   SimtEngine(const opencl::DeviceFacts& facts, const Shape& shape)
-      : shape_(shape), compute_units_(facts.compute_units) {}
+      : shape_(shape),
+        compute_units_(facts.compute_units),
+        resident_(std::clamp<std::int64_t>(facts.local_memory_bytes / shape.local_bytes(), 1, 8)) {}
 
   std::string name() const override { return "simt"; }
   std::string options() const override {
@@ -72,7 +74,11 @@ class SimtEngine final : public Engine {
   std::int64_t groups(std::int64_t parts, std::int64_t) const override {
     return parts < 1 ? 1 : parts;
   }
-  std::int64_t panels_per_group(std::int64_t) const override { return 1; }
+  std::int64_t panels_per_group(std::int64_t, std::int64_t) const override { return 1; }
+  /// OpenCL does not tell how many groups a unit keeps: as many as its local memory has room for
+  /// are taken for it, 8 at most, as with the registers that a work-item needs here.
+  std::int64_t slots() const override { return compute_units_ * resident_; }
+  std::int64_t strip() const override { return shape_.tile; }
   std::size_t group_size() const override { return static_cast<std::size_t>(shape_.items()); }
   std::int64_t panel_items() const override { return shape_.tile; }
   std::int64_t pack_step() const override { return 1; }
@@ -80,7 +86,7 @@ class SimtEngine final : public Engine {
 
  private:
   Shape shape_;
-  std::int64_t compute_units_;
+  std::int64_t compute_units_, resident_;
 };
 
 }  // namespace

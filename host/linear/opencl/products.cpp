@@ -12,7 +12,7 @@ bool filters_gradients(const Request& r) {
 }
 
 bool sums_bias_itself(const engines::Engine& engine) {
-  return engine.panel_items() == 1 && engine.panels_per_group(2) == 2;
+  return engine.panel_items() == 1;
 }
 
 engines::Stored stored_dz(const Request& r, const engines::Engine& engine, const Schedule& s) {

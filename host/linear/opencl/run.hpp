@@ -141,7 +141,7 @@ class Run {
                 const typename Pointers::Sizes& sizes, const engines::Cut& cut, std::int64_t parts,
                 std::int64_t panels) {
     call_.launch(program, engine_.launch_range(parts, panels, schedule_.shrink), pointers, sizes,
-                 engine_.call(cut, parts, panels));
+                 engine_.call(cut, parts, panels, schedule_.shrink));
   }
 
   opencl::Call& call_;

@@ -37,7 +37,9 @@ class PlainEngine final : public Engine {
   std::int64_t groups(std::int64_t parts, std::int64_t) const override {
     return std::max<std::int64_t>(1, parts);
   }
-  std::int64_t panels_per_group(std::int64_t) const override { return 1; }
+  std::int64_t panels_per_group(std::int64_t, std::int64_t) const override { return 1; }
+  std::int64_t slots() const override { return 1; }
+  std::int64_t strip() const override { return tile_rows; }
   std::size_t group_size() const override { return tile_rows * tile_columns; }
   std::int64_t panel_items() const override { return tile_columns; }
   std::int64_t pack_step() const override { return 1; }

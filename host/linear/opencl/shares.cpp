@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/linear/opencl/shares.hpp"
+
+#include <algorithm>
+
+namespace tessera::linear {
+namespace {
+
+using engines::ceil_div;
+
+/// A launch over `m` rows of A in parts, and panels of `n` columns.
+struct Grid {
+  std::int64_t m, n, k;
+  std::int64_t parts, part_rows;  ///< of the longest part
+};
+
+ProductLaunches launches_of(const char* kernel, std::int64_t times, const Grid& g,
+                            const engines::Engine& engine, std::int64_t shrink) {
+  const std::int64_t panels = std::max<std::int64_t>(1, ceil_div(g.n, engine.tile_n()));
+  const std::int64_t row_groups = engine.groups(g.parts, shrink);
+  const std::int64_t each = engine.panels_per_group(row_groups, panels);
+  const std::int64_t groups = row_groups * ceil_div(panels, each);
+  const std::int64_t longest =
+      ceil_div(g.parts, row_groups) * ceil_div(g.part_rows, engine.strip()) * each;
+  const double tiles = static_cast<double>(ceil_div(g.m, engine.strip()) * panels);
+  const double room =
+      static_cast<double>(ceil_div(groups, engine.slots()) * engine.slots() * longest);
+  return {.kernel = kernel,
+          .times = times,
+          .groups = groups,
+          .share = tiles / room,
+          .flops = 2.0 * static_cast<double>(g.m) * static_cast<double>(g.n) *
+                   static_cast<double>(g.k) * static_cast<double>(times)};
+}
+
+}  // namespace
+
+std::vector<ProductLaunches> product_launches(const Request& r, const engines::Engine& engine,
+                                              const Schedule& s) {
+  std::vector<ProductLaunches> list;
+  const std::int64_t piece = std::min(s.v_piece, r.loss.v);
+  const std::int64_t pieces = ceil_div(r.loss.v, std::max<std::int64_t>(piece, 1));
+  const auto slices = [&](const char* kernel, std::int64_t times, std::int64_t columns,
+                          std::int64_t block) {
+    list.push_back(launches_of(kernel, times,
+                               {columns, s.chunk_rows, hidden(r), ceil_div(columns, block), block},
+                               engine, s.shrink));
+  };
+  if (r.loss.wants_values() || s.keeps_logits) {
+    slices("forward", s.chunks * pieces, piece,
+           std::min(s.blocks.v_block_size, std::max<std::int64_t>(piece, 1)));
+  }
+  if (!has_gradients(r.loss.pass)) return list;
+  const std::int64_t range = std::min(s.v_range, piece);
+  const std::int64_t looks = s.logits_in_grad_w && !s.v_outer ? 1 : s.chunks;
+  const std::int64_t times = looks * ceil_div(piece, range) * pieces;
+  if (!s.keeps_logits) {
+    slices("gradient", times, range,
+           std::min(s.blocks.v_block_size, even_block(engine, range, s.shrink)));
+  }
+  const auto sums = [&](const char* kernel, const engines::Cut& cut, std::int64_t m, std::int64_t n,
+                        std::int64_t k) {
+    const std::int64_t parts = engine.parts(m, cut, s.shrink);
+    const std::int64_t strips = ceil_div(m, engine.strip());
+    list.push_back(launches_of(kernel, times * ceil_div(hidden(r), s.h_range),
+                               {m, n, k, parts, ceil_div(strips, parts) * engine.strip()}, engine,
+                               s.shrink));
+  };
+  if (r.gradients.grad_w) sums("grad_w", s.grad_w_cut, range, s.h_range, s.gradient_rows);
+  if (r.gradients.grad_x) sums("grad_x", s.grad_x_cut, s.h_range, s.gradient_rows, range);
+  return list;
+}
+
+double machine_share(const std::vector<ProductLaunches>& launches) {
+  double flops = 0.0, time = 0.0;
+  for (const auto& launch : launches) {
+    flops += launch.flops;
+    time += launch.flops / launch.share;
+  }
+  return flops > 0.0 ? flops / time : 1.0;
+}
+
+}  // namespace tessera::linear
