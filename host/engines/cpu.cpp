@@ -158,10 +158,33 @@ class CpuEngine final : public Engine {
     // (per group) stays small.
     const std::int64_t fewer = std::max<std::int64_t>(1, shrink / smallest_part);
     const std::int64_t most = std::max<std::int64_t>(1, 2 * compute_units_ / fewer);
+    // One a core, where two leave more of them waiting for the last ones.
+    const auto rounds = [&](std::int64_t groups) {
+      return ceil_div(groups, compute_units_) * ceil_div(parts, groups);
+    };
+    if (parts > most && most > compute_units_ && rounds(compute_units_) < rounds(most)) {
+      return compute_units_;
+    }
     return std::clamp<std::int64_t>(parts, 1, most);
   }
-  /// All, so that A is packed once.
-  std::int64_t panels_per_group(std::int64_t, std::int64_t panels) const override { return panels; }
+  /// All, so that A is packed once; but where groups are fewer than cores a part of them, with no
+  /// more groups than there may be anyway, of columns enough to pack A for.
+  std::int64_t panels_per_group(std::int64_t groups, std::int64_t panels) const override {
+    constexpr std::int64_t least_columns = 128;
+    const std::int64_t most = std::min(2 * compute_units_ / std::max<std::int64_t>(groups, 1),
+                                       panels * tile_n() / least_columns);
+    const auto share = [&](std::int64_t each) {
+      const std::int64_t all = groups * ceil_div(panels, each);
+      return static_cast<double>(groups * panels) /
+             static_cast<double>(round_up(all, compute_units_) * each);
+    };
+    std::int64_t best = panels;
+    for (std::int64_t parts = 2; parts <= most; ++parts) {
+      const std::int64_t each = ceil_div(panels, parts);
+      if (share(each) > 1.05 * share(best)) best = each;  // for less it is not worth its packing
+    }
+    return best;
+  }
   std::size_t group_size() const override { return 1; }
   std::int64_t slots() const override { return compute_units_; }
   std::int64_t strip() const override { return micro_m; }

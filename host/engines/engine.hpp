@@ -147,9 +147,13 @@ class Engine {
   /// Scratch of such a launch.
   std::int64_t scratch_words(const Cut& cut, std::int64_t parts, std::int64_t panels,
                              std::int64_t shrink) const;
-  /// Columns (rows of A) of an operand that a group of such a kernel takes one after the other: a
-  /// few kilobytes, beside which its start costs nothing.
-  std::int64_t panel_rows() const { return panel_items() > 1 ? 16 : 32; }
+  /// Columns (rows of A), of `count`, of an operand that a group of such a kernel takes one after
+  /// the other: a few kilobytes, beside which its start costs nothing, or fewer where slots would
+  /// be idle. Even, since two may share words.
+  std::int64_t panel_rows(std::int64_t count) const;
+  /// Rows of A of a product with n columns that give every slot several groups, so that those that
+  /// wait for the last one are few.
+  std::int64_t filling_rows(std::int64_t n) const;
   /// Work sizes of a kernel that copies rows: (element / pack_step, row).
   opencl::Range copy_range(std::int64_t elements, std::int64_t rows) const;
   /// Work sizes of a kernel that visits an operand: (of a panel's, `second`), a group each.

@@ -107,6 +107,18 @@ std::int64_t Engine::scratch_words(const Cut& cut, std::int64_t part_count, std:
   return of_parts * ceil_div(panels, panels_per_group(of_parts, panels)) * cut.group_words;
 }
 
+std::int64_t Engine::panel_rows(std::int64_t count) const {
+  const std::int64_t most = panel_items() > 1 ? 16 : 32;
+  return std::clamp<std::int64_t>(round_up(ceil_div(count, 2 * slots()), 2), 2, most);
+}
+
+std::int64_t Engine::filling_rows(std::int64_t n) const {
+  constexpr std::int64_t rounds = 4;
+  const std::int64_t panels = std::max<std::int64_t>(1, ceil_div(n, tile_n()));
+  const std::int64_t groups = rounds * slots();
+  return strip() * ceil_div(groups, ceil_div(panels, panels_per_group(groups, panels)));
+}
+
 opencl::Range Engine::copy_range(std::int64_t elements, std::int64_t rows) const {
   // A work-group of a GPU fills its lanes; on a CPU a work-item is a loop of its own.
   const std::int64_t group = panel_items() > 1 ? 64 : 1;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "host/arguments/workspace.hpp"
 #include "host/dispatch/knobs.hpp"
 #include "host/engines/engine.hpp"
 #include "host/engines/segments.hpp"
@@ -92,8 +91,7 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
             r.gradients.grad_logits;
   s.name = s.fused ? "row_by_row" : "streamed";
   s.chunk_rows = s.blocks.b_block_size;
-  std::int64_t bytes =
-      arguments::default_workspace_bytes(r.loss.v, facts.is_gpu ? facts.global_memory_bytes : 0);
+  std::int64_t bytes = opencl::default_workspace_bytes(facts, r.loss.v);
   if (r.execution.workspace_bytes) bytes = static_cast<std::int64_t>(*r.execution.workspace_bytes);
   const auto allowed = [&](std::int64_t chunk) {
     return scratch_of(r, engine, chunk, s.slices) * 4 <= bytes &&

@@ -104,8 +104,8 @@ struct ExecutionOptions {
   /// The older way to give `v_block_size` alone; an error when `block_sizes` disagrees.
   std::optional<std::int64_t> block_size{};
   /// Upper bound on scratch memory; nothing: the larger of 64 MiB and 256 rows of f32 logits on
-  /// CPUs and the host, 1/16 of device memory on GPUs. Too small a value is an error that names
-  /// the minimum.
+  /// CPUs and the host (on an OpenCL CPU 1 MiB more for each core beyond 32), 1/16 of device memory
+  /// on GPUs. Too small a value is an error that names the minimum.
   std::optional<std::size_t> workspace_bytes{};
   /// A block lent for scratch, of any type; its size bounds scratch memory as `workspace_bytes`
   /// does, so that what `plan` calls the minimum is enough. Not touched after completion. Empty:

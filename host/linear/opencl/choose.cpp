@@ -22,10 +22,30 @@ std::int64_t range_unit(const Request& request, const engines::Engine& engine, c
   return std::lcm(block, engine.rule().m_multiple);
 }
 
-/// dz of a range is used twice, and w of it too, while they are in the last-level cache.
-std::int64_t cached_range(std::int64_t unit, std::int64_t rows) {
+/// Columns of a range whose dz, of so many rows, is used twice, and w of it too, while they are in
+/// the last-level cache; more where grad_w of that would leave cores without work.
+std::int64_t best_range(const Request& r, const engines::Engine& engine, const Schedule& s,
+                        std::int64_t unit, std::int64_t rows) {
   constexpr std::int64_t cached_words = 524288;  // 2 MiB: a small share of what cores share
-  return std::max(unit, cached_words / std::max<std::int64_t>(rows, 1) / unit * unit);
+  const std::int64_t filling = r.gradients.grad_w ? engine.filling_rows(s.h_range) : 0;
+  return std::max({unit, cached_words / std::max<std::int64_t>(rows, 1) / unit * unit,
+                   round_up(filling, unit)});
+}
+
+/// `even`, or the largest range up to `largest` that gives every slot as many strips, where that
+/// saves products their waiting.
+std::int64_t fuller_range(const engines::Engine& engine, std::int64_t unit, std::int64_t even,
+                          std::int64_t largest, std::int64_t extent) {
+  const std::int64_t wave = std::lcm(unit, engine.strip() * engine.slots());
+  const std::int64_t full = largest / wave * wave;
+  if (full == 0 || full >= extent) return even;
+  const auto rounds_of = [&](std::int64_t columns) {
+    return ceil_div(ceil_div(columns, engine.strip()), engine.slots());
+  };
+  const auto rounds = [&](std::int64_t range) {
+    return extent / range * rounds_of(range) + rounds_of(extent % range);
+  };
+  return rounds(full) * 50 < rounds(even) * 49 ? full : even;  // 2% are worth it
 }
 
 /// What a choice of chunk and range leads to.
@@ -34,7 +54,8 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
   s.gradient_rows = s.chunk_rows;
   if (s.logits_in_grad_w && !s.v_outer) s.gradient_rows = all_rows(engine, s);
   if (s.keeps_logits) {
-    s.v_range = std::min(s.v_range, cached_range(range_unit(request, engine, s), s.gradient_rows));
+    s.v_range = std::min(
+        s.v_range, best_range(request, engine, s, range_unit(request, engine, s), s.gradient_rows));
   }
   s.v_range = std::clamp<std::int64_t>(s.v_range, 1, std::max<std::int64_t>(s.v_piece, 1));
   if (s.grad_w == Schedule::GradW::range && s.chunks == 1) s.grad_w = Schedule::GradW::direct;
@@ -105,6 +126,8 @@ bool fit(const Request& request, const engines::Engine& engine, Schedule& s, con
   if (largest == 0) return false;
   const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(extent, largest));
   s.*field = round_up(std::max<std::int64_t>(ceil_div(extent, parts), 1), unit);
+  if (field == &Schedule::v_range)
+    s.v_range = fuller_range(engine, unit, s.v_range, largest, extent);
   return fits(request, engine, s, limits);
 }
 
@@ -137,7 +160,7 @@ std::optional<Schedule> store_partly_in_grad_w(const Request& r, const engines::
   const auto size = static_cast<std::int64_t>(size_of(r.gradients.grad_w.dtype()));
   // Of the H elements of a column.
   const std::int64_t occupied = within * (s.teacher.given ? 2 : 1) * 4 / size;
-  const std::int64_t cached = cached_range(range_unit(r, engine, s), all);
+  const std::int64_t cached = best_range(r, engine, s, range_unit(r, engine, s), all);
   const std::int64_t columns = std::min(std::max<std::int64_t>(s.v_piece, 1), cached);
   for (std::int64_t parts = 1; parts == 1 || ceil_div(hidden(r), parts) >= occupied; parts *= 2) {
     s.h_range =
@@ -179,7 +202,8 @@ std::optional<Schedule> store_in_grad_w_by_range(const Request& r, const engines
   const std::int64_t least = std::min(all, round_up(64, tile));
   for (s.chunk_rows = all; s.chunk_rows >= least; s.chunk_rows = s.chunk_rows / 2 / tile * tile) {
     Schedule trial = s;
-    const std::int64_t most = std::min(v, cached_range(range_unit(r, engine, s), s.chunk_rows));
+    const std::int64_t most =
+        std::min(v, best_range(r, engine, s, range_unit(r, engine, s), s.chunk_rows));
     if (!fit_range(r, engine, trial, limits, most)) continue;
     // x is packed again for every range and chunk: narrow ranges are worth it only at the end.
     if (trial.v_range >= std::min(most, fewest_columns) || s.chunk_rows / 2 < least) return trial;
@@ -217,7 +241,7 @@ std::optional<Schedule> fit_rows_and_range(const Request& r, const engines::Engi
   for (std::int64_t rows = most_rows; rows >= tile; rows = rows / 2 / tile * tile) {
     Schedule trial = base;
     trial.chunk_rows = rows;
-    const std::int64_t cached = cached_range(engine.rule().m_multiple, rows);
+    const std::int64_t cached = best_range(r, engine, base, engine.rule().m_multiple, rows);
     if (!fit_range(r, engine, trial, limits, std::min(v, cached))) continue;
     // A narrow range starts launches, and packs x, too often; a smaller chunk may allow a wider
     // one.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "host/arguments/workspace.hpp"
 #include "host/dispatch/host_views.hpp"
 #include "host/dispatch/knobs.hpp"
 #include "host/loss/opencl_rows.hpp"
@@ -334,8 +333,7 @@ Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
   if (r.execution.workspace_bytes) {
     bytes = static_cast<std::int64_t>(*r.execution.workspace_bytes);
   } else {
-    bytes =
-        arguments::default_workspace_bytes(r.loss.v, facts.is_gpu ? facts.global_memory_bytes : 0);
+    bytes = opencl::default_workspace_bytes(facts, r.loss.v);
   }
   const std::int64_t allocation = facts.max_allocation_bytes / 4;
   if (r.execution.workspace_bytes) {
@@ -346,8 +344,14 @@ Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
       for (const auto& [engine, base] : candidates) {
         if (!choose(r, *engine, base, {most_words, allocation}, cores)) continue;
         for (std::int64_t words = bytes / 4;; words += words / 4) {
-          const auto schedule = choose(r, *engine, base, {words, allocation}, cores);
-          if (schedule) return {engine, *schedule};
+          auto schedule = choose(r, *engine, base, {words, allocation}, cores);
+          if (!schedule) continue;
+          // What fits just so has ranges of a few columns: where sums alone are beyond the wish, it
+          // is one for all else.
+          if (words > bytes / 4) {
+            schedule = choose(r, *engine, base, {words + bytes / 4, allocation}, cores);
+          }
+          return {engine, *schedule};
         }
       }
     }

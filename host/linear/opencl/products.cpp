@@ -11,9 +11,7 @@ bool filters_gradients(const Request& r) {
   return r.execution.gradient_filter_eps > 0.0f && (r.gradients.grad_x || r.gradients.grad_w);
 }
 
-bool sums_bias_itself(const engines::Engine& engine) {
-  return engine.panel_items() == 1;
-}
+bool sums_bias_itself(const engines::Engine& engine) { return engine.panel_items() == 1; }
 
 engines::Stored stored_dz(const Request& r, const engines::Engine& engine, const Schedule& s) {
   const bool stays_f32 =
@@ -89,7 +87,7 @@ std::int64_t all_rows(const engines::Engine& engine, const Schedule& s) {
 }
 
 std::int64_t even_block(const engines::Engine& engine, std::int64_t columns, std::int64_t shrink) {
-  const std::int64_t unit = engine.rule().m_multiple;
+  const std::int64_t unit = engine.strip();
   const std::int64_t groups = engine.groups(engines::ceil_div(columns, unit), shrink);
   return engines::round_up(engines::ceil_div(columns, groups), unit);
 }

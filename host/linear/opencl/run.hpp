@@ -135,13 +135,18 @@ class Run {
   static kernels::matrix_sizes w_sizes(const opencl::Binding& w, bool transposed,
                                        std::int64_t readable);
   static kernels::row_segment row_segment(const engines::Segment& segment);
-  /// A kernel that multiplies.
+  /// A kernel that multiplies. `all_panels`: a group takes all of them, whatever the engine thinks.
   template <class Pointers>
   void multiply(const opencl::Specialisation& program, const Pointers& pointers,
                 const typename Pointers::Sizes& sizes, const engines::Cut& cut, std::int64_t parts,
-                std::int64_t panels) {
-    call_.launch(program, engine_.launch_range(parts, panels, schedule_.shrink), pointers, sizes,
-                 engine_.call(cut, parts, panels, schedule_.shrink));
+                std::int64_t panels, bool all_panels = false) {
+    auto range = engine_.launch_range(parts, panels, schedule_.shrink);
+    auto call = engine_.call(cut, parts, panels, schedule_.shrink);
+    if (all_panels) {
+      range.global[1] = 1;
+      call.panels_per_group = narrow(std::max<std::int64_t>(panels, 1));
+    }
+    call_.launch(program, range, pointers, sizes, call);
   }
 
   opencl::Call& call_;

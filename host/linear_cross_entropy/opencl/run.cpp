@@ -86,12 +86,13 @@ void Run::gradient(const Chunk& chunk, Piece& piece, std::int64_t begin, std::in
             .ld = narrow(chunk.rows),
             .unused = 0,
             .targets = rows_.target_sizes()},
-           schedule_.logits_cut, ceil_div(count, columns.block), chunk.panels);
+           schedule_.logits_cut, ceil_div(count, columns.block), chunk.panels,
+           linear::sums_bias_on_the_way(request_, schedule_));
 }
 
 void Run::gradient_of_kept(const Chunk& chunk, const Piece& piece, std::int64_t begin,
                            std::int64_t count, const Dz& dz) {
-  const std::int64_t columns = engine_.panel_rows();
+  const std::int64_t columns = engine_.panel_rows(count);
   for (const Chunk& part : kept_parts(chunk)) {
     const Kept logits = kept(part, piece, begin);
     const std::int64_t first = part.begin - chunk.begin;
