@@ -142,9 +142,6 @@ bool fit_range(const Request& request, const engines::Engine& engine, Schedule& 
              s.v_piece);
 }
 
-/// Launches of less than this many columns are not worth their start.
-constexpr std::int64_t fewest_columns = 256;
-
 /// Logits stored in grad_w, gradients of all rows together, for parts of H one after the other:
 /// from the end, so that those come last that lie where the logits are. What is repeated for each
 /// part is dz alone. Rows that grad_w has no room for have their logits in scratch.

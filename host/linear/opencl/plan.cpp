@@ -323,6 +323,15 @@ std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engi
                        facts.max_allocation_bytes / 4);
 }
 
+namespace {
+
+/// Whether ranges are too narrow to be worth their launches, or to fill the machine.
+bool is_narrow(const Schedule& s, const engines::Engine& engine) {
+  return s.v_range < std::min(s.v_piece, std::max(fewest_columns, engine.filling_rows(s.h_range)));
+}
+
+}  // namespace
+
 Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
                      const opencl::DeviceFacts& facts, const DeviceInfo& info,
                      const Teacher& teacher) {
@@ -346,9 +355,9 @@ Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
         for (std::int64_t words = bytes / 4;; words += words / 4) {
           auto schedule = choose(r, *engine, base, {words, allocation}, cores);
           if (!schedule) continue;
-          // What fits just so has ranges of a few columns: where sums alone are beyond the wish, it
-          // is one for all else.
-          if (words > bytes / 4) {
+          // Where sums of gradients take most of it, what fits just so has ranges of a few columns:
+          // the wish is for all else then.
+          if (has_gradients(r.loss.pass) && is_narrow(*schedule, *engine)) {
             schedule = choose(r, *engine, base, {words + bytes / 4, allocation}, cores);
           }
           return {engine, *schedule};

@@ -19,6 +19,9 @@ namespace tessera::linear {
 constexpr std::int64_t filter_columns = 64;
 bool filters_gradients(const Request& request);
 
+/// Launches of less than this many columns are not worth their start.
+constexpr std::int64_t fewest_columns = 256;
+
 /// What else a schedule has room for where another operator is this one and a teacher: a second
 /// layer over the same rows and columns, whose logits lie beside the request's own.
 struct Teacher {
