@@ -23,29 +23,47 @@ std::int64_t range_unit(const Request& request, const engines::Engine& engine, c
 }
 
 /// Columns of a range whose dz, of so many rows, is used twice, and w of it too, while they are in
-/// the last-level cache; more where grad_w of that would leave cores without work.
+/// the last-level cache; more where products of that would leave cores without work.
 std::int64_t best_range(const Request& r, const engines::Engine& engine, const Schedule& s,
                         std::int64_t unit, std::int64_t rows) {
   constexpr std::int64_t cached_words = 524288;  // 2 MiB: a small share of what cores share
-  const std::int64_t filling = r.gradients.grad_w ? engine.filling_rows(s.h_range) : 0;
-  return std::max({unit, cached_words / std::max<std::int64_t>(rows, 1) / unit * unit,
-                   round_up(filling, unit)});
+  std::int64_t range = cached_words / std::max<std::int64_t>(rows, 1) / unit * unit;
+  if (r.gradients.grad_w) range = std::max(range, engine.filling_rows(s.h_range));
+  if (!s.keeps_logits) range = std::max(range, engine.filling_rows(rows));
+  return round_up(std::max(range, unit), unit);
 }
 
-/// `even`, or the largest range up to `largest` that gives every slot as many strips, where that
-/// saves products their waiting.
-std::int64_t fuller_range(const engines::Engine& engine, std::int64_t unit, std::int64_t even,
-                          std::int64_t largest, std::int64_t extent) {
-  const std::int64_t wave = std::lcm(unit, engine.strip() * engine.slots());
-  const std::int64_t full = largest / wave * wave;
-  if (full == 0 || full >= extent) return even;
-  const auto rounds_of = [&](std::int64_t columns) {
-    return ceil_div(ceil_div(columns, engine.strip()), engine.slots());
+/// What the products whose rows are a range's take over all ranges, in rounds of the machine's
+/// work-groups over all of their columns.
+double rounds_of_ranges(const Request& r, const engines::Engine& engine, const Schedule& s,
+                        std::int64_t range, std::int64_t extent) {
+  const auto rounds = [&](std::int64_t columns, std::int64_t n) {
+    const std::int64_t strips = ceil_div(columns, engine.strip());
+    const std::int64_t panels = std::max<std::int64_t>(1, ceil_div(n, engine.tile_n()));
+    const std::int64_t across = ceil_div(panels, engine.panels_per_group(strips, panels));
+    return static_cast<double>(ceil_div(strips * across, engine.slots())) /
+           static_cast<double>(across);
   };
-  const auto rounds = [&](std::int64_t range) {
-    return extent / range * rounds_of(range) + rounds_of(extent % range);
+  const auto of_range = [&](std::int64_t columns) {
+    return (r.gradients.grad_w ? rounds(columns, s.h_range) : 0.0) +
+           (s.keeps_logits ? 0.0 : rounds(columns, s.chunk_rows));
   };
-  return rounds(full) * 50 < rounds(even) * 49 ? full : even;  // 2% are worth it
+  return static_cast<double>(extent / range) * of_range(range) + of_range(extent % range);
+}
+
+/// `even`, or what down to half of it leaves fewer work-groups to wait for.
+std::int64_t fuller_range(const Request& r, const engines::Engine& engine, const Schedule& s,
+                          std::int64_t unit, std::int64_t even, std::int64_t extent) {
+  const std::int64_t step = std::lcm(unit, engine.strip());
+  std::int64_t best = even;
+  double least = 0.98 * rounds_of_ranges(r, engine, s, even, extent);  // 2% are worth it
+  for (std::int64_t range = even / step * step; 2 * range > even && range > 0; range -= step) {
+    const double rounds = rounds_of_ranges(r, engine, s, range, extent);
+    if (rounds >= least) continue;
+    least = rounds;
+    best = range;
+  }
+  return best;
 }
 
 /// What a choice of chunk and range leads to.
@@ -54,8 +72,10 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
   s.gradient_rows = s.chunk_rows;
   if (s.logits_in_grad_w && !s.v_outer) s.gradient_rows = all_rows(engine, s);
   if (s.keeps_logits) {
-    s.v_range = std::min(
-        s.v_range, best_range(request, engine, s, range_unit(request, engine, s), s.gradient_rows));
+    const std::int64_t unit = range_unit(request, engine, s);
+    const std::int64_t most = best_range(request, engine, s, unit, s.gradient_rows);
+    const std::int64_t columns = std::max<std::int64_t>(s.v_piece, 1);
+    if (s.v_range > most) s.v_range = fuller_range(request, engine, s, unit, most, columns);
   }
   s.v_range = std::clamp<std::int64_t>(s.v_range, 1, std::max<std::int64_t>(s.v_piece, 1));
   if (s.grad_w == Schedule::GradW::range && s.chunks == 1) s.grad_w = Schedule::GradW::direct;
@@ -126,8 +146,9 @@ bool fit(const Request& request, const engines::Engine& engine, Schedule& s, con
   if (largest == 0) return false;
   const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(extent, largest));
   s.*field = round_up(std::max<std::int64_t>(ceil_div(extent, parts), 1), unit);
-  if (field == &Schedule::v_range)
-    s.v_range = fuller_range(engine, unit, s.v_range, largest, extent);
+  if (field == &Schedule::v_range) {
+    s.v_range = fuller_range(request, engine, s, unit, s.v_range, extent);
+  }
   return fits(request, engine, s, limits);
 }
 
