@@ -5,6 +5,7 @@
 
 #include "host/engines/cpu.hpp"
 #include "host/linear/opencl/plan.hpp"
+#include "host/linear/opencl/shares.hpp"
 #include "host/linear_cross_entropy/request.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tests/support/runner.hpp"
@@ -108,6 +109,31 @@ TEST_F(OpenclPlan, ManyCoresNeedLittleMoreMemory) {
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
     const std::int64_t few = least({.pass = pass}, cpu(16, 2));
     EXPECT_LE(least({.pass = pass}, cpu(16, 512)), few + few / 4) << to_string(pass);
+  }
+}
+
+/// Cores that have no part of the rows divide the columns, in pieces that are worth packing rows
+/// for.
+TEST_F(OpenclPlan, ColumnsAreDividedWherePartsAreFew) {
+  const auto engine = [](std::int64_t units) { return engines::make_cpu_engine(cpu(16, units)); };
+  EXPECT_EQ(engine(2)->panels_per_group(4, 64), 64);
+  EXPECT_EQ(engine(64)->panels_per_group(128, 64), 64);
+  EXPECT_LE(engine(64)->panels_per_group(22, 64), 13);
+  EXPECT_EQ(engine(64)->panels_per_group(22, 3), 3);
+}
+
+/// tests/machine_shares has the table of such plans.
+TEST_F(OpenclPlan, ManyCoresHaveWork) {
+  const auto facts = cpu(16, 64);
+  const auto shapes = engines::make_cpu_shapes(facts, 4096, engines::DotBf16::none);
+  for (const Pass pass : {Pass::backward, Pass::value_and_grad}) {
+    const Question q{pass, DType::f32, 4096, 4096, 128256, WLayout::vh, {}};
+    const double share = with_request(q, [&](const lce::Request& request) {
+      const auto choice = linear::make_schedule(request, shapes, facts, {});
+      return linear::machine_share(
+          linear::product_launches(request, *choice.engine, choice.schedule));
+    });
+    EXPECT_GT(share, 0.93) << to_string(pass);
   }
 }
 

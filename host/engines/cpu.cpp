@@ -150,22 +150,24 @@ class CpuEngine final : public Engine {
   std::int64_t parts(std::int64_t m, const Cut& cut, std::int64_t shrink) const override {
     // The same number for every group, so that none waits for another's last one.
     const std::int64_t strips = std::max<std::int64_t>(1, ceil_div(m, micro_m));
-    const std::int64_t parallel = groups(strips, shrink);
-    return std::min(strips, round_up(std::max<std::int64_t>(1, ceil_div(m, cut.tile_m)), parallel));
+    const std::int64_t least = std::max<std::int64_t>(1, ceil_div(m, cut.tile_m));
+    const std::int64_t even = even_parts(strips, shrink);
+    return std::min(strips, least <= even ? even : round_up(least, groups(strips, shrink)));
   }
   std::int64_t groups(std::int64_t parts, std::int64_t shrink) const override {
     // Two a core: a core that another process slows down leaves work to the rest, while scratch
     // (per group) stays small.
     const std::int64_t fewer = std::max<std::int64_t>(1, shrink / smallest_part);
     const std::int64_t most = std::max<std::int64_t>(1, 2 * compute_units_ / fewer);
-    // One a core, where two leave more of them waiting for the last ones.
-    const auto rounds = [&](std::int64_t groups) {
-      return ceil_div(groups, compute_units_) * ceil_div(parts, groups);
-    };
-    if (parts > most && most > compute_units_ && rounds(compute_units_) < rounds(most)) {
-      return compute_units_;
-    }
     return std::clamp<std::int64_t>(parts, 1, most);
+  }
+  /// As many as there are groups, or one a core where that leaves fewer waiting for the last ones.
+  std::int64_t even_parts(std::int64_t strips, std::int64_t shrink) const override {
+    const std::int64_t most = groups(strips, shrink);
+    const auto rounds = [&](std::int64_t parts) {
+      return ceil_div(parts, compute_units_) * ceil_div(strips, parts);
+    };
+    return most > compute_units_ && rounds(compute_units_) < rounds(most) ? compute_units_ : most;
   }
   /// All, so that A is packed once; but where groups are fewer than cores a part of them, with no
   /// more groups than there may be anyway, of columns enough to pack A for.

@@ -109,6 +109,10 @@ class Engine {
   virtual std::int64_t parts(std::int64_t m, const Cut& cut, std::int64_t shrink) const = 0;
   /// Work-groups worth launching for so many parts.
   virtual std::int64_t groups(std::int64_t parts, std::int64_t shrink) const = 0;
+  /// Parts, of whole strips, that so many are divided into for the fewest rounds.
+  virtual std::int64_t even_parts(std::int64_t strips, std::int64_t shrink) const {
+    return groups(strips, shrink);
+  }
   /// Panels that one group takes, of so many, where `groups` of them divide the parts.
   virtual std::int64_t panels_per_group(std::int64_t groups, std::int64_t panels) const = 0;
   virtual std::size_t group_size() const = 0;
@@ -208,6 +212,9 @@ EngineEntry simt_engine();
 /// (offsets are 64-bit throughout). Nothing: they are not.
 std::optional<std::string> beyond_32_bits(
     std::initializer_list<std::pair<const char*, std::int64_t>> extents);
+
+/// arguments::default_workspace_bytes on a device; 1/16 of a GPU's memory.
+std::int64_t default_workspace_bytes(const opencl::DeviceFacts& facts, std::int64_t columns);
 
 /// Rounds up to a multiple.
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {

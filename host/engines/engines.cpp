@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "host/arguments/workspace.hpp"
 #include "host/dispatch/knobs.hpp"
 #include "host/engines/engine.hpp"
 #include "tessera/error.hpp"
@@ -128,6 +129,12 @@ opencl::Range Engine::copy_range(std::int64_t elements, std::int64_t rows) const
 
 opencl::Range Engine::panel_range(std::int64_t second) const {
   return {{size(panel_items()), size(second), 1}, {size(panel_items()), 1, 1}};
+}
+
+std::int64_t default_workspace_bytes(const opencl::DeviceFacts& facts, std::int64_t columns) {
+  return facts.is_gpu && facts.global_memory_bytes > 0
+             ? facts.global_memory_bytes / 16
+             : arguments::default_workspace_bytes(columns, facts.compute_units);
 }
 
 std::optional<std::string> beyond_32_bits(

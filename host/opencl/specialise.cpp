@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "host/arguments/workspace.hpp"
-
 namespace tessera::opencl {
 
 namespace {
@@ -16,12 +14,6 @@ std::int64_t at_least_one(std::int64_t count, std::int64_t multiple) {
 }  // namespace
 
 std::int64_t region_words(std::int64_t words) { return at_least_one(words, 16); }
-
-std::int64_t default_workspace_bytes(const DeviceFacts& facts, std::int64_t columns) {
-  return facts.is_gpu && facts.global_memory_bytes > 0
-             ? facts.global_memory_bytes / 16
-             : arguments::default_workspace_bytes(columns, facts.compute_units);
-}
 
 std::string type_option(const char* name, DType type) {
   return std::string("-D") + name + '=' + static_cast<char>('0' + static_cast<int>(type));

@@ -18,7 +18,5 @@ Range per_element(std::int64_t count, std::int64_t second = 1);
 
 /// Words that scratch regions are rounded up to: 64 bytes.
 std::int64_t region_words(std::int64_t words);
-/// arguments::default_workspace_bytes on a device: 1/16 of a GPU's memory.
-std::int64_t default_workspace_bytes(const DeviceFacts& facts, std::int64_t columns);
 
 }  // namespace tessera::opencl

@@ -46,7 +46,7 @@ std::int64_t least_scratch_bytes(const Request& r) { return scratch_of(r, all_ro
 
 Schedule make_schedule(const Request& r, const opencl::DeviceFacts& facts) {
   const auto& call = r.base.call;
-  std::int64_t bytes = opencl::default_workspace_bytes(facts, 0);
+  std::int64_t bytes = engines::default_workspace_bytes(facts, 0);
   if (call.workspace_bytes) bytes = static_cast<std::int64_t>(*call.workspace_bytes);
   bytes = std::min(bytes, facts.max_allocation_bytes);
   const auto fits = [&](std::int64_t rows) { return scratch_of(r, rows) * 4 <= bytes; };

@@ -91,7 +91,7 @@ Schedule make_schedule(const Request& r, const engines::Engine& engine,
             r.gradients.grad_logits;
   s.name = s.fused ? "row_by_row" : "streamed";
   s.chunk_rows = s.blocks.b_block_size;
-  std::int64_t bytes = opencl::default_workspace_bytes(facts, r.loss.v);
+  std::int64_t bytes = engines::default_workspace_bytes(facts, r.loss.v);
   if (r.execution.workspace_bytes) bytes = static_cast<std::int64_t>(*r.execution.workspace_bytes);
   const auto allowed = [&](std::int64_t chunk) {
     return scratch_of(r, engine, chunk, s.slices) * 4 <= bytes &&

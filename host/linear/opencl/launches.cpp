@@ -137,6 +137,12 @@ void Run::mark(const Chunk& chunk, std::int64_t count, const Dz& dz) {
        .tiles = narrow(tiles)});
 }
 
+/// Parts of m rows of a sum that has `most` at most: not more than scratch was taken for.
+std::int64_t Run::parts_of(const engines::Cut& cut, std::int64_t m, std::int64_t most) const {
+  return std::min(engine_.parts(m, cut, schedule_.shrink),
+                  engine_.parts(most, cut, schedule_.shrink));
+}
+
 void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begin,
                        std::int64_t count, const Dz& dz) {
   const auto& cut = schedule_.grad_w_cut;
@@ -172,7 +178,7 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
             .add = add,
             .filter_tiles = narrow(filter_tiles(count)),
             .unused = 0},
-           cut, engine_.parts(count, cut, schedule_.shrink), panels);
+           cut, parts_of(cut, count, schedule_.v_range), panels);
 }
 
 void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin,
@@ -196,7 +202,7 @@ void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begi
             .panels = narrow(chunk.panels),
             .first = first,
             .filter_tiles = narrow(filter_tiles(count))},
-           cut, engine_.parts(h_count_, cut, schedule_.shrink), chunk.panels);
+           cut, parts_of(cut, h_count_, schedule_.h_range), chunk.panels);
 }
 
 void Run::sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, const Dz& dz) {

@@ -37,6 +37,7 @@ void Run::bind() {
   sums_bias_ = take(regions.sums_bias, "grad_bias in f32");
   bias_lanes_ = take(regions.bias_lanes, "grad_bias in f32, lane by lane");
   groups_ = take(regions.groups, "packed operands and tiles of work-groups");
+  group_words_ = regions.groups;
   filter_ = take(regions.filter, "tiles of dz that count");
   beyond_ = take(regions.beyond, "logits that grad_w has no room for");
 

@@ -173,7 +173,7 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
     const std::int64_t panels = ceil_div(columns, engine.tile_n());
     w.groups = std::max(w.groups, engine.scratch_words(cut, parts, panels, s.shrink));
   };
-  const std::int64_t parts_of_range = ceil_div(s.v_range, engine.rule().m_multiple);
+  const std::int64_t parts_of_range = ceil_div(s.v_range, engine.strip());
   const bool in_scratch = s.keeps_logits && !s.logits_in_grad_w;
   add_launch(s.logits_cut, s.slices, s.chunk_rows);
   if (grads && !s.keeps_logits) add_launch(s.logits_cut, parts_of_range, s.chunk_rows);
@@ -342,7 +342,7 @@ Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
   if (r.execution.workspace_bytes) {
     bytes = static_cast<std::int64_t>(*r.execution.workspace_bytes);
   } else {
-    bytes = opencl::default_workspace_bytes(facts, r.loss.v);
+    bytes = engines::default_workspace_bytes(facts, r.loss.v);
   }
   const std::int64_t allocation = facts.max_allocation_bytes / 4;
   if (r.execution.workspace_bytes) {

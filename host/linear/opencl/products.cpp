@@ -88,8 +88,8 @@ std::int64_t all_rows(const engines::Engine& engine, const Schedule& s) {
 
 std::int64_t even_block(const engines::Engine& engine, std::int64_t columns, std::int64_t shrink) {
   const std::int64_t unit = engine.strip();
-  const std::int64_t groups = engine.groups(engines::ceil_div(columns, unit), shrink);
-  return engines::round_up(engines::ceil_div(columns, groups), unit);
+  const std::int64_t parts = engine.even_parts(engines::ceil_div(columns, unit), shrink);
+  return engines::round_up(engines::ceil_div(columns, parts), unit);
 }
 
 engines::Product grad_w_product(const Request& r, const Schedule& s) {

@@ -135,14 +135,16 @@ class Run {
   static kernels::matrix_sizes w_sizes(const opencl::Binding& w, bool transposed,
                                        std::int64_t readable);
   static kernels::row_segment row_segment(const engines::Segment& segment);
-  /// A kernel that multiplies. `all_panels`: a group takes all of them, whatever the engine thinks.
+  /// A kernel that multiplies. `all_panels`: a group takes all of them, whatever the engine says.
   template <class Pointers>
   void multiply(const opencl::Specialisation& program, const Pointers& pointers,
                 const typename Pointers::Sizes& sizes, const engines::Cut& cut, std::int64_t parts,
                 std::int64_t panels, bool all_panels = false) {
     auto range = engine_.launch_range(parts, panels, schedule_.shrink);
     auto call = engine_.call(cut, parts, panels, schedule_.shrink);
-    if (all_panels) {
+    // The last range may have fewer parts than scratch was taken for, and divide columns more.
+    const std::int64_t words = engine_.scratch_words(cut, parts, panels, schedule_.shrink);
+    if (all_panels || words > group_words_) {
       range.global[1] = 1;
       call.panels_per_group = narrow(std::max<std::int64_t>(panels, 1));
     }
@@ -156,6 +158,7 @@ class Run {
   loss::LossRows rows_;
   const Programs& programs_;
   std::int64_t tile_n_;
+  std::int64_t group_words_ = 0;  ///< of groups_
   opencl::Binding bias_{};
   opencl::Scratch bias_lanes_{};  ///< where gradients sum grad_bias on the way; else nothing
   opencl::Scratch packed_rows_{}, stats_{}, coefficients_{}, dz_{}, groups_{};
@@ -167,6 +170,7 @@ class Run {
   Dz dz_of(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count) const;
   void mark(const Chunk& chunk, std::int64_t count, const Dz& dz);
   void sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, const Dz& dz);
+  std::int64_t parts_of(const engines::Cut& cut, std::int64_t m, std::int64_t most) const;
   void accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
                     const Dz& dz);
   void accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
