@@ -3,6 +3,7 @@
 // on how many work-groups share rows and columns.
 #include <gtest/gtest.h>
 
+#include "host/opencl/runtime.hpp"
 #include "tests/support/runner.hpp"
 
 namespace tessera::test {
