@@ -128,12 +128,13 @@ TEST_F(OpenclPlan, ManyCoresHaveWork) {
   const auto shapes = engines::make_cpu_shapes(facts, 4096, engines::DotBf16::none);
   for (const Pass pass : {Pass::backward, Pass::value_and_grad}) {
     const Question q{pass, DType::f32, 4096, 4096, 128256, WLayout::vh, {}};
-    const double share = with_request(q, [&](const lce::Request& request) {
+    const auto launches = with_request(q, [&](const lce::Request& request) {
       const auto choice = linear::make_schedule(request, shapes, facts, {});
-      return linear::machine_share(
-          linear::product_launches(request, *choice.engine, choice.schedule));
+      return linear::product_launches(request, *choice.engine, choice.schedule);
     });
-    EXPECT_GT(share, 0.93) << to_string(pass);
+    EXPECT_GT(linear::machine_share(launches), 0.95) << to_string(pass);
+    // Each ends with cores that wait, which the share does not count.
+    for (const auto& launch : launches) EXPECT_LE(launch.times, 100) << launch.kernel;
   }
 }
 

@@ -54,7 +54,10 @@ double rounds_of_ranges(const Request& r, const engines::Engine& engine, const S
 /// `even`, or what down to half of it leaves fewer work-groups to wait for.
 std::int64_t fuller_range(const Request& r, const engines::Engine& engine, const Schedule& s,
                           std::int64_t unit, std::int64_t even, std::int64_t extent) {
-  const std::int64_t step = std::lcm(unit, engine.strip());
+  if (even >= extent) return even;  // one range: a second one's launches are not worth it
+  // Tiles that are filtered begin where ranges do.
+  const std::int64_t tile = filters_gradients(r) ? filter_columns : 1;
+  const std::int64_t step = std::lcm(std::lcm(unit, tile), engine.strip());
   std::int64_t best = even;
   double least = 0.98 * rounds_of_ranges(r, engine, s, even, extent);  // 2% are worth it
   for (std::int64_t range = even / step * step; 2 * range > even && range > 0; range -= step) {
@@ -112,18 +115,23 @@ bool fits(const Request& request, const engines::Engine& engine, Schedule& s,
 }
 
 /// The largest value of `field`, in steps of `unit` and not above `most` rounded up, with which the
-/// schedule fits; 0: none. Words grow with it, so bisection finds the edge.
+/// schedule fits; 0: none. Words grow with it, but for a few, so bisection finds the edge.
 std::int64_t largest_that_fits(const Request& request, const engines::Engine& engine,
                                const Schedule& s, const Limits& limits,
                                std::int64_t Schedule::*field, std::int64_t unit,
                                std::int64_t most) {
+  const auto fit_so_many = [&](std::int64_t units) {
+    Schedule trial = s;
+    trial.*field = units * unit;
+    return fits(request, engine, trial, limits);
+  };
   std::int64_t low = 0;
   std::int64_t high = ceil_div(std::max<std::int64_t>(most, 1), unit);
+  // All of it first: of a few strips more, whose groups divide them otherwise, words may be fewer.
+  if (fit_so_many(high)) return high * unit;
   while (low < high) {
     const std::int64_t middle = (low + high + 1) / 2;
-    Schedule trial = s;
-    trial.*field = middle * unit;
-    if (fits(request, engine, trial, limits)) {
+    if (fit_so_many(middle)) {
       low = middle;
     } else {
       high = middle - 1;
@@ -149,6 +157,8 @@ bool fit(const Request& request, const engines::Engine& engine, Schedule& s, con
   if (field == &Schedule::v_range) {
     s.v_range = fuller_range(request, engine, s, unit, s.v_range, extent);
   }
+  if (fits(request, engine, s, limits)) return true;
+  s.*field = largest;  // does, though a few less do not
   return fits(request, engine, s, limits);
 }
 
