@@ -30,6 +30,7 @@ TEST_P(ManyCores, DivideColumns) {
   c.v = 50;
   c.x_type = c.w_type = GetParam();
   c.labels = Labels::some_ignored;
+  c.bias = true;
   c.accumulate = true;  // so that no logits wait in grad_w, and backward forms them again
   for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
     EXPECT_TRUE(run_case(context_, "opencl.cpu", pass, c)) << to_string(pass);
