@@ -10,9 +10,9 @@
 
 namespace tessera::arguments {
 
-/// The bound on a call's scratch memory where the caller gives none, in bytes: the larger of 64 MiB,
-/// and 1 MiB more for each of `cores` beyond 32, whose packed operands it has to hold, and 256 rows
-/// of `columns` f32 values.
+/// The bound on a call's scratch memory where the caller gives none, in bytes: the larger of 64
+/// MiB, and 1 MiB more for each of `cores` beyond 32, whose packed operands it has to hold, and 256
+/// rows of `columns` f32 values.
 constexpr std::int64_t default_workspace_bytes(std::int64_t columns, std::int64_t cores = 1) {
   const std::int64_t mib = 64 + std::max<std::int64_t>(cores - 32, 0);
   return std::max<std::int64_t>(mib << 20, 256 * 4 * columns);
