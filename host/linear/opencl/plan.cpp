@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "host/dispatch/host_views.hpp"
 #include "host/dispatch/knobs.hpp"
@@ -358,7 +359,8 @@ Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
           // Where sums of gradients take most of it, what fits just so has ranges of a few columns:
           // the wish is for all else then.
           if (has_gradients(r.loss.pass) && is_narrow(*schedule, *engine)) {
-            schedule = choose(r, *engine, base, {words + bytes / 4, allocation}, cores);
+            auto wider = choose(r, *engine, base, {words + bytes / 4, allocation}, cores);
+            if (wider) schedule = std::move(wider);
           }
           return {engine, *schedule};
         }
