@@ -103,8 +103,9 @@ use_ccache() {
   command -v ccache >/dev/null || return 0
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
   export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1
-  # What ccache asks for where headers are precompiled.
-  export CCACHE_SLOPPINESS=pch_defines,time_macros
+  # What ccache asks for where headers are precompiled. Comments count: GCC knows a header that was
+  # included before by its bytes, and would include one of other comments again.
+  export CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_COMMENTS=1
 }
 
 # configure_and_build PRESET [target...]: shows compiler errors, not the list of compiled files.
