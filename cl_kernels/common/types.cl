@@ -11,6 +11,10 @@
 #define TYPE_I32 3
 #define TYPE_I64 4
 
+// Index along the second axis of a launch. Some devices take 65535 groups there and along the third
+// at most: more lie along both (host/opencl/specialise.hpp), and a few at the end have no work.
+#define SECOND_INDEX ((long)(get_group_id(2) * get_num_groups(1) + get_group_id(1)))
+
 static inline float bf16_to_float(ushort bits) { return as_float((uint)bits << 16); }
 
 // Round to nearest even; adding 0x7fff plus the lowest kept bit carries exactly when rounding goes

@@ -35,6 +35,7 @@ typedef struct {
   row_segment x;
   INT64 chunk_begin;
   INT64 h_count;
+  INT64 panels;
 } pack_rows_sizes;
 KERNEL_ARGUMENTS(pack_rows, PACK_ROWS_MEMORY)
 
@@ -69,6 +70,7 @@ KERNEL_ARGUMENTS(forward, FORWARD_MEMORY)
 typedef struct {
   INT64 dz_columns;
   INT64 v_count;
+  INT64 v_block;  // columns of a group
   INT32 panels;
   INT32 first;  // 1: the sums hold nothing yet
 } sum_bias_sizes;

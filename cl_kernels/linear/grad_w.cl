@@ -85,10 +85,10 @@ kernel ENGINE_KERNEL void grad_w(global const operand_word* dz, global const ope
 kernel void write_w(global const float* sums, global ELEMENT(OUT_TYPE) * out, write_w_arguments a) {
 #if OUT_LAYOUT == W_HV
   const long v = get_global_id(0);
-  const long h = get_global_id(1);
+  const long h = SECOND_INDEX;
 #else
   const long h = get_global_id(0);
-  const long v = get_global_id(1);
+  const long v = SECOND_INDEX;
 #endif
   if (h >= a.size.h_count || v >= a.size.v_count) return;
   const long at = a.at.out + h * a.size.h_stride + v * a.size.v_stride;

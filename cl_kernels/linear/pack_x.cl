@@ -35,7 +35,8 @@ kernel void pack_rows(global const ELEMENT(X_TYPE) * x, global const int* info,
                       global const int* rows, global operand_word* out, pack_rows_arguments a) {
   const long h0 = (long)get_global_id(0) * PACK_STEP;
   const long h1 = min(h0 + PACK_STEP, a.size.h_count);
-  const long panel = get_global_id(1);
+  const long panel = SECOND_INDEX;
+  if (panel >= a.size.panels) return;
   for (int column = 0; column < TILE_N; column += LANES) {
     long start[LANES];
     for (int n = 0; n < LANES; ++n) {

@@ -17,7 +17,7 @@
 // Work-item (h / PACK_STEP, counted row of the chunk).
 kernel void write_rows(global const float* sums, global const int* info, global const int* rows,
                        global ELEMENT(OUT_TYPE) * out, write_rows_arguments a) {
-  const long i = get_global_id(1);
+  const long i = SECOND_INDEX;
   if (i >= a.size.row_count || a.size.chunk_begin + i >= info[a.at.info + INFO_COUNT]) return;
   const long h0 = (long)get_global_id(0) * PACK_STEP;
   const long h1 = min(h0 + PACK_STEP, a.size.h_count);
@@ -36,7 +36,7 @@ kernel void write_rows(global const float* sums, global const int* info, global 
 // Work-item (h / PACK_STEP, row of the call).
 kernel void write_excluded(global const int* labels, global ELEMENT(OUT_TYPE) * out,
                            write_excluded_arguments a) {
-  const long row = a.size.out.begin + get_global_id(1);
+  const long row = a.size.out.begin + SECOND_INDEX;
   if (row >= a.size.out.end) return;
   const int label = labels[a.at.labels + row];
   if (label > LABEL_IGNORED || (label == LABEL_IGNORED && a.size.add)) return;

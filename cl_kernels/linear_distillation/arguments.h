@@ -55,6 +55,7 @@ typedef struct {
   kept_logits_sizes teacher;
   INT64 chunk_begin;
   INT64 v_base, v_count;
+  INT64 panels;
   float scale, cap;
 } take_logits_sizes;
 KERNEL_ARGUMENTS(take_logits, TAKE_LOGITS_MEMORY)

@@ -22,11 +22,11 @@
 // Work-item (v / PACK_STEP, panel).
 kernel void take_logits(global const ELEMENT(TEACHER_TYPE) * logits, global const int* info,
                         global const int* rows, global uchar* teacher, take_logits_arguments a) {
-  const long panel = get_global_id(1);
+  const long panel = SECOND_INDEX;
   const long v0 = (long)get_global_id(0) * PACK_STEP;
   const long v1 = min(v0 + PACK_STEP, a.size.v_count);
   const long counted = COUNTED_TOKENS;
-  if (panel * TILE_N >= counted) return;
+  if (panel >= a.size.panels || panel * TILE_N >= counted) return;
   for (int column = 0; column < TILE_N; column += LANES) {
     long start[LANES];
     int whole = 0;

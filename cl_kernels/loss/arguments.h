@@ -9,6 +9,20 @@
 
 KERNEL_STRUCTS_BEGIN(loss)
 
+// What rows that follow each other come to: those that count and those out of range, and a sum,
+// which is high + low, and `plain` where terms are not finite.
+typedef struct {
+  INT64 first_bad;  // of the call's rows, where there is one
+  INT32 count, bad;
+  float high, low, plain;
+  INT32 unused;
+} row_run;
+// Of a work-item, of a group, and work-items of a group. Sums are rounded by these, whatever the
+// device. 64 is what every device can run.
+#define RUN_ROWS 16
+#define RUN_ITEMS 64
+#define RUN_BLOCK 1024
+
 // The rows of a call, and where its lists of them are: elements of one region of ints, `lists`.
 typedef struct {
   INT64 rows;
@@ -22,6 +36,8 @@ typedef struct {
   INT64 counted_rows;    // list: the rows that count
   INT64 counted_labels;  // list: their labels, and `padding` more
   INT64 padding;
+  INT64 runs;        // list: a row_run for each block of rows
+  INT64 class_runs;  // list: one for each block of class weights; -1: their total is not needed
 } call_rows;
 
 // The outputs of a row. Every kernel that writes them takes all, null where not asked for.
@@ -83,17 +99,35 @@ typedef struct {
 } scatter_rows_sizes;
 KERNEL_ARGUMENTS(scatter_rows, SCATTER_ROWS_MEMORY)
 
-#define COMPACT_MEMORY class_weight, lists, values, info
+#define SUM_CLASSES_MEMORY class_weight, lists
 typedef struct {
   call_rows call;
-  INT32 needs_class_total;
-  INT32 unused;
+} sum_classes_sizes;
+KERNEL_ARGUMENTS(sum_classes, SUM_CLASSES_MEMORY)
+
+#define COUNT_ROWS_MEMORY lists, values
+typedef struct {
+  call_rows call;
+} count_rows_sizes;
+KERNEL_ARGUMENTS(count_rows, COUNT_ROWS_MEMORY)
+
+#define COMPACT_MEMORY lists, values, info
+typedef struct {
+  call_rows call;
 } compact_sizes;
 KERNEL_ARGUMENTS(compact, COMPACT_MEMORY)
 
-#define REDUCE_LOSS_MEMORY row_loss, info, loss
+#define SUM_LOSSES_MEMORY row_loss, lists
 typedef struct {
   INT64 rows;
+  INT64 runs;  // list: a row_run for each block of rows
+} sum_losses_sizes;
+KERNEL_ARGUMENTS(sum_losses, SUM_LOSSES_MEMORY)
+
+#define REDUCE_LOSS_MEMORY row_loss, lists, loss
+typedef struct {
+  INT64 rows;
+  INT64 runs;
   INT32 mean;
   INT32 unused;
 } reduce_loss_sizes;
@@ -134,8 +168,8 @@ typedef struct {
   row_geometry geometry;  // of labels
   call_rows call;
   row_output_strides strides;
-  INT32 needs_class_total;
   INT32 wants_values;  // 1: outputs of rows that do not count are filled
+  INT32 unused;
 } prepare_small_sizes;
 KERNEL_ARGUMENTS(prepare_small, PREPARE_SMALL_MEMORY)
 

@@ -8,17 +8,19 @@
 #include "loss/soft_targets.cl"
 #endif
 
-// gather_labels, compact and, with `wants_values`,
-// fill_excluded. One work-group, a work-item per row.
-kernel void prepare_small(global const ELEMENT(LABEL_TYPE) * labels,
-                          global const ELEMENT(CLASS_TYPE) * class_weight, global int* lists,
-                          global float* values, global int* info, ROW_OUTPUTS_PARAMETERS,
-                          prepare_small_arguments a) {
+// gather_labels, compact and, with `wants_values`, fill_excluded. One work-group, a work-item per
+// row.
+RUN_KERNEL void prepare_small(global const ELEMENT(LABEL_TYPE) * labels,
+                              global const ELEMENT(CLASS_TYPE) * class_weight, global int* lists,
+                              global float* values, global int* info, ROW_OUTPUTS_PARAMETERS,
+                              prepare_small_arguments a) {
+  local row_run runs[RUN_ITEMS];
   const long row = get_local_id(0);
+  const long end = min(row + 1, a.size.call.rows);
   lists += a.at.lists;
   values += a.at.values;
   class_weight += a.at.class_weight;
-  if (row < a.size.call.rows) {
+  if (row < end) {
     gather_label(row, labels ? labels + a.at.labels + row_offset(&a.size.geometry, row) : labels,
                  class_weight, lists, values, &a.size.call);
     if (a.size.wants_values) {
@@ -26,18 +28,19 @@ kernel void prepare_small(global const ELEMENT(LABEL_TYPE) * labels,
       fill_excluded_row(lists[a.size.call.labels + row], row, &out, &a.size.strides);
     }
   }
-  barrier(CLK_GLOBAL_MEM_FENCE);  // the first work-item reads every row
-  if (row == 0) {
-    compact_rows(class_weight, lists, values, info + a.at.info, &a.size.call,
-                 a.size.needs_class_total);
-  }
+  runs[row] = count_run(row, end, lists, values, &a.size.call);
+  barrier(CLK_LOCAL_MEM_FENCE);
+  const row_run none = {0};
+  list_group(row, end, none, runs, 1, lists, info + a.at.info, &a.size.call);
 }
 
 // merge, with `out` coefficients, and with `scalar_loss` reduce_loss, of a call whose rows are one
 // chunk. One work-group, a work-item per row.
-kernel void finish_small(global const float* stats, global const int* info, global const int* rows,
-                         global float* values, ROW_OUTPUTS_PARAMETERS, global float* out,
-                         global float* scalar_loss, finish_small_arguments a) {
+RUN_KERNEL void finish_small(global const float* stats, global const int* info,
+                             global const int* rows, global float* values, ROW_OUTPUTS_PARAMETERS,
+                             global float* out, global float* scalar_loss,
+                             finish_small_arguments a) {
+  local row_run runs[RUN_ITEMS];
   const long i = get_local_id(0);
   info += a.at.info;
   rows += a.at.rows;
@@ -53,9 +56,13 @@ kernel void finish_small(global const float* stats, global const int* info, glob
                         &a.size.cotangent, &a.size.merged);
     }
   }
-  barrier(CLK_GLOBAL_MEM_FENCE);  // the first work-item reads every row
+  barrier(CLK_GLOBAL_MEM_FENCE);  // row i of the call is not the i-th of those that count
+  const long end = scalar_loss ? min(i + 1, a.size.rows) : i;
+  runs[i] = loss_run(i, end, loss + a.at.loss);
+  barrier(CLK_LOCAL_MEM_FENCE);
   if (i == 0 && scalar_loss) {
-    reduce_rows(loss + a.at.loss, info, scalar_loss + a.at.scalar_loss, a.size.rows,
-                a.size.loss.mean);
+    const row_run none = {0};
+    const row_run all = group_total(none, runs);
+    scalar_loss[a.at.scalar_loss] = loss_of(&all, info, a.size.loss.mean);
   }
 }

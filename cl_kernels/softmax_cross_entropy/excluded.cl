@@ -4,7 +4,7 @@
 // Work-groups: (slice, row of the segment): rows that do not count.
 kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void gradient_excluded(
     global const int* labels, global ELEMENT(OUT_TYPE) * out, gradient_excluded_arguments a) {
-  const long row = a.size.out.begin + get_group_id(1);
+  const long row = a.size.out.begin + SECOND_INDEX;
   if (row >= a.size.out.end) return;
   const int label = labels[a.at.labels + row];
   if (label > LABEL_IGNORED || (label == LABEL_IGNORED && a.size.add)) return;

@@ -9,8 +9,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void gradient(
     global const int* info, global const int* rows, global const int* labels, global float* values,
     global const ELEMENT(TARGET_TYPE) * targets, global const float* coefficients,
     global ELEMENT(OUT_TYPE) * out, gradient_arguments a) {
-  const long i = get_group_id(1);
-  if (a.size.read.chunk_begin + i >= info[a.at.info + INFO_COUNT]) return;
+  const long i = SECOND_INDEX;
+  if (i >= a.size.ld || a.size.read.chunk_begin + i >= info[a.at.info + INFO_COUNT]) return;
   const long index = rows[a.at.rows + a.size.read.chunk_begin + i];
   if (!in_segment(index, &a.size.read.logits) || !in_segment(index, &a.size.out)) return;
   logits_row row;

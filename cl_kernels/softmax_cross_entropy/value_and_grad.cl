@@ -31,9 +31,9 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void value_and_grad(
 #else
 #define KEPT
 #endif
-  const long i = get_group_id(1);
+  const long i = SECOND_INDEX;
   info += a.at.info;
-  if (a.size.read.chunk_begin + i >= info[INFO_COUNT]) return;
+  if (i >= a.size.ld || a.size.read.chunk_begin + i >= info[INFO_COUNT]) return;
   const long index = rows[a.at.rows + a.size.read.chunk_begin + i];
   if (!in_segment(index, &a.size.read.logits) || !in_segment(index, &a.size.out)) return;
   logits_row row;

@@ -6,6 +6,7 @@
 #include "host/arguments/workspace.hpp"
 #include "host/dispatch/knobs.hpp"
 #include "host/engines/engine.hpp"
+#include "host/opencl/specialise.hpp"
 #include "tessera/error.hpp"
 
 namespace tessera::engines {
@@ -110,7 +111,9 @@ std::int64_t Engine::scratch_words(const Cut& cut, std::int64_t part_count, std:
 
 std::int64_t Engine::panel_rows(std::int64_t count) const {
   const std::int64_t most = panel_items() > 1 ? 16 : 32;
-  return std::clamp<std::int64_t>(round_up(ceil_div(count, 2 * slots()), 2), 2, most);
+  count = std::max<std::int64_t>(count, 1);
+  const std::int64_t least = round_up(ceil_div(count, opencl::max_second_groups), 2);
+  return std::max(least, std::min(round_up(ceil_div(count, 2 * slots()), 2), most));
 }
 
 std::int64_t Engine::filling_rows(std::int64_t n) const {
@@ -124,7 +127,7 @@ opencl::Range Engine::copy_range(std::int64_t elements, std::int64_t rows) const
   // A work-group of a GPU fills its lanes; on a CPU a work-item is a loop of its own.
   const std::int64_t group = panel_items() > 1 ? 64 : 1;
   const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(elements, pack_step()));
-  return {{size(round_up(steps, group)), size(rows), 1}, {size(group), 1, 1}};
+  return opencl::with_second({{size(round_up(steps, group)), 1, 1}, {size(group), 1, 1}}, rows);
 }
 
 opencl::Range Engine::panel_range(std::int64_t second) const {

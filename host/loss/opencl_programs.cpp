@@ -162,6 +162,13 @@ RowPlaces::RowPlaces(const loss::LossRequest& request, std::int64_t tile_n) {
   labels = next(list_words, row);
   rows = next(list_words, row);
   compact_labels = next(list_words, opencl::region_words(request.b + tile_n));
+  const auto runs_of = [](std::int64_t count) {
+    return opencl::region_words(blocks_of(count) * std::int64_t{sizeof(kernels::row_run)} / 4);
+  };
+  runs = next(list_words, runs_of(request.b));
+  if (request.class_weight && request.options.label_smoothing != 0.0f) {
+    class_runs = next(list_words, runs_of(request.v_total));
+  }
   if (!request.target_indices) return;
   pair_rows = opencl::region_words(request.b + tile_n);
   const std::int64_t pairs = request.k * pair_rows;
@@ -199,6 +206,8 @@ std::vector<std::pair<opencl::Specialisation, std::string>> loss_kernels_of(
     const bool plain = view->dtype() == DType::f32;
     list.emplace_back(plain ? program : gather_program(view->dtype()), "gather_values");
   }
+  if (r.class_weight && r.options.label_smoothing != 0.0f) add({"sum_classes"});
+  if (blocks_of(r.b) > 1) add({"count_rows"});
   if (r.has_soft_targets()) {
     if (r.target_indices) {
       add({"gather_pairs", "compact", "sort_pairs"});
@@ -216,7 +225,10 @@ std::vector<std::pair<opencl::Specialisation, std::string>> loss_kernels_of(
     add({"finish_small"});
   } else if (r.wants_values()) {
     add({"merge"});
-    if (r.outputs.loss && r.options.reduction != Reduction::none) add({"reduce_loss"});
+    if (r.outputs.loss && r.options.reduction != Reduction::none) {
+      if (blocks_of(r.b) > 1) add({"sum_losses"});
+      add({"reduce_loss"});
+    }
   }
   if (has_gradients(r.pass)) add({"coefficients"});
   const auto& o = r.outputs;

@@ -10,6 +10,7 @@
 #include "common/coefficients.h"
 #include "host/loss/request.hpp"
 #include "host/opencl/call.hpp"
+#include "loss/arguments.h"
 
 /// Which kernels of cl_kernels/loss a request needs, and how much memory their arrays take.
 namespace tessera::loss {
@@ -33,7 +34,10 @@ std::string statistics_options(const loss::LossRequest& request);
 
 /// Rows that the kernels of cl_kernels/loss/loss.cl for small calls take: one work-group of
 /// `per_element`, which every device can run.
-constexpr std::int64_t small_rows = 64;
+constexpr std::int64_t small_rows = RUN_ITEMS;
+
+/// Blocks that a work-group each sums, of rows or of classes.
+constexpr std::int64_t blocks_of(std::int64_t count) { return (count + RUN_BLOCK - 1) / RUN_BLOCK; }
 
 /// Whether one launch merges the statistics of all rows and reduces the loss: a small call whose
 /// first chunk has them all.
@@ -63,6 +67,8 @@ struct RowPlaces {
   // Of i32 (`lists` of cl_kernels/loss/arguments.h); at 0 are the words of common/info.cl.
   std::int64_t labels = 0, rows = 0, compact_labels = 0;
   std::int64_t pair_columns = 0;  ///< [k][pair_rows]
+  std::int64_t runs = 0;          ///< a row_run for each block of rows
+  std::int64_t class_runs = -1;   ///< and of classes, where their total counts
   std::int64_t list_words = 0;
   std::int64_t pair_rows = 0;  ///< those of the call, and what pads a panel
 };

@@ -15,7 +15,10 @@ using opencl::Scratch;
 
 namespace {
 
-const opencl::Range one_item{{1, 1, 1}, {1, 1, 1}};
+/// A work-group for each block of rows, or of classes.
+opencl::Range per_block(std::int64_t count) {
+  return opencl::per_element(blocks_of(count) * RUN_ITEMS);
+}
 
 /// What begins at a place of a region.
 Scratch part_of(Scratch region, std::int64_t place) {
@@ -89,7 +92,9 @@ kernels::call_rows LossRows::call_rows() const {
           .labels = at_.labels,
           .counted_rows = at_.rows,
           .counted_labels = at_.compact_labels,
-          .padding = tile_n_};
+          .padding = tile_n_,
+          .runs = at_.runs,
+          .class_runs = at_.class_runs};
 }
 
 kernels::row_output_strides LossRows::output_strides() const {
@@ -168,7 +173,11 @@ void LossRows::prepare() {
 /// What rows are about, the list of those that count, and the outputs of those that do not.
 void LossRows::find_targets() {
   const auto& r = request_;
-  const auto smooths = static_cast<std::int32_t>(r.options.label_smoothing != 0.0f);
+  if (at_.class_runs >= 0) {
+    call_.launch(program_, per_block(r.v_total),
+                 kernels::sum_classes_memory{.class_weight = class_weight_, .lists = lists_},
+                 {.call = call_rows()});
+  }
   if (r.has_soft_targets()) {
     gather_soft_targets();
   } else {
@@ -185,8 +194,8 @@ void LossRows::find_targets() {
                    {.geometry = geometry,
                     .call = call_rows(),
                     .strides = output_strides(),
-                    .needs_class_total = smooths,
-                    .wants_values = r.wants_values()});
+                    .wants_values = r.wants_values(),
+                    .unused = 0});
       return;
     }
     call_.launch(
@@ -195,11 +204,14 @@ void LossRows::find_targets() {
             .labels = labels, .class_weight = class_weight_, .lists = lists_, .values = values_},
         {.geometry = geometry, .call = call_rows()});
   }
-  call_.launch(
-      program_, one_item,
-      kernels::compact_memory{
-          .class_weight = class_weight_, .lists = lists_, .values = values_, .info = info_},
-      {.call = call_rows(), .needs_class_total = smooths, .unused = 0});
+  if (blocks_of(r.b) > 1) {
+    call_.launch(program_, per_block(r.b),
+                 kernels::count_rows_memory{.lists = lists_, .values = values_},
+                 {.call = call_rows()});
+  }
+  call_.launch(program_, per_block(r.b),
+               kernels::compact_memory{.lists = lists_, .values = values_, .info = info_},
+               {.call = call_rows()});
   if (r.target_indices) sort_pairs();
   if (!r.wants_values()) return;
   auto pointers = with_outputs<kernels::fill_excluded_memory>();
@@ -303,10 +315,18 @@ void LossRows::finish() {
   const auto& r = request_;
   if (pending_.ld > 0) merge_small({});
   if (scalar_loss_.memory && !reduced_) {
-    call_.launch(
-        program_, one_item,
-        kernels::reduce_loss_memory{.row_loss = loss_.direct, .info = info_, .loss = scalar_loss_},
-        {.rows = r.b, .mean = r.options.reduction == Reduction::mean, .unused = 0});
+    if (blocks_of(r.b) > 1) {
+      call_.launch(program_, per_block(r.b),
+                   kernels::sum_losses_memory{.row_loss = loss_.direct, .lists = lists_},
+                   {.rows = r.b, .runs = at_.runs});
+    }
+    call_.launch(program_, per_block(1),
+                 kernels::reduce_loss_memory{
+                     .row_loss = loss_.direct, .lists = lists_, .loss = scalar_loss_},
+                 {.rows = r.b,
+                  .runs = at_.runs,
+                  .mean = r.options.reduction == Reduction::mean,
+                  .unused = 0});
   }
   for (const Output* output :
        {&loss_, &lse_, &argmax_, &label_logprob_, &entropy_, &z_loss_, &statistics_}) {

@@ -21,9 +21,16 @@ std::string type_option(const char* name, DType type) {
 
 Range per_element(std::int64_t count, std::int64_t second) {
   constexpr std::int64_t group = 64;
-  return {{static_cast<std::size_t>(at_least_one(count, group)),
-           static_cast<std::size_t>(std::max<std::int64_t>(second, 1)), 1},
-          {static_cast<std::size_t>(group), 1, 1}};
+  const auto first = static_cast<std::size_t>(at_least_one(count, group));
+  return with_second({{first, 1, 1}, {static_cast<std::size_t>(group), 1, 1}}, second);
+}
+
+Range with_second(Range range, std::int64_t second) {
+  second = std::max<std::int64_t>(second, 1);
+  const std::int64_t third = (second + max_second_groups - 1) / max_second_groups;
+  range.global[1] = static_cast<std::size_t>((second + third - 1) / third);
+  range.global[2] = static_cast<std::size_t>(third);
+  return range;
 }
 
 }  // namespace tessera::opencl

@@ -6,6 +6,7 @@
 
 #include "host/engines/segments.hpp"
 #include "host/loss/opencl_rows.hpp"
+#include "host/opencl/specialise.hpp"
 #include "softmax_cross_entropy/arguments.h"
 
 namespace tessera::softmax_cross_entropy {
@@ -64,8 +65,8 @@ class Run {
 
   /// Work-groups: (slice, row).
   Range grid(std::int64_t row_count) const {
-    return {{static_cast<std::size_t>(s_.slices) * group_, static_cast<std::size_t>(row_count), 1},
-            {group_, 1, 1}};
+    return opencl::with_second(
+        {{static_cast<std::size_t>(s_.slices) * group_, 1, 1}, {group_, 1, 1}}, row_count);
   }
   std::int32_t ld() const { return static_cast<std::int32_t>(s_.chunk_rows); }
   kernels::read_sizes read_sizes(const engines::Segment& part, std::int64_t begin) const {

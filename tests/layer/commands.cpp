@@ -40,6 +40,10 @@ cl_int CL_API_CALL enqueue_kernel(cl_command_queue queue, cl_kernel kernel, cl_u
                                   cl_event* event) {
   if (const cl_int code = control().enter("enqueue_kernel")) return code;
   if (const cl_int code = over_limits(queue, kernel, dimensions, local)) return code;
+  // As CUDA's devices do.
+  for (cl_uint i = 1; i < dimensions; ++i) {
+    if (global[i] / (local != nullptr ? local[i] : 1) > 65535) return CL_INVALID_GLOBAL_WORK_SIZE;
+  }
   const Held held(queue, waits, list);
   return with_event(driver->clEnqueueNDRangeKernel(queue, kernel, dimensions, offset, global, local,
                                                    held.count(), held.list(), event),

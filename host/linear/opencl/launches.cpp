@@ -58,7 +58,10 @@ void Run::pack(const Chunk& chunk, bool columns) {
           programs_.pack_rows, engine_.copy_range(hidden(request_), chunk.panels),
           kernels::pack_rows_memory{
               .x = segment.bound, .info = rows_.info(), .rows = rows_.rows(), .out = packed_rows_},
-          {.x = row_segment(segment), .chunk_begin = chunk.begin, .h_count = hidden(request_)});
+          {.x = row_segment(segment),
+           .chunk_begin = chunk.begin,
+           .h_count = hidden(request_),
+           .panels = chunk.panels});
     }
   }
 }
@@ -214,10 +217,12 @@ void Run::sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, c
                  {.v_count = count, .first = chunk.begin == 0, .unused = 0});
     return;
   }
-  call_.launch(programs_.sum_bias, opencl::per_element(count),
+  const std::int64_t columns = engine_.panel_rows(count);
+  call_.launch(programs_.sum_bias, engine_.panel_range(ceil_div(count, columns)),
                kernels::sum_bias_memory{.dz = dz.memory, .sums = sums},
                {.dz_columns = dz.columns,
                 .v_count = count,
+                .v_block = columns,
                 .panels = narrow(chunk.panels),
                 .first = chunk.begin == 0});
 }

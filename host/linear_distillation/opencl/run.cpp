@@ -83,7 +83,10 @@ void Run::pack_teacher(const Chunk& chunk) {
         own_programs_.pack_teacher, engine_.copy_range(h, chunk.panels),
         kernels::pack_rows_memory{
             .x = segment.bound, .info = rows_.info(), .rows = rows_.rows(), .out = packed_teacher_},
-        {.x = row_segment(segment), .chunk_begin = chunk.begin, .h_count = h});
+        {.x = row_segment(segment),
+         .chunk_begin = chunk.begin,
+         .h_count = h,
+         .panels = chunk.panels});
   }
 }
 
@@ -103,6 +106,7 @@ void Run::form_both(const Chunk& chunk, Piece& piece, const Columns& columns,
                   .chunk_begin = chunk.begin,
                   .v_base = columns.begin,
                   .v_count = columns.count,
+                  .panels = chunk.panels,
                   .scale = o.teacher_logit_scale,
                   .cap = o.teacher_logit_soft_cap});
   } else {
