@@ -120,6 +120,10 @@ class Engine {
   virtual std::int64_t slots() const = 0;
   /// Rows of A that go together: A_STRIP.
   virtual std::int64_t strip() const = 0;
+  /// f32 words of what one launch stores for the next ones that they find in the cache.
+  virtual std::int64_t cached_words() const { return 524288; }  // 2 MiB: a small share of a CPU's
+  /// Ranges that a call may form one operand in without waiting for launches.
+  virtual std::int64_t worthwhile_ranges() const { return all_of_k; }
   /// Up to this `shrink` every group stays busy; beyond it there are fewer of them.
   virtual std::int64_t shrink_of_tiles() const { return 1; }
   /// Beyond this it saves nothing more.

@@ -37,7 +37,9 @@ class SimtEngine final : public Engine {
   SimtEngine(const opencl::DeviceFacts& facts, const Shape& shape)
       : shape_(shape),
         compute_units_(facts.compute_units),
-        resident_(std::clamp<std::int64_t>(facts.local_memory_bytes / shape.local_bytes(), 1, 8)) {}
+        resident_(std::clamp<std::int64_t>(facts.local_memory_bytes / shape.local_bytes(), 1, 8)),
+        cached_words_(std::max(facts.is_gpu ? facts.cache_bytes / 8 : 0, Engine::cached_words())),
+        is_gpu_(facts.is_gpu) {}
 
   std::string name() const override { return "simt"; }
   std::string options() const override {
@@ -79,6 +81,13 @@ class SimtEngine final : public Engine {
   /// are taken for it, 8 at most, as with the registers that a work-item needs here.
   std::int64_t slots() const override { return compute_units_ * resident_; }
   std::int64_t strip() const override { return shape_.tile; }
+  /// Half of the cache: operands are in it too.
+  std::int64_t cached_words() const override { return cached_words_; }
+  /// A GPU waits several microseconds for a launch. Of 4 H flops or more for each element of dz it
+  /// takes longer than to write and read that once more from its memory, 12 bytes.
+  std::int64_t worthwhile_ranges() const override {
+    return is_gpu_ ? 48 : Engine::worthwhile_ranges();
+  }
   std::size_t group_size() const override { return static_cast<std::size_t>(shape_.items()); }
   std::int64_t panel_items() const override { return shape_.tile; }
   std::int64_t pack_step() const override { return 1; }
@@ -86,7 +95,8 @@ class SimtEngine final : public Engine {
 
  private:
   Shape shape_;
-  std::int64_t compute_units_, resident_;
+  std::int64_t compute_units_, resident_, cached_words_;
+  bool is_gpu_;
 };
 
 }  // namespace

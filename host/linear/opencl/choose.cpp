@@ -22,12 +22,14 @@ std::int64_t range_unit(const Request& request, const engines::Engine& engine, c
   return std::lcm(block, engine.rule().m_multiple);
 }
 
-/// Columns of a range whose dz, of so many rows, is used twice, and w of it too, while they are in
-/// the last-level cache; more where products of that would leave cores without work.
+/// Columns of a range whose dz, of so many rows, is used twice, and w of it too, while the cache
+/// has them (Engine::cached_words); more where products of that would leave cores without work.
 std::int64_t best_range(const Request& r, const engines::Engine& engine, const Schedule& s,
                         std::int64_t unit, std::int64_t rows) {
-  constexpr std::int64_t cached_words = 524288;  // 2 MiB: a small share of what cores share
-  std::int64_t range = cached_words / std::max<std::int64_t>(rows, 1) / unit * unit;
+  std::int64_t range = engine.cached_words() / std::max<std::int64_t>(rows, 1) / unit * unit;
+  // Those of every chunk of rows count.
+  const std::int64_t chunks = ceil_div(s.rows, std::max<std::int64_t>(rows, 1));
+  range = std::max(range, ceil_div(s.v_piece * chunks, engine.worthwhile_ranges()));
   if (r.gradients.grad_w) range = std::max(range, engine.filling_rows(s.h_range));
   if (!s.keeps_logits) range = std::max(range, engine.filling_rows(rows));
   return round_up(std::max(range, unit), unit);
@@ -324,7 +326,11 @@ std::optional<Schedule> choose_other(const Request& r, const engines::Engine& en
     s.grad_w = sum_in_place ? Schedule::GradW::direct : Schedule::GradW::full;
     if (fit_chunk(r, engine, s, limits, all) && s.chunk_rows >= worthwhile) return s;
   }
-  // Recomputed logits: rows outside where grad_w is summed in place, else the vocabulary outside.
+  // Recomputed logits: rows outside where grad_w is summed in place, else the vocabulary outside. A
+  // device that waits for launches takes all rows at once, where the caller says nothing else.
+  const bool waits =
+      engine.worthwhile_ranges() < engines::all_of_k && base.source != BlockSource::caller;
+  const std::int64_t most_rows = waits ? all : std::min(all, round_up(block, engine.tile_n()));
   for (const bool outer : {!sum_in_place, sum_in_place}) {
     // Values come first for all rows, so that a row-outer order would need a second pass anyway.
     if (!outer && looks_first(r, base)) continue;
@@ -332,8 +338,7 @@ std::optional<Schedule> choose_other(const Request& r, const engines::Engine& en
     s = base;
     s.v_outer = outer;
     s.grad_w = outer ? Schedule::GradW::range : Schedule::GradW::direct;
-    if (auto found = fit_rows_and_range(r, engine, s, limits,
-                                        std::min(all, round_up(block, engine.tile_n())))) {
+    if (auto found = fit_rows_and_range(r, engine, s, limits, most_rows)) {
       found->name = outer ? "v_outer" : found->chunk_rows >= all ? "one_chunk" : "chunked";
       return found;
     }
