@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices with other limits (tests/layer) against the oracle: memory that is not shared with the
 // host, small allocations, the least local memory and the smallest work-groups that OpenCL allows.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "host/dispatch/knobs.hpp"
@@ -296,6 +297,47 @@ TEST_P(LimitsTest, ManyComputeUnits) {
   run_all(device, linear("many_units", WLayout::hv));
   run_all(device, softmax(linear("many_units", WLayout::hv)));
   run_distilled(device, linear("many_units", WLayout::hv));
+}
+
+/// The layer refuses what CUDA does.
+TEST_P(LimitsTest, MoreRowsThanASecondAxisTakes) {
+  Context device = context();
+  Case c = linear("rows", WLayout::vh);
+  c.b = 66000;
+  c.h = 3;
+  c.v = 5;
+  EXPECT_TRUE(run_case(device, GetParam(), Pass::value_and_grad, c));
+  for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
+    EXPECT_TRUE(run_case(device, GetParam(), pass, softmax(c))) << to_string(pass);
+  }
+}
+TEST_P(LimitsTest, MoreColumnsThanASecondAxisTakes) {
+  if (is_cpu_family()) GTEST_SKIP() << "the same kernel";
+  Context device = context();
+  Case c = linear("columns", WLayout::vh, DType::bf16);
+  c.b = 100;
+  c.h = 3;
+  c.v = 66000;
+  c.knobs = {{"chunk_rows", 64}};
+  EXPECT_EQ(planned(device, c).schedule, "chunked_f32_grad_w");
+  EXPECT_TRUE(run_case(device, GetParam(), Pass::value_and_grad, c));
+}
+
+/// Three blocks of rows and two of classes, which a group each counts and sums.
+TEST_P(LimitsTest, RowsOfSeveralBlocks) {
+  Context device = context();
+  Case c = linear("blocks", WLayout::vh);
+  c.b = 2500;
+  c.h = 3;
+  c.v = 1100;
+  c.class_weight = true;
+  c.weight = Weights::positive;
+  c.options.label_smoothing = 0.1f;
+  for (const Reduction reduction : {Reduction::sum, Reduction::mean}) {
+    c.options.reduction = reduction;
+    c.name = fmt::format("limits_blocks_{}", static_cast<int>(reduction));
+    EXPECT_TRUE(run_case(device, GetParam(), Pass::value_and_grad, c));
+  }
 }
 
 TEST_P(LimitsTest, AGpu) {
