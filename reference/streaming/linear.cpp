@@ -105,21 +105,24 @@ class Walk : ValuesWalk {
   void multiply() {
     // grad_x first: its tasks are the longest, and the short ones even out the threads.
     const std::int64_t x_row_tasks = ceil_div(gradient_rows_, g_.grad_x_rows);
-    const std::int64_t x_tasks = s_.grad_x ? g_.h_blocks * x_row_tasks : 0;
-    const std::int64_t w_tasks = s_.grad_w ? g_.h_blocks * blocks_.count : 0;
+    const std::int64_t x_tasks = s_.grad_x ? ceil_div(p_.h, g_.grad_x_depths) * x_row_tasks : 0;
+    const std::int64_t w_parts = ceil_div(g_.v_block, g_.grad_w_columns);  // of a block
+    const std::int64_t w_of_block = ceil_div(p_.h, g_.grad_w_depths) * w_parts;
+    const std::int64_t w_tasks = s_.grad_w ? w_of_block * blocks_.count : 0;
     const bool in_place = s_.grad_x && p_.grad_x_type == Type::f32 &&
                           (p_.grad_x_stride == 1 || p_.h == 1) && gradient_rows_ > 0 &&
                           evenly_spaced(p_.grad_x_offsets + chunk_rows_.first, gradient_rows_);
     parallel(x_tasks + w_tasks, [&](std::int64_t task, int index) {
       const WorkerMemory worker = memory_.worker(index);
       if (task < x_tasks) {
-        multiply_grad_x(block_span(task / x_row_tasks, g_.h_block, p_.h),
+        multiply_grad_x(block_span(task / x_row_tasks, g_.grad_x_depths, p_.h),
                         block_span(task % x_row_tasks, g_.grad_x_rows, gradient_rows_), in_place,
                         worker);
       } else {
         const std::int64_t w_task = task - x_tasks;
-        multiply_grad_w(blocks_.first + w_task / g_.h_blocks,
-                        block_span(w_task % g_.h_blocks, g_.h_block, p_.h), worker);
+        const std::int64_t part = w_task % w_of_block;
+        multiply_grad_w(blocks_.first + w_task / w_of_block, part % w_parts,
+                        block_span(part / w_parts, g_.grad_w_depths, p_.h), worker);
       }
     });
   }
@@ -176,9 +179,14 @@ class Walk : ValuesWalk {
     return target;
   }
 
-  /// grad_w(depths, columns of the block) = or += x^T dz over the chunk's rows.
-  void multiply_grad_w(std::int64_t block, Span depths, const WorkerMemory& worker) const {
-    const Span columns = block_span(block, g_.v_block, p_.v);
+  /// grad_w(depths, columns of a part of the block) = or += x^T dz over the chunk's rows.
+  void multiply_grad_w(std::int64_t block, std::int64_t part, Span depths,
+                       const WorkerMemory& worker) const {
+    const Span of_block = block_span(block, g_.v_block, p_.v);
+    Span columns = block_span(part, g_.grad_w_columns, of_block.count);
+    if (columns.count <= 0) return;  // of the last block
+    const float* dz = logits_at(block, 0) + columns.first;
+    columns.first += of_block.first;
     const bool in_place =
         p_.grad_w_type == Type::f32 && (p_.grad_w_stride_v == 1 || p_.grad_w_stride_h == 1);
     float* target = worker.block;
@@ -194,7 +202,6 @@ class Walk : ValuesWalk {
       ld = array.row_stride;
       accumulate = p_.add_w || chunk_ > 0;
     }
-    const float* dz = logits_at(block, 0);
     const float* x = layer_.x().data + depths.first;
     const std::int64_t k = gradient_rows_;
     if (w_by_column_) {

@@ -10,8 +10,8 @@
 namespace tessera::streaming {
 
 /// How many tasks each thread gets at least where there is enough work: a thread that starts late
-/// then costs at most a quarter of a task list.
-inline constexpr std::int64_t tasks_per_thread = 4;
+/// then costs at most an eighth of a task list.
+inline constexpr std::int64_t tasks_per_thread = 8;
 /// Fewer rows than this per task and packing w again costs more than an idle thread.
 inline constexpr std::int64_t min_task_rows = 64;
 
@@ -25,9 +25,10 @@ struct SweepGeometry {
   std::int64_t ld;                  ///< floats from one row of a block of logits to the next
   std::int64_t logit_rows;          ///< rows per task that computes logits
   std::int64_t slices;              ///< runs of blocks, each with statistics of its own
-  std::int64_t grad_x_rows;         ///< rows per task that computes grad_x
-  std::int64_t column_parts;        ///< tasks that share a block when logits become dz
-  std::int64_t target_floats;       ///< TargetForm::scratch
+  std::int64_t grad_x_rows, grad_x_depths;     ///< per task that computes grad_x
+  std::int64_t grad_w_depths, grad_w_columns;  ///< per task that computes grad_w
+  std::int64_t column_parts;                   ///< tasks that share a block when logits become dz
+  std::int64_t target_floats;                  ///< TargetForm::scratch
 };
 
 inline std::int64_t task_rows(std::int64_t rows, std::int64_t other_tasks, int threads) {
@@ -35,6 +36,34 @@ inline std::int64_t task_rows(std::int64_t rows, std::int64_t other_tasks, int t
       ceil_div(tasks_per_thread * threads, std::max<std::int64_t>(1, other_tasks));
   const std::int64_t parts = std::clamp<std::int64_t>(rows / min_task_rows, 1, wanted);
   return std::max<std::int64_t>(1, ceil_div(rows, parts));
+}
+
+/// Below this Eigen's kernel packs its operands for too few products.
+inline constexpr std::int64_t min_task_edge = 64;
+
+/// As much of a block per task, where each of `other_tasks` parts divides `extent` so, as leaves
+/// every thread two: threads without any cost more than operands that are packed more often.
+inline std::int64_t task_edge(std::int64_t extent, std::int64_t block, std::int64_t other_tasks,
+                              int threads) {
+  const std::int64_t wanted =
+      ceil_div(std::int64_t{2} * threads, std::max<std::int64_t>(1, other_tasks));
+  const std::int64_t even = round_up(ceil_div(extent, wanted), lane_quantum);
+  return std::min(block, std::max(min_task_edge, even));
+}
+
+/// Slices that, `row_tasks` times, are enough tasks, and with which threads wait least for others.
+inline std::int64_t even_slices(std::int64_t blocks, std::int64_t row_tasks, int threads) {
+  const std::int64_t fewest = std::min(blocks, ceil_div(tasks_per_thread * threads, row_tasks));
+  const auto time = [&](std::int64_t slices) {
+    return ceil_div(row_tasks * slices, threads) * ceil_div(blocks, slices);
+  };
+  std::int64_t best = fewest;
+  const std::int64_t longest = ceil_div(blocks, fewest);
+  for (std::int64_t each = longest; each >= 1 && 2 * each >= longest; --each) {
+    const std::int64_t slices = ceil_div(blocks, each);
+    if (time(slices) < time(best)) best = slices;
+  }
+  return best;
 }
 
 inline SweepGeometry geometry(std::int64_t h, std::int64_t v, const Sweep& sweep,
@@ -50,8 +79,12 @@ inline SweepGeometry geometry(std::int64_t h, std::int64_t v, const Sweep& sweep
   g.ld = round_up(v_block, lane_quantum) + lane_quantum;
   g.logit_rows = std::min(task_rows(sweep.rows, sweep.blocks, threads), max_logit_rows);
   const std::int64_t row_tasks = ceil_div(std::max<std::int64_t>(1, sweep.rows), g.logit_rows);
-  g.slices = std::min(sweep.blocks, ceil_div(tasks_per_thread * threads, row_tasks));
+  g.slices = even_slices(sweep.blocks, row_tasks, threads);
   g.grad_x_rows = task_rows(sweep.rows, g.h_blocks, threads);
+  g.grad_x_depths = task_edge(h, h_block, ceil_div(sweep.rows, g.grad_x_rows), threads);
+  g.grad_w_depths = task_edge(h, h_block, sweep.blocks, threads);
+  g.grad_w_columns =
+      task_edge(v_block, v_block, sweep.blocks * ceil_div(h, g.grad_w_depths), threads);
   g.column_parts = std::clamp<std::int64_t>(
       ceil_div(tasks_per_thread * threads, std::max<std::int64_t>(1, sweep.blocks)), 1,
       std::max<std::int64_t>(1, v_block / 64));
