@@ -10,8 +10,8 @@
 namespace tessera::streaming {
 
 /// How many tasks each thread gets at least where there is enough work: a thread that starts late
-/// then costs at most an eighth of a task list.
-inline constexpr std::int64_t tasks_per_thread = 8;
+/// then costs at most a quarter of a task list.
+inline constexpr std::int64_t tasks_per_thread = 4;
 /// Fewer rows than this per task and packing w again costs more than an idle thread.
 inline constexpr std::int64_t min_task_rows = 64;
 
@@ -51,17 +51,32 @@ inline std::int64_t task_edge(std::int64_t extent, std::int64_t block, std::int6
   return std::min(block, std::max(min_task_edge, even));
 }
 
-/// Slices that, `row_tasks` times, are enough tasks, and with which threads wait least for others.
-inline std::int64_t even_slices(std::int64_t blocks, std::int64_t row_tasks, int threads) {
-  const std::int64_t fewest = std::min(blocks, ceil_div(tasks_per_thread * threads, row_tasks));
-  const auto time = [&](std::int64_t slices) {
-    return ceil_div(row_tasks * slices, threads) * ceil_div(blocks, slices);
-  };
-  std::int64_t best = fewest;
-  const std::int64_t longest = ceil_div(blocks, fewest);
-  for (std::int64_t each = longest; each >= 1 && 2 * each >= longest; --each) {
-    const std::int64_t slices = ceil_div(blocks, each);
-    if (time(slices) < time(best)) best = slices;
+/// Tasks that compute logits: rows of each, and slices that blocks of columns are divided into.
+struct LogitTasks {
+  std::int64_t rows, slices;
+  /// In rows of a block, until the last of `threads` is done.
+  std::int64_t time(std::int64_t all_rows, std::int64_t blocks, int threads) const {
+    return ceil_div(ceil_div(all_rows, rows) * slices, threads) * rows * ceil_div(blocks, slices);
+  }
+};
+
+/// Enough of them, and up to twice as many either way where threads then wait less for others.
+inline LogitTasks logit_tasks(std::int64_t all_rows, std::int64_t blocks, int threads) {
+  const std::int64_t most_rows = std::min(task_rows(all_rows, blocks, threads), max_logit_rows);
+  const std::int64_t parts = ceil_div(std::max<std::int64_t>(1, all_rows), most_rows);
+  LogitTasks best = {most_rows, std::min(blocks, ceil_div(tasks_per_thread * threads, parts))};
+  if (blocks <= 1 || all_rows <= 1) return best;
+  const std::int64_t longest = ceil_div(blocks, best.slices);
+  for (std::int64_t some = parts; some <= 2 * parts; ++some) {
+    const std::int64_t rows = ceil_div(all_rows, some);
+    if (some > parts && rows < min_task_rows) break;
+    for (std::int64_t each = longest; each >= 1 && 2 * each >= longest; --each) {
+      const LogitTasks tasks = {some > parts ? rows : most_rows, ceil_div(blocks, each)};
+      // What is gained pays for more tasks from a twentieth on.
+      if (20 * tasks.time(all_rows, blocks, threads) < 19 * best.time(all_rows, blocks, threads)) {
+        best = tasks;
+      }
+    }
   }
   return best;
 }
@@ -77,9 +92,9 @@ inline SweepGeometry geometry(std::int64_t h, std::int64_t v, const Sweep& sweep
   g.h_blocks = ceil_div(h, h_block);
   // One line more than the block: rows a power of two apart would share the sets of the cache.
   g.ld = round_up(v_block, lane_quantum) + lane_quantum;
-  g.logit_rows = std::min(task_rows(sweep.rows, sweep.blocks, threads), max_logit_rows);
-  const std::int64_t row_tasks = ceil_div(std::max<std::int64_t>(1, sweep.rows), g.logit_rows);
-  g.slices = even_slices(sweep.blocks, row_tasks, threads);
+  const LogitTasks logits = logit_tasks(sweep.rows, sweep.blocks, threads);
+  g.logit_rows = logits.rows;
+  g.slices = logits.slices;
   g.grad_x_rows = task_rows(sweep.rows, g.h_blocks, threads);
   g.grad_x_depths = task_edge(h, h_block, ceil_div(sweep.rows, g.grad_x_rows), threads);
   g.grad_w_depths = task_edge(h, h_block, sweep.blocks, threads);
