@@ -362,6 +362,24 @@ TEST_P(LimitsTest, AGpu) {
   run_distilled(device, c);
 }
 
+/// Six tiles of grad_x on a thousand slots: its products are divided along the vocabulary too. The
+/// last range has columns for the first part alone.
+TEST_P(LimitsTest, AGpuWithMoreSlotsThanTiles) {
+  if (is_cpu_family()) GTEST_SKIP() << "no GPU";
+  layer_.limit("device_type", CL_DEVICE_TYPE_GPU);
+  layer_.limit("compute_units", 132);
+  Context device = context();
+  Case c = linear("parts", WLayout::vh);
+  c.v = 1100;
+  c.knobs = {{"v_range", 1024}};
+  for (const Pass pass : {Pass::backward, Pass::value_and_grad}) {
+    EXPECT_TRUE(run_case(device, GetParam(), pass, c)) << to_string(pass);
+  }
+  Case whole = linear("parts", WLayout::hv, DType::bf16);
+  whole.v = 1100;
+  EXPECT_TRUE(run_case(device, GetParam(), Pass::value_and_grad, whole));
+}
+
 /// A teacher's logits are not read in parts.
 TEST_P(LimitsTest, TeacherLogitsBeyondTheLargestAllocation) {
   layer_.limit("max_allocation", 64 * 1024);

@@ -125,6 +125,8 @@ typedef struct {
   matrix_sizes w;  // m is h, k is v
   INT64 dz_columns;
   INT64 chunk_begin;
+  INT64 v_part;     // columns of a part of the range, which has sums of its own
+  INT64 sums_part;  // from the sums of one part to the next
   INT32 v_count;
   INT32 h_count;
   INT32 h_padded;  // rows of a panel of sums
@@ -139,8 +141,11 @@ typedef struct {
   row_segment out;
   INT64 chunk_begin;
   INT64 h_count, row_count;
+  INT64 sums_part;
   INT32 h_padded;
   INT32 add;
+  INT32 parts;  // that are summed
+  INT32 unused;
 } write_rows_sizes;
 KERNEL_ARGUMENTS(write_rows, WRITE_ROWS_MEMORY)
 

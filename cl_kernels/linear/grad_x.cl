@@ -39,9 +39,9 @@ static inline int any_panel_counts(global const int* counts, int tiles, int begi
 #define NEXT_WANTED 1
 #endif
 
-// Work-groups: (group of parts of H, group of panels). The vocabulary is walked in steps, so that
-// packed w stays in the cache while all panels use it. `sums` has h_padded rows a panel, a multiple
-// of what a tile writes.
+// Work-groups: (group of parts of H, group of panels, part of the vocabulary's range). The
+// vocabulary is walked in steps, so that packed w stays in the cache while all panels use it.
+// `sums` has h_padded rows a panel, a multiple of what a tile writes.
 kernel ENGINE_KERNEL void grad_x(global const ELEMENT(W_TYPE) * w, global const operand_word* dz,
                                  global const int* info, global float* sums,
                                  global const int* counts, global float* scratch,
@@ -51,11 +51,14 @@ kernel ENGINE_KERNEL void grad_x(global const ELEMENT(W_TYPE) * w, global const 
   const int panel_begin = PANEL_BEGIN;
   const int panel_end = PANEL_END(panels_used(COUNTED_TOKENS, a.size.panels));
   if (panel_begin >= panel_end) return;
-  const matrix_a matrix = {w + a.at.w, a.size.w.m_stride, a.size.w.k_stride, a.size.w.m_readable,
-                           a.size.v_count};
-  const matrix_b dz_rows = {dz + a.at.dz, a.size.dz_columns};
-  const tile_walk walk = {a.size.h_count,        0,        e.parts, e.tile_m,
-                          WORDS(a.size.v_count), e.k_step, A_STRIP};
+  const long v_begin = BATCH_INDEX * a.size.v_part;
+  const int v_count = (int)clamp(a.size.v_count - v_begin, 0L, a.size.v_part);
+  const matrix_a matrix = {w + a.at.w + v_begin * a.size.w.k_stride, a.size.w.m_stride,
+                           a.size.w.k_stride, a.size.w.m_readable, v_count};
+  const matrix_b dz_rows = {dz + a.at.dz + operand_index(a.size.dz_columns, 0, v_begin, 0),
+                            a.size.dz_columns};
+  const tile_walk walk = {a.size.h_count, 0, e.parts, e.tile_m, WORDS(v_count), e.k_step, A_STRIP};
+  sums += a.at.sums + BATCH_INDEX * a.size.sums_part;
   a_tile now, next;
   walk_start(&walk, ENGINE_GROUP, &next);
   ENGINE_LOAD
@@ -67,8 +70,8 @@ kernel ENGINE_KERNEL void grad_x(global const ELEMENT(W_TYPE) * w, global const 
     } while (!NEXT_WANTED);
     const int fresh = a.size.first && now.k == 0;
     for (int panel = panel_begin; panel < panel_end; ++panel) {
-      ENGINE_ACCUMULATE(sums + a.at.sums + sums_index(a.size.h_padded, panel, now.m), dz_rows,
-                        panel, panel - panel_begin, panel_end - panel_begin, fresh)
+      ENGINE_ACCUMULATE(sums + sums_index(a.size.h_padded, panel, now.m), dz_rows, panel,
+                        panel - panel_begin, panel_end - panel_begin, fresh)
     }
   }
 }

@@ -28,7 +28,10 @@ kernel void write_rows(global const float* sums, global const int* info, global 
   const long base = a.at.out + row_offset(&a.size.out.geometry, row - a.size.out.begin);
   for (long h = h0; h < h1; ++h) {
     const long at = base + h * a.size.out.h_stride;
-    const float value = from[h * TILE_N];
+    float value = from[h * TILE_N];
+    for (int part = 1; part < a.size.parts; ++part) {
+      value += from[part * a.size.sums_part + h * TILE_N];
+    }
     STORE(OUT_TYPE, out, at, a.size.add ? LOAD(OUT_TYPE, out, at) + value : value);
   }
 }

@@ -115,6 +115,12 @@ class Engine {
   }
   /// Panels that one group takes, of so many, where `groups` of them divide the parts.
   virtual std::int64_t panels_per_group(std::int64_t groups, std::int64_t panels) const = 0;
+  /// Parts that k is divided into, each with sums of its own, of an accumulated product with so
+  /// many groups.
+  virtual std::int64_t k_parts(std::int64_t groups, std::int64_t k) const {
+    (void)groups, (void)k;
+    return 1;
+  }
   virtual std::size_t group_size() const = 0;
   /// Work-groups that the device runs at once.
   virtual std::int64_t slots() const = 0;
@@ -149,6 +155,8 @@ class Engine {
 
   /// Work sizes of a kernel that multiplies: groups for the parts of A, and for the panels.
   opencl::Range launch_range(std::int64_t parts, std::int64_t panels, std::int64_t shrink) const;
+  /// The groups of that.
+  std::int64_t launch_groups(std::int64_t parts, std::int64_t panels, std::int64_t shrink) const;
   /// What such a kernel is told.
   kernels::engine_call call(const Cut& cut, std::int64_t parts, std::int64_t panels,
                             std::int64_t shrink) const;

@@ -102,11 +102,16 @@ kernels::engine_call Engine::call(const Cut& cut, std::int64_t part_count, std::
           .parts = narrow(part_count)};
 }
 
-std::int64_t Engine::scratch_words(const Cut& cut, std::int64_t part_count, std::int64_t panels,
+std::int64_t Engine::launch_groups(std::int64_t part_count, std::int64_t panels,
                                    std::int64_t shrink) const {
   panels = std::max<std::int64_t>(panels, 1);
   const std::int64_t of_parts = groups(part_count, shrink);
-  return of_parts * ceil_div(panels, panels_per_group(of_parts, panels)) * cut.group_words;
+  return of_parts * ceil_div(panels, panels_per_group(of_parts, panels));
+}
+
+std::int64_t Engine::scratch_words(const Cut& cut, std::int64_t part_count, std::int64_t panels,
+                                   std::int64_t shrink) const {
+  return launch_groups(part_count, panels, shrink) * cut.group_words;
 }
 
 std::int64_t Engine::panel_rows(std::int64_t count) const {

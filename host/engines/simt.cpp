@@ -76,6 +76,11 @@ class SimtEngine final : public Engine {
   std::int64_t groups(std::int64_t parts, std::int64_t) const override {
     return parts < 1 ? 1 : parts;
   }
+  /// A GPU with more slots than there are groups; a part of fewer than 256 is over too soon.
+  std::int64_t k_parts(std::int64_t groups, std::int64_t k) const override {
+    if (!is_gpu_) return 1;
+    return std::max<std::int64_t>(1, std::min(slots() / groups, k / 256));
+  }
   std::int64_t panels_per_group(std::int64_t, std::int64_t) const override { return 1; }
   /// OpenCL does not tell how many groups a unit keeps: as many as its local memory has room for
   /// are taken for it, 8 at most, as with the registers that a work-item needs here.

@@ -99,6 +99,13 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
   if (s.teacher.is_layer) s.teacher_cut = engine.cut(teacher_product(s), s.shrink);
   s.grad_w_cut = engine.cut(grad_w_product(request, s), s.shrink);
   s.grad_x_cut = engine.cut(grad_x_product(request, s), s.shrink);
+  s.x_parts = 1;
+  if (request.gradients.grad_x && !filters_gradients(request)) {
+    const std::int64_t parts = engine.parts(s.h_range, s.grad_x_cut, s.shrink);
+    s.x_parts = engine.k_parts(
+        engine.launch_groups(parts, ceil_div(s.gradient_rows, engine.tile_n()), s.shrink),
+        s.v_range);
+  }
   s.scratch_words =
       loss::loss_rows_words(request.loss, engine.tile_n()) + regions_of(request, engine, s).total();
 }

@@ -199,13 +199,15 @@ void Run::accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begi
            {.w = w_sizes(w, true, h_count_),
             .dz_columns = dz.columns,
             .chunk_begin = chunk.begin,
+            .v_part = schedule_.x_part_columns(engine_, std::min(schedule_.v_range, piece.count)),
+            .sums_part = sums_x_words(schedule_),
             .v_count = narrow(count),
             .h_count = narrow(h_count_),
             .h_padded = narrow(schedule_.h_padded),
             .panels = narrow(chunk.panels),
             .first = first,
             .filter_tiles = narrow(filter_tiles(count))},
-           cut, parts_of(cut, h_count_, schedule_.h_range), chunk.panels);
+           cut, parts_of(cut, h_count_, schedule_.h_range), chunk.panels, false, schedule_.x_parts);
 }
 
 void Run::sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, const Dz& dz) {
@@ -241,8 +243,11 @@ void Run::write_x(const Chunk& chunk) {
                   .chunk_begin = chunk.begin,
                   .h_count = h_count_,
                   .row_count = chunk.rows,
+                  .sums_part = sums_x_words(schedule_),
                   .h_padded = narrow(schedule_.h_padded),
-                  .add = add});
+                  .add = add,
+                  .parts = narrow(schedule_.x_parts),
+                  .unused = 0});
     if (chunk.begin > 0 || segment.end == segment.begin || every_row_counts) continue;
     call_.launch(programs_.write_x, engine_.copy_range(h_count_, segment.end - segment.begin),
                  kernels::write_excluded_memory{.labels = rows_.labels(), .out = out},

@@ -161,6 +161,10 @@ std::int64_t Regions::largest() const {
   return *std::max_element(words.begin(), words.end());
 }
 
+std::int64_t sums_x_words(const Schedule& s) {
+  return (s.v_outer ? s.chunks : 1) * s.gradient_rows * s.h_padded;
+}
+
 Regions regions_of(const Request& r, const engines::Engine& engine, const Schedule& s) {
   const auto& g = r.gradients;
   const bool grads = has_gradients(r.loss.pass);
@@ -170,9 +174,10 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
     w.stats = s.slices * loss::statistics_fields(r.loss) * s.chunk_rows;
   }
   // One region serves every launch that multiplies.
-  const auto add_launch = [&](const engines::Cut& cut, std::int64_t parts, std::int64_t columns) {
+  const auto add_launch = [&](const engines::Cut& cut, std::int64_t parts, std::int64_t columns,
+                              std::int64_t batch = 1) {
     const std::int64_t panels = ceil_div(columns, engine.tile_n());
-    w.groups = std::max(w.groups, engine.scratch_words(cut, parts, panels, s.shrink));
+    w.groups = std::max(w.groups, batch * engine.scratch_words(cut, parts, panels, s.shrink));
   };
   const std::int64_t parts_of_range = ceil_div(s.v_range, engine.strip());
   const bool in_scratch = s.keeps_logits && !s.logits_in_grad_w;
@@ -206,8 +211,9 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
     add_launch(s.grad_w_cut, engine.parts(s.v_range, s.grad_w_cut, s.shrink), s.h_range);
   }
   if (g.grad_x) {
-    w.sums_x = (s.v_outer ? s.chunks : 1) * s.gradient_rows * s.h_padded;
-    add_launch(s.grad_x_cut, engine.parts(s.h_range, s.grad_x_cut, s.shrink), s.gradient_rows);
+    w.sums_x = s.x_parts * sums_x_words(s);
+    add_launch(s.grad_x_cut, engine.parts(s.h_range, s.grad_x_cut, s.shrink), s.gradient_rows,
+               s.x_parts);
   }
   if (g.grad_bias) {
     w.sums_bias = r.loss.v;

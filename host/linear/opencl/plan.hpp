@@ -78,6 +78,10 @@ struct Schedule {
   std::int64_t shrink = 1;    ///< of Engine::cut and groups
   std::int64_t slices = 0;    ///< of the whole vocabulary of this call
   std::int64_t h_padded = 0;  ///< rows of h in a panel of grad_x sums
+  std::int64_t x_parts = 1;   ///< of a range of the vocabulary, with sums of grad_x of their own
+  std::int64_t x_part_columns(const engines::Engine& engine, std::int64_t columns) const {
+    return engines::round_up(engines::ceil_div(columns, x_parts), engine.rule().m_multiple);
+  }
   std::int64_t scratch_words = 0;
 };
 
@@ -173,6 +177,8 @@ struct Regions {
   std::int64_t total() const;
   std::int64_t largest() const;
 };
+/// Of the sums of grad_x of one part.
+std::int64_t sums_x_words(const Schedule& schedule);
 Regions regions_of(const Request& request, const engines::Engine& engine, const Schedule& schedule);
 
 }  // namespace tessera::linear

@@ -135,15 +135,17 @@ class Run {
   static kernels::matrix_sizes w_sizes(const opencl::Binding& w, bool transposed,
                                        std::int64_t readable);
   static kernels::row_segment row_segment(const engines::Segment& segment);
-  /// A kernel that multiplies. `all_panels`: a group takes all of them, whatever the engine says.
+  /// A kernel that multiplies. `all_panels`: a group takes all of them, whatever the engine says;
+  /// `batch`: products of one shape, BATCH_INDEX.
   template <class Pointers>
   void multiply(const opencl::Specialisation& program, const Pointers& pointers,
                 const typename Pointers::Sizes& sizes, const engines::Cut& cut, std::int64_t parts,
-                std::int64_t panels, bool all_panels = false) {
+                std::int64_t panels, bool all_panels = false, std::int64_t batch = 1) {
     auto range = engine_.launch_range(parts, panels, schedule_.shrink);
     auto call = engine_.call(cut, parts, panels, schedule_.shrink);
     // The last range may have fewer parts than scratch was taken for, and divide columns more.
-    const std::int64_t words = engine_.scratch_words(cut, parts, panels, schedule_.shrink);
+    const std::int64_t words = batch * engine_.scratch_words(cut, parts, panels, schedule_.shrink);
+    range.global[2] = static_cast<std::size_t>(batch);
     if (all_panels || words > group_words_) {
       range.global[1] = 1;
       call.panels_per_group = narrow(std::max<std::int64_t>(panels, 1));

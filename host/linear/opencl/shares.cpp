@@ -15,14 +15,15 @@ struct Grid {
 };
 
 ProductLaunches launches_of(const char* kernel, std::int64_t times, const Grid& g,
-                            const engines::Engine& engine, std::int64_t shrink) {
+                            const engines::Engine& engine, std::int64_t shrink,
+                            std::int64_t k_parts = 1) {
   const std::int64_t panels = std::max<std::int64_t>(1, ceil_div(g.n, engine.tile_n()));
   const std::int64_t row_groups = engine.groups(g.parts, shrink);
   const std::int64_t each = engine.panels_per_group(row_groups, panels);
-  const std::int64_t groups = row_groups * ceil_div(panels, each);
+  const std::int64_t groups = row_groups * ceil_div(panels, each) * k_parts;
   const std::int64_t longest =
       ceil_div(g.parts, row_groups) * ceil_div(g.part_rows, engine.strip()) * each;
-  const double tiles = static_cast<double>(ceil_div(g.m, engine.strip()) * panels);
+  const double tiles = static_cast<double>(ceil_div(g.m, engine.strip()) * panels * k_parts);
   const double room =
       static_cast<double>(ceil_div(groups, engine.slots()) * engine.slots() * longest);
   return {.kernel = kernel,
@@ -59,15 +60,16 @@ std::vector<ProductLaunches> product_launches(const Request& r, const engines::E
            std::min(s.blocks.v_block_size, even_block(engine, range, s.shrink)));
   }
   const auto sums = [&](const char* kernel, const engines::Cut& cut, std::int64_t m, std::int64_t n,
-                        std::int64_t k) {
+                        std::int64_t k, std::int64_t k_parts) {
     const std::int64_t parts = engine.parts(m, cut, s.shrink);
     const std::int64_t strips = ceil_div(m, engine.strip());
     list.push_back(launches_of(kernel, times * ceil_div(hidden(r), s.h_range),
                                {m, n, k, parts, ceil_div(strips, parts) * engine.strip()}, engine,
-                               s.shrink));
+                               s.shrink, k_parts));
   };
-  if (r.gradients.grad_w) sums("grad_w", s.grad_w_cut, range, s.h_range, s.gradient_rows);
-  if (r.gradients.grad_x) sums("grad_x", s.grad_x_cut, s.h_range, s.gradient_rows, range);
+  if (r.gradients.grad_w) sums("grad_w", s.grad_w_cut, range, s.h_range, s.gradient_rows, 1);
+  if (r.gradients.grad_x)
+    sums("grad_x", s.grad_x_cut, s.h_range, s.gradient_rows, range, s.x_parts);
   return list;
 }
 
