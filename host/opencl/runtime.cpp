@@ -157,13 +157,14 @@ void Runtime::require_usable(const char* what) {
 
 Runtime::Runtime() : impl_(std::make_unique<Impl>()) { uses_driver(); }
 Runtime::~Runtime() {
-  // The driver's objects are the parent's; what releases them may wait for its threads.
-  if (why_unusable()) static_cast<void>(impl_.release());
+  // The driver's objects are the parent's, and what releases them may wait for its threads; or the
+  // driver itself may have ended, and Intel's aborts then.
+  if (why_no_kernels()) static_cast<void>(impl_.release());
 }
 
 std::shared_ptr<Runtime> Runtime::open(const ContextOptions& options) {
   if (options.host_only) return nullptr;
-  if (const auto reason = why_unusable()) {
+  if (const auto reason = why_no_kernels()) {
     if (options.device.empty()) return nullptr;
     throw Error(ErrorCode::device_not_found,
                 "device \"" + options.device + "\" cannot be used: " + *reason);
