@@ -33,13 +33,18 @@ const ContextOptions& checked(const ContextOptions& options) {
     throw Error(ErrorCode::invalid_argument, "ContextOptions::device is \"" + options.device +
                                                  "\" but host_only is set; give one of the two");
   }
+  if (!options.plan_for.empty() && (options.host_only || !options.device.empty())) {
+    throw Error(ErrorCode::invalid_argument,
+                "ContextOptions::plan_for is \"" + options.plan_for +
+                    "\" but device or host_only is given too; give one of the three");
+  }
   return options;
 }
 
 /// The chip where the text that chooses a device is the name of a TPU; empty where it is not.
 std::string tile_chip_of(const ContextOptions& options) {
   std::string wanted = options.device;
-  if (wanted.empty() && !options.host_only) {
+  if (wanted.empty() && !options.host_only && options.plan_for.empty()) {
     const char* variable = std::getenv("TESSERA_DEVICE");
     if (variable != nullptr) wanted = variable;
   }
@@ -49,9 +54,10 @@ std::string tile_chip_of(const ContextOptions& options) {
 
 /// A caller's handles already are the choice, so that the options may not hold another.
 const ContextOptions& checked_for_handles(const ContextOptions& options) {
-  if (options.host_only || !options.device.empty()) {
+  if (options.host_only || !options.device.empty() || !options.plan_for.empty()) {
     throw Error(ErrorCode::invalid_argument,
-                "ContextOptions::device and host_only have no meaning beside OpenCL handles; leave "
+                "ContextOptions::device, plan_for and host_only have no meaning beside OpenCL "
+                "handles; leave "
                 "them empty");
   }
   return checked(options);

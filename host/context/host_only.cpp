@@ -10,6 +10,12 @@ namespace tessera {
 namespace context {
 
 std::shared_ptr<DeviceRuntime> open_device(const ContextOptions& options) {
+  if (!options.plan_for.empty()) {
+    throw Error(ErrorCode::device_not_found,
+                "ContextOptions::plan_for is \"" + options.plan_for +
+                    "\", but this library was built without OpenCL (TESSERA_OPENCL=OFF), whose "
+                    "devices it describes; leave it empty");
+  }
   std::string wanted = options.device;
   if (wanted.empty()) {
     const char* variable = std::getenv("TESSERA_DEVICE");

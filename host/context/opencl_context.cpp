@@ -5,7 +5,8 @@
 namespace tessera::context {
 
 std::shared_ptr<DeviceRuntime> open_device(const ContextOptions& options) {
-  return opencl::Runtime::open(options);
+  return options.plan_for.empty() ? opencl::Runtime::open(options)
+                                  : opencl::Runtime::describe(options.plan_for);
 }
 
 std::shared_ptr<DeviceRuntime> wrap_device(cl_context context, cl_device_id device,

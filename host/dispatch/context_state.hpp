@@ -21,6 +21,8 @@ class DeviceRuntime {
   virtual cl_context native_context() const noexcept = 0;
   virtual cl_device_id native_device() const noexcept = 0;
   virtual cl_command_queue native_queue() const noexcept = 0;
+  /// Whether this is the description of a device that is not here: nothing can run.
+  virtual bool only_plans() const noexcept = 0;
   virtual void trim() = 0;
   /// Before the first call: compiled programs are kept in files of the folder, for later processes.
   /// Throws std::system_error where no file can be made there.

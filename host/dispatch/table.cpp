@@ -186,6 +186,12 @@ std::vector<const Implementation*> select_rows(const Table& table,
 std::unique_ptr<Completion::State> run(const Table& table,
                                        const std::shared_ptr<ContextState>& state,
                                        const Request& request) {
+  if (state->device && state->device->only_plans()) {
+    throw Error(ErrorCode::unsupported,
+                request.operation() + ": the Context was made to plan for " +
+                    state->device->info().name +
+                    ", which is not here; leave ContextOptions::plan_for empty to run calls");
+  }
   Dispatch refusals;
   Attempt attempt;
   const auto serve = [&](const Implementation& row) {

@@ -47,7 +47,7 @@ class CpuEngine final : public Engine {
   CpuEngine(const opencl::DeviceFacts& facts, std::int64_t n, DotBf16 dot, std::int64_t lanes,
             std::int64_t vectors)
       : dot_(dot),
-        compute_units_(facts.compute_units),
+        compute_units_(std::max<std::int64_t>(facts.compute_units, 1)),
         cache_bytes_(facts.cache_bytes),
         lanes_(lanes),
         vectors_(vectors),

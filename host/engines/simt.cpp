@@ -14,6 +14,8 @@ struct Shape {
   std::int64_t tile, item, depth;
   std::int64_t items() const { return (tile / item) * (tile / item); }
   std::int64_t local_bytes() const { return 4 * (tile * tile + depth * (tile + 1) + depth * tile); }
+  /// Of a group: each work-item has its sums, a row and a column of operands, and 32 for the rest.
+  std::int64_t registers() const { return items() * (item * item + 2 * item + 32); }
   /// Nothing: the device can run it.
   std::optional<std::string> why_unsupported(const opencl::DeviceFacts& facts) const {
     if (facts.local_memory_bytes < local_bytes()) {
@@ -32,12 +34,22 @@ struct Shape {
 /// and enough reuse to be bound by arithmetic.
 constexpr Shape best = {64, 8, 16};
 
+/// Groups that a compute unit runs at once: what its local memory and registers have room for, up
+/// to what the machine allows. Of an unknown machine 8 at most, as with 64 Ki registers.
+std::int64_t resident_groups(const opencl::DeviceFacts& facts, const Shape& shape) {
+  const std::int64_t local = std::max(facts.unit_local_bytes, facts.local_memory_bytes);
+  std::int64_t groups = std::min(local / shape.local_bytes(),
+                                 facts.unit_groups > 0 ? facts.unit_groups : std::int64_t{8});
+  if (facts.unit_registers > 0) groups = std::min(groups, facts.unit_registers / shape.registers());
+  return std::max<std::int64_t>(groups, 1);
+}
+
 class SimtEngine final : public Engine {
  public:
   SimtEngine(const opencl::DeviceFacts& facts, const Shape& shape)
       : shape_(shape),
-        compute_units_(facts.compute_units),
-        resident_(std::clamp<std::int64_t>(facts.local_memory_bytes / shape.local_bytes(), 1, 8)),
+        compute_units_(std::max<std::int64_t>(facts.compute_units, 1)),
+        resident_(resident_groups(facts, shape)),
         cached_words_(std::max(facts.is_gpu ? facts.cache_bytes / 8 : 0, Engine::cached_words())),
         is_gpu_(facts.is_gpu) {}
 
@@ -55,11 +67,14 @@ class SimtEngine final : public Engine {
 
   Blocks heuristic(const Product& p) const override {
     const std::int64_t tile = shape_.tile;
-    // Panels of columns times parts of A are the work-groups: about eight for each compute unit
-    // hide its latencies, and parts no shorter than a tile keep what is stored of each few.
     const std::int64_t columns = std::clamp<std::int64_t>(round_up(p.n, tile), tile, 1024);
-    const std::int64_t parts =
-        std::max<std::int64_t>(ceil_div(8 * compute_units_, columns / tile), ceil_div(p.m, 2048));
+    // Panels of columns times parts of A are the work-groups. Whole rounds of what runs at once
+    // leave none waiting; eight groups or more for each compute unit hide its latencies, and parts
+    // no shorter than a tile keep what is stored of each few.
+    const std::int64_t panels = columns / tile;
+    const std::int64_t rounds =
+        std::max(ceil_div(8, resident_), ceil_div(ceil_div(p.m, 2048) * panels, slots()));
+    const std::int64_t parts = std::max<std::int64_t>(1, rounds * slots() / panels);
     return {.m = std::max(round_up(ceil_div(std::max<std::int64_t>(p.m, 1), parts), tile), tile),
             .n = columns,
             .k = 512};
@@ -82,8 +97,6 @@ class SimtEngine final : public Engine {
     return std::max<std::int64_t>(1, std::min(slots() / groups, k / 256));
   }
   std::int64_t panels_per_group(std::int64_t, std::int64_t) const override { return 1; }
-  /// OpenCL does not tell how many groups a unit keeps: as many as its local memory has room for
-  /// are taken for it, 8 at most, as with the registers that a work-item needs here.
   std::int64_t slots() const override { return compute_units_ * resident_; }
   std::int64_t strip() const override { return shape_.tile; }
   /// Half of the cache: operands are in it too.

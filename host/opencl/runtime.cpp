@@ -12,6 +12,7 @@
 #include "host/opencl/device_select.hpp"
 #include "host/opencl/errors.hpp"
 #include "host/opencl/host_ranges.hpp"
+#include "host/opencl/machines.hpp"
 #include "host/opencl/mappings.hpp"
 #include "host/opencl/program_cache.hpp"
 #include "host/opencl/staging.hpp"
@@ -20,26 +21,6 @@
 
 namespace tessera::opencl {
 namespace {
-
-DeviceFacts read_facts(const FoundDevice& device) {
-  DeviceFacts facts;
-  facts.is_cpu = (device.type & CL_DEVICE_TYPE_CPU) != 0;
-  facts.is_gpu = (device.type & CL_DEVICE_TYPE_GPU) != 0;
-  facts.zero_copy = device.info.shares_host_memory;
-  facts.compute_units = std::max<std::int64_t>(device.info.compute_units, 1);
-  facts.global_memory_bytes = device.info.global_memory_bytes;
-  facts.max_allocation_bytes = device.info.max_allocation_bytes;
-  facts.local_memory_bytes = device.info.local_memory_bytes;
-  facts.max_work_group_size = std::max<std::int64_t>(device.info.max_work_group_size, 1);
-  facts.cache_bytes = static_cast<std::int64_t>(
-      device_value<cl_ulong>(device.id, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE, 0));
-  facts.native_float_vector = std::max<std::int64_t>(
-      device_value<cl_uint>(device.id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, 1), 1);
-  facts.part_alignment_bytes = std::max<std::int64_t>(
-      device_value<cl_uint>(device.id, CL_DEVICE_MEM_BASE_ADDR_ALIGN, 1024) / 8, 1);
-  facts.extensions = device_text(device.id, CL_DEVICE_EXTENSIONS);
-  return facts;
-}
 
 template <class T>
 T queue_value(cl_command_queue queue, cl_command_queue_info what, const char* doing) {
@@ -155,7 +136,7 @@ void Runtime::require_usable(const char* what) {
   }
 }
 
-Runtime::Runtime() : impl_(std::make_unique<Impl>()) { uses_driver(); }
+Runtime::Runtime() : impl_(std::make_unique<Impl>()) {}
 Runtime::~Runtime() {
   // The driver's objects are the parent's, and what releases them may wait for its threads; or the
   // driver itself may have ended, and Intel's aborts then.
@@ -181,6 +162,14 @@ std::shared_ptr<Runtime> Runtime::open(const ContextOptions& options) {
   check(status, "clCreateContext", found->info.name);
   impl.device = cl::Device(found->id, true);
   impl.start(*found);
+  return runtime;
+}
+
+std::shared_ptr<Runtime> Runtime::describe(const std::string& name) {
+  const Machine& machine = machine_of(name);
+  std::shared_ptr<Runtime> runtime(new Runtime());
+  runtime->impl_->info = machine.info;
+  runtime->impl_->facts = machine.facts;
   return runtime;
 }
 
@@ -231,10 +220,12 @@ const DeviceInfo& Runtime::info() const noexcept { return impl_->info; }
 cl_context Runtime::native_context() const noexcept { return impl_->context(); }
 cl_device_id Runtime::native_device() const noexcept { return impl_->device(); }
 cl_command_queue Runtime::native_queue() const noexcept { return impl_->queue(); }
+bool Runtime::only_plans() const noexcept { return impl_->pool == nullptr; }
 void Runtime::trim() {
-  if (!why_unusable()) impl_->pool->trim();
+  if (!only_plans() && !why_unusable()) impl_->pool->trim();
 }
 void Runtime::keep_programs(const std::string& folder) {
+  if (only_plans()) return;
   const auto& info = impl_->info;
   std::string key;
   for (const std::string* text : {&info.platform, &info.name, &info.version, &info.driver}) {
@@ -245,7 +236,7 @@ void Runtime::keep_programs(const std::string& folder) {
   key += std::to_string(impl_->facts.native_float_vector) + '\n' + revision() + '\n';
   impl_->programs->keep_in(BinaryCache(folder), std::move(key));
 }
-std::int64_t Runtime::pooled_bytes() const noexcept { return impl_->pool->bytes(); }
+std::int64_t Runtime::pooled_bytes() const noexcept { return only_plans() ? 0 : impl_->pool->bytes(); }
 
 void Runtime::check_memory(const View& view, const char* argument, bool is_written) const {
   const cl_mem memory = view.device_memory();

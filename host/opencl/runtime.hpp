@@ -8,32 +8,9 @@
 #include <vector>
 
 #include "host/dispatch/context_state.hpp"
+#include "host/opencl/device_facts.hpp"
 
 namespace tessera::opencl {
-
-/// Whether a device's own instruction for products of bf16 pairs is used. All but `detected` are
-/// for tests: its arithmetic in portable code, and its use without asking the processor.
-enum class Bf16Products { detected, emulated, assumed };
-
-/// What the engines and the memory model ask of a device, read once.
-struct DeviceFacts {
-  bool is_cpu = false;
-  bool is_gpu = false;
-  /// Host pointers are used in place (CPU devices). False: host memory is staged.
-  bool zero_copy = false;
-  std::int64_t compute_units = 1;
-  std::int64_t global_memory_bytes = 0;
-  std::int64_t max_allocation_bytes = 0;
-  std::int64_t local_memory_bytes = 0;
-  std::int64_t max_work_group_size = 1;
-  std::int64_t cache_bytes = 0;          ///< CL_DEVICE_GLOBAL_MEM_CACHE_SIZE
-  std::int64_t native_float_vector = 1;  ///< CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT
-  /// At what multiples a sub-buffer may begin (CL_DEVICE_MEM_BASE_ADDR_ALIGN, in bytes).
-  std::int64_t part_alignment_bytes = 128;
-  std::string extensions{};
-  Bf16Products bf16_products = Bf16Products::detected;
-  friend bool operator==(const DeviceFacts&, const DeviceFacts&) = default;
-};
 
 class HostRanges;     // host_ranges.hpp
 class ProgramCache;   // program_cache.hpp
@@ -50,12 +27,16 @@ class Runtime final : public DeviceRuntime {
   /// context and device along.
   static std::shared_ptr<Runtime> wrap(cl_context context, cl_device_id device,
                                        cl_command_queue queue);
+  /// The machine of that name, which is not here, for `plan` alone. Touches no driver. Throws Error
+  /// device_not_found, which lists the names.
+  static std::shared_ptr<Runtime> describe(const std::string& machine);
   ~Runtime() override;
 
   const DeviceInfo& info() const noexcept override;
   cl_context native_context() const noexcept override;
   cl_device_id native_device() const noexcept override;
   cl_command_queue native_queue() const noexcept override;
+  bool only_plans() const noexcept override;
   void trim() override;
   void keep_programs(const std::string& folder) override;
   std::int64_t pooled_bytes() const noexcept override;

@@ -57,7 +57,8 @@ Schedule make_schedule(const Request& r, const opencl::DeviceFacts& facts) {
   } else {
     // Eight groups for each compute unit keep all busy to the end. On a GPU a row is many
     // work-items', and forward's rows need not share a group.
-    s.blocks.b_block_size = std::max<std::int64_t>(1, ceil_div(r.b, 8 * facts.compute_units));
+    s.blocks.b_block_size = std::max<std::int64_t>(
+        1, ceil_div(r.b, 8 * std::max<std::int64_t>(1, facts.compute_units)));
     while (s.blocks.b_block_size < r.b && !fits(s.blocks.b_block_size)) s.blocks.b_block_size *= 2;
   }
   s.blocks.b_block_size = std::min(s.blocks.b_block_size, all_rows(r));

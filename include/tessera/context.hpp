@@ -60,6 +60,11 @@ struct ContextOptions {
   std::string cache_folder{};
   /// Makes a context without any device even where one exists.
   bool host_only = false;
+  /// A machine that is not here, by name: "h100", "mi300x", "a770", "cpu-64" and others, which the
+  /// Error device_not_found of an unknown one lists. In such a context `plan`, `cost_estimate`,
+  /// `infer_block_sizes` and `why_unsupported` answer for that machine by data sheets, without
+  /// touching a driver or compiling anything; calls are Error unsupported.
+  std::string plan_for{};
   /// Empty: a line to stderr, once per distinct message.
   WarningHandler warning_handler{};
 };

@@ -9,57 +9,12 @@
 
 #include "host/linear/opencl/shares.hpp"
 #include "host/linear_cross_entropy/request.hpp"
+#include "host/opencl/machines.hpp"
 #include "tests/support/runner.hpp"
 
 namespace tessera::test {
 namespace {
 namespace lce = linear_cross_entropy;
-
-struct Machine {
-  std::string name;
-  std::string engine;
-  opencl::DeviceFacts facts;
-};
-
-constexpr std::int64_t kib = 1024, mib = 1024 * kib, gib = 1024 * mib;
-
-/// A CPU with vectors of 16, 16 MiB of cache for every 8 cores, as a driver may report it, and room
-/// for everything.
-Machine cpu(std::int64_t cores) {
-  opencl::DeviceFacts facts;
-  facts.is_cpu = facts.zero_copy = true;
-  facts.native_float_vector = 16;
-  facts.compute_units = cores;
-  facts.cache_bytes = 16 * mib * std::max<std::int64_t>(1, cores / 8);
-  facts.max_work_group_size = 4096;
-  facts.global_memory_bytes = 256 * gib;
-  facts.max_allocation_bytes = 64 * gib;
-  return {fmt::format("cpu-{}", cores), "cpu", facts};
-}
-
-Machine gpu(const char* name, std::int64_t units, std::int64_t local_kib, std::int64_t cache_mib,
-            std::int64_t memory_gib) {
-  opencl::DeviceFacts facts;
-  facts.is_gpu = true;
-  facts.compute_units = units;
-  facts.local_memory_bytes = local_kib * kib;
-  facts.cache_bytes = cache_mib * mib;
-  facts.max_work_group_size = 1024;
-  facts.global_memory_bytes = memory_gib * gib;
-  facts.max_allocation_bytes = memory_gib * gib / 4;
-  return {name, "simt", facts};
-}
-
-std::vector<Machine> machines() {
-  std::vector<Machine> list;
-  for (const std::int64_t cores : {2, 8, 16, 32, 64, 128, 192}) list.push_back(cpu(cores));
-  // Units and memory of data sheets; local memory and cache as OpenCL drivers report them.
-  list.push_back(gpu("h100", 132, 48, 50, 80));
-  list.push_back(gpu("mi300x", 304, 64, 4, 192));
-  list.push_back(gpu("arc-a770", 32, 64, 16, 16));
-  list.push_back(gpu("8-units", 8, 32, 1, 4));
-  return list;
-}
 
 struct Model {
   const char* name;
@@ -75,7 +30,7 @@ struct Planned {
   linear::Schedule schedule;
   std::vector<linear::ProductLaunches> launches;
 };
-Planned plan(Context& context, const Machine& machine, Pass pass, std::int64_t b,
+Planned plan(Context& context, const opencl::Machine& machine, Pass pass, std::int64_t b,
              const Model& model) {
   const auto shape = [](DType type, const Dims& extents, const Dims& strides = {}) {
     return View::host(nullptr, type, extents, strides);
@@ -93,8 +48,8 @@ Planned plan(Context& context, const Machine& machine, Pass pass, std::int64_t b
       context, call, operators::Form::question, [&](const auto& checked) {
         const lce::Request request = lce::request_of(checked);
         std::vector<std::string> notes;
-        const auto shapes =
-            engines::engine_entry(machine.engine).shapes(machine.facts, {.n = b}, nullptr, notes);
+        const auto shapes = engines::engine_entry(machine.facts.is_cpu ? "cpu" : "simt")
+                                .shapes(machine.facts, {.n = b}, nullptr, notes);
         const auto choice = linear::make_schedule(request, shapes, machine.facts, {});
         return Planned{choice.schedule,
                        linear::product_launches(request, *choice.engine, choice.schedule)};
@@ -137,14 +92,14 @@ int run(double at_least, bool every_call) {
   bool all_reach = true;
   std::puts(every_call ? "machine,pass,b,model,schedule,chunk_rows,v_range,share,kernels"
                        : "machine,pass,share,least,most launches,least of");
-  for (const Machine& machine : machines()) {
+  for (const opencl::Machine& machine : opencl::machines()) {
     for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
       Total total;
       for (const Model& model : models) {
         for (const std::int64_t b : {64, 512, 2048, 4096, 8192, 16384}) {
           const auto [schedule, launches] = plan(context, machine, pass, b, model);
           if (every_call) {
-            fmt::print("{},{},{},{},{},{},{},{:.3f},{}\n", machine.name, to_string(pass), b,
+            fmt::print("{},{},{},{},{},{},{},{:.3f},{}\n", machine.info.name, to_string(pass), b,
                        model.name, schedule.name, schedule.chunk_rows, schedule.v_range,
                        linear::machine_share(launches), kernels_of(launches));
           }
@@ -152,7 +107,7 @@ int run(double at_least, bool every_call) {
         }
       }
       if (!every_call) {
-        fmt::print("{},{},{:.3f},{:.3f},{},{}\n", machine.name, to_string(pass),
+        fmt::print("{},{},{:.3f},{:.3f},{},{}\n", machine.info.name, to_string(pass),
                    total.flops / total.time, total.least, total.most_launches, total.least_case);
       }
       if (machine.facts.is_cpu && total.least < at_least) all_reach = false;

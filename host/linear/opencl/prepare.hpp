@@ -31,7 +31,7 @@ std::shared_ptr<Prepared> prepare(const Request& request, const std::string& eng
   operands.n = loss::counted_rows(request.loss);
   const auto& given = request.loss.call.knobs;
   made.shapes = engines::shapes_with(engines::engine_entry(engine_name), runtime.facts(), operands,
-                                     given, &runtime, made.notes);
+                                     given, runtime.only_plans() ? nullptr : &runtime, made.notes);
   auto choice = make_schedule(request, made.shapes, runtime.facts(), runtime.info(), teacher);
   made.engine = std::move(choice.engine);
   made.schedule = std::move(choice.schedule);
