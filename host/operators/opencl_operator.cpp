@@ -153,6 +153,7 @@ class OpenclRow final : public dispatch::Implementation {
     describe(r, *prepared, runtime.info(), result.dispatch);
     result.workspace_bytes = result.dispatch.workspace_bytes;
     result.minimum_workspace_bytes = own_->minimum_workspace_bytes(r, *prepared, runtime);
+    result.considered = own_->considered(r, *prepared, runtime);
     if (!runtime.only_plans()) build_kernels(*own_, r, *prepared, runtime);
     return result;
   }

@@ -68,6 +68,11 @@ class OpenclOperator {
   virtual std::vector<Kernel> kernels(const Request& request, const Prepared& prepared) const = 0;
   virtual std::int64_t minimum_workspace_bytes(const Request& request, const Prepared& prepared,
                                                const opencl::Runtime& runtime) const = 0;
+  /// The schedules that `prepare` looks at; empty: there is one. Slower than that.
+  virtual std::vector<ConsideredSchedule> considered(const Request&, const Prepared&,
+                                                     const opencl::Runtime&) const {
+    return {};
+  }
   virtual void enqueue(opencl::Call& call, const Request& request,
                        const Prepared& prepared) const = 0;
   virtual CostEstimate cost(const Request& request, const Prepared& prepared) const = 0;

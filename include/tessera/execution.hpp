@@ -192,11 +192,36 @@ class TESSERA_API Completion {
   std::unique_ptr<State> state_;
 };
 
+/// Launches of one kernel that multiplies, in one call by a schedule.
+struct PlannedLaunches {
+  std::string kernel{};
+  std::int64_t times = 0;
+  std::int64_t groups = 0;  ///< work-groups of each
+  /// Of the machine's time, what the products of a launch take: tiles / (waves x slots x tiles of
+  /// the longest group), a slot being what runs one work-group at a time.
+  double share = 0.0;
+  double flops = 0.0;  ///< of all of them
+};
+
+/// A schedule that was looked at for a call.
+struct ConsideredSchedule {
+  std::string name{};            ///< as in Dispatch::schedule
+  std::string logits{};          ///< where they are until their gradients are formed
+  bool is_taken = false;         ///< it is the call's
+  std::string reason{};          ///< why it is, or is not
+  double predicted_share = 0.0;  ///< of the machine that its products keep busy; 0: it cannot run
+  std::int64_t workspace_bytes =
+      0;  ///< scratch memory that it takes, or needs at least; 0: unknown
+  std::vector<PlannedLaunches> launches{};  ///< in the order of the first ones
+};
+
 /// What a call would use, answered in advance by `plan`, which also compiles what the call needs.
 struct Plan {
   std::int64_t workspace_bytes = 0;          ///< what the call will use
   std::int64_t minimum_workspace_bytes = 0;  ///< the least that a call of this shape accepts
   Dispatch dispatch{};
+  /// In the order in which they were looked at; empty where the implementation has one schedule.
+  std::vector<ConsideredSchedule> considered{};
 };
 
 /// What one implementation says to one request.

@@ -2,10 +2,11 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <vector>
+#include <span>
 
 #include "host/dispatch/knobs.hpp"
 #include "host/linear/opencl/plan.hpp"
+#include "host/linear/opencl/reasons.hpp"
 #include "host/loss/opencl_rows.hpp"
 
 namespace tessera::linear {
@@ -186,12 +187,11 @@ bool fit_range(const Request& request, const engines::Engine& engine, Schedule& 
 /// from the end, so that those come last that lie where the logits are. What is repeated for each
 /// part is dz alone. Rows that grad_w has no room for have their logits in scratch.
 std::optional<Schedule> store_partly_in_grad_w(const Request& r, const engines::Engine& engine,
-                                               Schedule s, const Limits& limits) {
-  if (s.tokens_in_grad_w == 0) return std::nullopt;
+                                               const Schedule& base, const Limits& limits) {
+  Schedule s = base;
   const std::int64_t tile = engine.tile_n();
   const std::int64_t all = all_rows(engine, s);
   const std::int64_t within = std::min(all, s.tokens_in_grad_w);
-  if (s.teacher.given && within < all) return std::nullopt;  // each row's two lie side by side
   s.rows_beyond = all - within;
   s.keeps_logits = s.logits_in_grad_w = true;
   const auto size = static_cast<std::int64_t>(size_of(r.gradients.grad_w.dtype()));
@@ -219,19 +219,12 @@ std::optional<Schedule> store_partly_in_grad_w(const Request& r, const engines::
   return std::nullopt;
 }
 
-std::optional<Schedule> store_in_grad_w(const Request& r, const engines::Engine& engine,
-                                        const Schedule& s, const Limits& limits) {
-  if (all_rows(engine, s) > s.tokens_in_grad_w) return std::nullopt;
-  return store_partly_in_grad_w(r, engine, s, limits);
-}
-
 /// The same of value_and_grad with ranges of the vocabulary outside, chunks of rows inside.
 std::optional<Schedule> store_in_grad_w_by_range(const Request& r, const engines::Engine& engine,
                                                  const Schedule& base, const Limits& limits) {
   Schedule s = base;
   const std::int64_t tile = engine.tile_n();
   const std::int64_t all = all_rows(engine, s);
-  if (!looks_first(r, s) || all > s.tokens_in_grad_w) return std::nullopt;
   s.keeps_logits = s.logits_in_grad_w = s.v_outer = true;
   s.grad_w = Schedule::GradW::range;
   s.name = "v_outer_in_grad_w";
@@ -248,19 +241,29 @@ std::optional<Schedule> store_in_grad_w_by_range(const Request& r, const engines
   return std::nullopt;
 }
 
-bool sums_in_place(const MutableView& grad_w) { return !grad_w || grad_w.dtype() == DType::f32; }
-
-/// The logits of value_and_grad in scratch, all of them or those that grad_w has no room for.
+/// All logits of value_and_grad in scratch.
 std::optional<Schedule> store_in_scratch(const Request& r, const engines::Engine& engine,
                                          const Schedule& base, const Limits& limits) {
-  if (!looks_first(r, base)) return std::nullopt;
   Schedule s = base;
   s.keeps_logits = true;
   s.v_range = std::max<std::int64_t>(base.v_piece, 1);
   s.name = "one_chunk";
   s.chunk_rows = all_rows(engine, base);
   if (fits(r, engine, s, limits)) return s;
-  return store_partly_in_grad_w(r, engine, base, limits);
+  return std::nullopt;
+}
+
+/// Those of as many rows at a time as fit.
+std::optional<Schedule> store_chunks(const Request& r, const engines::Engine& engine,
+                                     const Schedule& base, const Limits& limits) {
+  const bool in_place = sums_in_place(r.gradients.grad_w);
+  Schedule s = base;
+  s.keeps_logits = true;
+  s.v_range = std::max<std::int64_t>(base.v_piece, 1);
+  s.name = in_place ? "chunked" : "chunked_f32_grad_w";
+  s.grad_w = in_place ? Schedule::GradW::direct : Schedule::GradW::full;
+  if (fit_chunk(r, engine, s, limits, all_rows(engine, base))) return s;
+  return std::nullopt;
 }
 
 /// Fewer rows than this a chunk, and reading all of w twice for each costs more than recomputing.
@@ -310,87 +313,87 @@ std::optional<Schedule> fit_looks(const Request& r, const engines::Engine& engin
   return fit_rows_and_range(r, engine, s, limits, given.value_or(std::min(all, block)));
 }
 
-std::optional<Schedule> choose_other(const Request& r, const engines::Engine& engine,
-                                     const Schedule& base, const Limits& limits) {
-  const std::int64_t block = std::max(base.blocks.b_block_size, engine.tile_n());
-  const std::int64_t all = all_rows(engine, base);
-  const std::int64_t v = std::max<std::int64_t>(base.v_piece, 1);
-  const bool sum_in_place = sums_in_place(r.gradients.grad_w);
+std::optional<Schedule> stream(const Request& r, const engines::Engine& engine,
+                               const Schedule& base, const Limits& limits) {
   Schedule s = base;
-  if (!has_gradients(r.loss.pass)) {
-    s.name = "streamed";
-    if (s.teacher.given) return fit_looks(r, engine, s, limits);
-    s.v_range = v;
-    if (fit_chunk(r, engine, s, limits, std::min(all, block))) return s;
-    return std::nullopt;
-  }
-  const std::int64_t worthwhile = worthwhile_rows(engine, base);
-  if (auto found = store_in_scratch(r, engine, base, limits)) return found;
-  if (looks_first(r, base)) {
-    s.keeps_logits = true;
-    s.v_range = v;
-    s.name = sum_in_place ? "chunked" : "chunked_f32_grad_w";
-    s.grad_w = sum_in_place ? Schedule::GradW::direct : Schedule::GradW::full;
-    if (fit_chunk(r, engine, s, limits, all) && s.chunk_rows >= worthwhile) return s;
-  }
-  // Recomputed logits: rows outside where grad_w is summed in place, else the vocabulary outside. A
-  // device that waits for launches takes all rows at once, where the caller says nothing else.
-  const bool waits =
-      engine.worthwhile_ranges() < engines::all_of_k && base.source != BlockSource::caller;
-  const std::int64_t most_rows = waits ? all : std::min(all, round_up(block, engine.tile_n()));
-  for (const bool outer : {!sum_in_place, sum_in_place}) {
-    // Values come first for all rows, so that a row-outer order would need a second pass anyway.
-    if (!outer && looks_first(r, base)) continue;
-    if (!outer && !sum_in_place) continue;
-    s = base;
-    s.v_outer = outer;
-    s.grad_w = outer ? Schedule::GradW::range : Schedule::GradW::direct;
-    if (auto found = fit_rows_and_range(r, engine, s, limits, most_rows)) {
-      found->name = outer ? "v_outer" : found->chunk_rows >= all ? "one_chunk" : "chunked";
-      return found;
-    }
-  }
-  // Last: stored logits with the smallest chunks.
-  if (looks_first(r, base)) {
-    s = base;
-    s.keeps_logits = true;
-    s.v_range = v;
-    s.name = sum_in_place ? "chunked" : "chunked_f32_grad_w";
-    s.grad_w = sum_in_place ? Schedule::GradW::direct : Schedule::GradW::full;
-    if (fit_chunk(r, engine, s, limits, all)) return s;
-  }
+  s.name = "streamed";
+  if (s.teacher.given) return fit_looks(r, engine, s, limits);
+  s.v_range = std::max<std::int64_t>(base.v_piece, 1);
+  const std::int64_t block = std::max(base.blocks.b_block_size, engine.tile_n());
+  if (fit_chunk(r, engine, s, limits, std::min(all_rows(engine, base), block))) return s;
   return std::nullopt;
 }
 
-}  // namespace
+/// Logits that are formed again, with rows outside or the vocabulary. A device that waits for
+/// launches takes all rows at once, where the caller says nothing else.
+std::optional<Schedule> recompute(const Request& r, const engines::Engine& engine, Schedule s,
+                                  const Limits& limits, bool v_outer) {
+  const std::int64_t all = all_rows(engine, s), tile = engine.tile_n();
+  s.v_outer = v_outer;
+  s.grad_w = v_outer ? Schedule::GradW::range : Schedule::GradW::direct;
+  const bool waits =
+      engine.worthwhile_ranges() < engines::all_of_k && s.source != BlockSource::caller;
+  const std::int64_t block = round_up(std::max(s.blocks.b_block_size, tile), tile);
+  auto found = fit_rows_and_range(r, engine, s, limits, waits ? all : std::min(all, block));
+  if (found) found->name = v_outer ? "v_outer" : found->chunk_rows >= all ? "one_chunk" : "chunked";
+  return found;
+}
 
-namespace {
+constexpr Way forward_ways[] = {{"streamed", "not kept", nullptr, stream}};
+
+constexpr Way gradient_ways[] = {
+    {"one_chunk_in_grad_w", "in grad_w", why_not_in_grad_w, store_partly_in_grad_w},
+    {"v_outer_in_grad_w", "in grad_w", why_not_by_range, store_in_grad_w_by_range},
+    {"one_chunk", "in scratch", why_not_kept, store_in_scratch},
+    {"one_chunk_partly_in_grad_w", "in grad_w and scratch", why_not_partly, store_partly_in_grad_w},
+    {"chunked", "in scratch, chunks worth reading w twice for", why_not_kept,
+     [](const Request& r, const engines::Engine& engine, const Schedule& base,
+        const Limits& limits) {
+       auto found = store_chunks(r, engine, base, limits);
+       if (found && found->chunk_rows < worthwhile_rows(engine, base)) found.reset();
+       return found;
+     }},
+    {"chunked", "formed again", why_not_rows_outer,
+     [](const Request& r, const engines::Engine& engine, const Schedule& base,
+        const Limits& limits) { return recompute(r, engine, base, limits, false); }},
+    {"v_outer", "formed again", nullptr,
+     [](const Request& r, const engines::Engine& engine, const Schedule& base,
+        const Limits& limits) { return recompute(r, engine, base, limits, true); }},
+    {"chunked", "in scratch, chunks of any size", why_not_kept, store_chunks}};
+
+/// The first of the ways that fits with the largest tiles: smaller ones are slower, but less so
+/// than another group of ways.
+std::optional<Schedule> first_of(std::span<const Way> ways, const Request& r,
+                                 const engines::Engine& engine, Schedule s, const Limits& limits,
+                                 std::int64_t most_shrink) {
+  for (s.shrink = 1;; s.shrink *= 4) {
+    for (const Way& way : ways) {
+      if (way.why_not != nullptr && way.why_not(r, engine, s) != nullptr) continue;
+      if (auto found = way.make(r, engine, s, limits)) return found;
+    }
+    if (s.shrink >= most_shrink) return std::nullopt;
+  }
+}
 
 std::optional<Schedule> choose_in_slices(const Request& r, const engines::Engine& engine,
                                          const Schedule& base, const Limits& limits,
                                          std::int64_t most_shrink) {
-  // Smaller tiles are slower, but less so than another schedule.
-  std::vector<std::int64_t> shrinks{1};
-  while (shrinks.back() < most_shrink) shrinks.push_back(4 * shrinks.back());
-  Schedule s = base;
-  if (has_gradients(r.loss.pass)) {
-    for (const auto store : {store_in_grad_w, store_in_grad_w_by_range, store_in_scratch}) {
-      // Chunks of rows cost little more, where their gradients of w can be summed.
-      if (store == store_in_scratch && sums_in_place(r.gradients.grad_w)) continue;
-      for (const std::int64_t shrink : shrinks) {
-        s.shrink = shrink;
-        if (auto found = store(r, engine, s, limits)) return found;
-      }
-    }
-  }
-  for (const std::int64_t shrink : shrinks) {
-    s.shrink = shrink;
-    if (auto found = choose_other(r, engine, s, limits)) return found;
+  const auto ways = ways_of(r);
+  if (!has_gradients(r.loss.pass)) return first_of(ways, r, engine, base, limits, most_shrink);
+  // Chunks of rows cost little more than one, where their gradients of w can be summed.
+  const auto alone = ways.subspan(2, sums_in_place(r.gradients.grad_w) ? 0 : 2);
+  for (const auto& group : {ways.first(1), ways.subspan(1, 1), alone, ways.subspan(2)}) {
+    if (auto found = first_of(group, r, engine, base, limits, most_shrink)) return found;
   }
   return std::nullopt;
 }
 
 }  // namespace
+
+std::span<const Way> ways_of(const Request& r) {
+  if (has_gradients(r.loss.pass)) return gradient_ways;
+  return forward_ways;
+}
 
 std::optional<Schedule> choose(const Request& r, const engines::Engine& engine,
                                const Schedule& base, const Limits& limits, Cores cores) {

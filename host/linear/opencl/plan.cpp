@@ -9,6 +9,7 @@
 
 #include "host/dispatch/host_views.hpp"
 #include "host/dispatch/knobs.hpp"
+#include "host/linear/opencl/reasons.hpp"
 #include "host/loss/opencl_rows.hpp"
 #include "host/loss/targets.hpp"
 #include "host/opencl/specialise.hpp"
@@ -19,8 +20,6 @@ namespace {
 
 using engines::ceil_div;
 using engines::round_up;
-
-constexpr std::int64_t most_words = std::int64_t{1} << 44;  ///< of scratch: beyond any device
 
 void check_blocks(const BlockSizes& blocks, const engines::Engine& engine) {
   const auto rule = engine.rule();
@@ -43,21 +42,12 @@ void check_blocks(const BlockSizes& blocks, const engines::Engine& engine) {
 
 /// Tokens whose logits fit where grad_w will be: H elements a column, f32 logits of every token.
 /// Such memory costs nothing, is as large as the logits of H tokens, and is written over only when
-/// they have been used. 0 where it cannot serve: its columns (or rows, as [H, V], in whole blocks
-/// of columns) must lie apart, be readable, and hold nothing that the call still needs.
-std::int64_t tokens_in_grad_w(const Request& r, const engines::Engine& engine,
-                              const opencl::DeviceFacts& facts, std::int64_t v_piece) {
-  const auto& out = r.gradients.grad_w;
-  if (!out || r.gradients.accumulate.has(Accumulate::grad_w)) return 0;
-  if (!facts.zero_copy || v_piece < r.loss.v) return 0;
-  const auto size = static_cast<std::int64_t>(size_of(out.dtype()));
-  const int layout = layout_of(out);
-  if (layout == layout_strided || hidden(r) < 2) return 0;
-  const bool by_columns = layout == layout_vh;
-  const std::int64_t apart = out.strides()[by_columns ? 1 : 0];
-  if (apart < (by_columns ? hidden(r) : r.loss.v) || !kernels_can_read(out)) return 0;
-  if (r.loss.v % kept_columns(out, engine) != 0) return 0;
-  return hidden(r) * size / 4 / engine.tile_n() * engine.tile_n();
+/// they have been used.
+std::int64_t tokens_in_grad_w(const Request& r, const engines::Engine& engine, const Schedule& s) {
+  if (s.why_not_in_grad_w != nullptr) return 0;
+  const auto size = static_cast<std::int64_t>(size_of(r.gradients.grad_w.dtype()));
+  const std::int64_t tile = engine.tile_n();
+  return hidden(r) * size / 4 / tile * tile / (s.teacher.given ? 2 : 1) / tile * tile;
 }
 
 BlockSizes clamp_to_problem(BlockSizes blocks, const Request& r, const engines::Engine& engine) {
@@ -85,8 +75,11 @@ Schedule base_schedule(const Request& r, const engines::Engine& engine,
     s.v_piece = std::min(s.v_piece, teacher.columns);
   }
   s.h_range = hidden(r);
-  s.tokens_in_grad_w = tokens_in_grad_w(r, engine, facts, s.v_piece) / (teacher.given ? 2 : 1) /
-                       engine.tile_n() * engine.tile_n();
+  s.why_not_in_grad_w = why_no_logits_in_grad_w(r, engine, facts, s.v_piece);
+  s.tokens_in_grad_w = tokens_in_grad_w(r, engine, s);
+  if (s.tokens_in_grad_w == 0 && s.why_not_in_grad_w == nullptr) {
+    s.why_not_in_grad_w = "a column of grad_w has no room for a tile of tokens";
+  }
   const std::string dtype =
       r.inputs.x.dtype() == r.inputs.w.dtype()
           ? to_string(r.inputs.x.dtype())
@@ -225,11 +218,7 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
   return w;
 }
 
-namespace {
-
-/// The least `limit` from 0 to most_words that `accepts` one of the candidates; it is monotonous.
-template <class Accepts>
-std::int64_t least(const Accepts& accepts) {
+std::int64_t least_words(const std::function<bool(std::int64_t)>& accepts) {
   std::int64_t high = 64;
   while (high < most_words && !accepts(high)) high *= 4;
   std::int64_t low = high / 4;
@@ -240,8 +229,6 @@ std::int64_t least(const Accepts& accepts) {
   return high;
 }
 
-/// The shapes whose tiles the caller's blocks decompose into, each with what its schedules start
-/// from.
 std::vector<Choice> candidates_of(const Request& r, const engines::EngineShapes& shapes,
                                   const opencl::DeviceFacts& facts, const DeviceInfo& info,
                                   const Teacher& teacher) {
@@ -249,17 +236,23 @@ std::vector<Choice> candidates_of(const Request& r, const engines::EngineShapes&
   const auto& given = r.execution.block_sizes;
   for (const auto& engine : shapes) {
     if (given && engine != shapes.back() && given->b_block_size % engine->tile_n() != 0) continue;
-    list.push_back({engine, base_schedule(r, *engine, facts, info, teacher)});
+    Choice& candidate = list.emplace_back();
+    candidate.engine = engine;
+    candidate.base = base_schedule(r, *engine, facts, info, teacher);
   }
   return list;
 }
+
+namespace {
 
 std::optional<Choice> choose_any(const Request& r, const std::vector<Choice>& candidates,
                                  const Limits& limits) {
   // A narrower tile costs less than cores that do nothing.
   for (const Cores cores : {Cores::busy, Cores::idle}) {
-    for (const auto& [engine, base] : candidates) {
-      if (auto schedule = choose(r, *engine, base, limits, cores)) return Choice{engine, *schedule};
+    for (const Choice& c : candidates) {
+      if (auto schedule = choose(r, *c.engine, c.base, limits, cores)) {
+        return Choice{c.engine, *schedule, c.base, limits, cores};
+      }
     }
   }
   return std::nullopt;
@@ -267,7 +260,7 @@ std::optional<Choice> choose_any(const Request& r, const std::vector<Choice>& ca
 
 std::int64_t minimum_bytes(const Request& r, const std::vector<Choice>& candidates,
                            std::int64_t allocation) {
-  return 4 * least([&](std::int64_t words) {
+  return 4 * least_words([&](std::int64_t words) {
            return choose_any(r, candidates, {words, allocation}).has_value();
          });
 }
@@ -288,7 +281,8 @@ void check_schedule_knobs(const Request& r, const std::vector<Choice>& candidate
     choice = choose_any(free, candidates, {most_words, limits.allocation});
   }
   if (!choice) return;
-  const auto& [engine, s] = *choice;
+  const auto& engine = choice->engine;
+  const Schedule& s = choice->schedule;
   for (const auto& [name, value] :
        {std::pair{"chunk_rows", s.chunk_rows}, {"v_range", s.v_range}}) {
     const auto given = dispatch::value_of(r.execution.knobs, name);
@@ -308,7 +302,7 @@ void check_schedule_knobs(const Request& r, const std::vector<Choice>& candidate
 std::int64_t least_allocation(const Request& r, const engines::EngineShapes& shapes,
                               opencl::DeviceFacts facts, const DeviceInfo& info,
                               const Teacher& teacher) {
-  return 4 * least([&](std::int64_t words) {
+  return 4 * least_words([&](std::int64_t words) {
            // Also how many pieces w comes in, each with slices of its own, depends on it.
            facts.max_allocation_bytes = 4 * words;
            try {
@@ -357,18 +351,20 @@ Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
   } else {
     // The default is a wish, not a bound: the fastest shape that can run at all gets what it needs.
     for (const Cores cores : {Cores::busy, Cores::idle}) {
-      for (const auto& [engine, base] : candidates) {
-        if (!choose(r, *engine, base, {most_words, allocation}, cores)) continue;
+      for (const Choice& c : candidates) {
+        const auto& engine = c.engine;
+        if (!choose(r, *engine, c.base, {most_words, allocation}, cores)) continue;
         for (std::int64_t words = bytes / 4;; words += words / 4) {
-          auto schedule = choose(r, *engine, base, {words, allocation}, cores);
+          Limits limits{words, allocation};
+          auto schedule = choose(r, *engine, c.base, limits, cores);
           if (!schedule) continue;
           // Where sums of gradients take most of it, what fits just so has ranges of a few columns:
           // the wish is for all else then.
           if (has_gradients(r.loss.pass) && is_narrow(*schedule, *engine)) {
-            auto wider = choose(r, *engine, base, {words + bytes / 4, allocation}, cores);
-            if (wider) schedule = std::move(wider);
+            limits.words += bytes / 4;
+            if (auto wider = choose(r, *engine, c.base, limits, cores)) schedule = std::move(wider);
           }
-          return {engine, *schedule};
+          return {engine, *schedule, c.base, limits, cores};
         }
       }
     }

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,14 +52,15 @@ struct Schedule {
   std::int64_t chunk_rows = 0;     ///< rows treated together, a multiple of the engine's tile
   std::int64_t gradient_rows = 0;  ///< the same of gradients: all rows, or those of a chunk
   std::int64_t chunks = 0;
-  std::int64_t v_piece = 0;           ///< columns of w (and grad_w) that one binding may reach
-  std::int64_t v_range = 0;           ///< columns whose dz is held at a time
-  std::int64_t h_range = 0;           ///< of H, whose gradients are formed at a time
-  std::int64_t tokens_in_grad_w = 0;  ///< whose logits grad_w's memory can keep
-  bool keeps_logits = false;          ///< kept for gradients: no range forms them again
-  bool logits_in_grad_w = false;      ///< in the memory of the caller's grad_w, until it is written
-  std::int64_t rows_beyond = 0;       ///< of these not: the last ones, whose logits lie in scratch
-  bool v_outer = false;               ///< ranges of the vocabulary outside, chunks of rows inside
+  std::int64_t v_piece = 0;            ///< columns of w (and grad_w) that one binding may reach
+  std::int64_t v_range = 0;            ///< columns whose dz is held at a time
+  std::int64_t h_range = 0;            ///< of H, whose gradients are formed at a time
+  std::int64_t tokens_in_grad_w = 0;   ///< whose logits grad_w's memory can keep
+  const char* why_not_in_grad_w = "";  ///< where that is 0
+  bool keeps_logits = false;           ///< kept for gradients: no range forms them again
+  bool logits_in_grad_w = false;  ///< in the memory of the caller's grad_w, until it is written
+  std::int64_t rows_beyond = 0;   ///< of these not: the last ones, whose logits lie in scratch
+  bool v_outer = false;           ///< ranges of the vocabulary outside, chunks of rows inside
 
   Teacher teacher{};
   std::int64_t teacher_h_block = 0;
@@ -135,24 +138,50 @@ std::int64_t kept_columns(const MutableView& grad_w, const engines::Engine& engi
 
 /// What a schedule may take.
 struct Limits {
-  std::int64_t words;       ///< of all scratch
-  std::int64_t allocation;  ///< words of one region
+  std::int64_t words = 0;       ///< of all scratch
+  std::int64_t allocation = 0;  ///< words of one region
 };
+constexpr std::int64_t most_words = std::int64_t{1} << 44;  ///< of scratch: beyond any device
+/// The least `words` up to most_words that `accepts` takes, which takes all that are more; more
+/// than most_words: none.
+std::int64_t least_words(const std::function<bool(std::int64_t words)>& accepts);
 
 /// Whether every core must have work, or some may idle for lack of memory: fewer work-groups, and
 /// fewer, longer slices than the heuristic's.
 enum class Cores { busy, idle };
+
+/// A way to nest the passes: a schedule of which kind a call may have.
+struct Way {
+  const char* name;    ///< of its schedules, or of the usual ones
+  const char* logits;  ///< ConsideredSchedule::logits
+  /// Why no memory would do; nullptr: some would. May be nullptr itself.
+  const char* (*why_not)(const Request&, const engines::Engine&, const Schedule& base);
+  /// Within the limits, with tiles of base.shrink.
+  std::optional<Schedule> (*make)(const Request&, const engines::Engine&, const Schedule& base,
+                                  const Limits&);
+};
+/// All ways of a request's pass, best first.
+std::span<const Way> ways_of(const Request& request);
 
 /// The best schedule within the limits, from one with blocks, rows and v_piece; nothing: there is
 /// none.
 std::optional<Schedule> choose(const Request& request, const engines::Engine& engine,
                                const Schedule& base, const Limits& limits, Cores cores);
 
-/// A schedule, and the shape of the engine that it is for.
+/// A schedule, the shape of the engine that it is for, and what it was chosen from.
 struct Choice {
   std::shared_ptr<const engines::Engine> engine{};
   Schedule schedule{};
+  Schedule base{};
+  Limits limits{};
+  Cores cores = Cores::busy;
 };
+
+/// The shapes whose tiles the caller's blocks decompose into, each with the base of its schedules.
+/// Throws Error out_of_memory where not a column of w fits an allocation.
+std::vector<Choice> candidates_of(const Request& request, const engines::EngineShapes& shapes,
+                                  const opencl::DeviceFacts& facts, const DeviceInfo& info,
+                                  const Teacher& teacher);
 
 /// The first of the shapes (fastest first) that has a schedule within what the request and the
 /// device allow. Throws Error invalid_argument for illegal block sizes, workspace_too_small, with
@@ -161,6 +190,12 @@ struct Choice {
 Choice make_schedule(const Request& request, const engines::EngineShapes& shapes,
                      const opencl::DeviceFacts& facts, const DeviceInfo& info,
                      const Teacher& teacher = {});
+
+/// Every way of the request's pass: the one that make_schedule takes, and why not the others.
+/// Throws as make_schedule does.
+std::vector<ConsideredSchedule> explain(const Request& request, const engines::EngineShapes& shapes,
+                                        const opencl::DeviceFacts& facts, const DeviceInfo& info,
+                                        const Teacher& teacher = {});
 
 /// The least workspace_bytes for which make_schedule succeeds.
 std::int64_t minimum_workspace_bytes(const Request& request, const engines::EngineShapes& shapes,

@@ -9,6 +9,7 @@
 
 #include "host/dispatch/knobs.hpp"
 #include "host/linear/opencl/plan.hpp"
+#include "host/linear/opencl/reasons.hpp"
 #include "host/loss/opencl_programs.hpp"
 #include "host/loss/targets.hpp"
 #include "host/operators/opencl_operator.hpp"
@@ -35,6 +36,7 @@ std::shared_ptr<Prepared> prepare(const Request& request, const std::string& eng
   auto choice = make_schedule(request, made.shapes, runtime.facts(), runtime.info(), teacher);
   made.engine = std::move(choice.engine);
   made.schedule = std::move(choice.schedule);
+  settle_blocks(request, *made.engine, made.schedule, made.notes);
   dispatch::check_knobs(given, knobs_of(request, *made.engine, made.schedule),
                         "opencl." + engine_name);
   const auto stored = [&](const engines::Engine& engine) {
@@ -91,6 +93,13 @@ class Opencl : public operators::OpenclOperator {
     const auto r = own(request);
     return linear::minimum_workspace_bytes(layer_of(r), prepared.shapes, runtime.facts(),
                                            runtime.info(), teacher(r, runtime.facts()));
+  }
+  std::vector<ConsideredSchedule> considered(const operators::Request& request,
+                                             const operators::Prepared& prepared,
+                                             const opencl::Runtime& runtime) const final {
+    const auto r = own(request);
+    return explain(layer_of(r), prepared.shapes, runtime.facts(), runtime.info(),
+                   teacher(r, runtime.facts()));
   }
   std::shared_ptr<operators::Prepared> prepare(const operators::Request& request,
                                                const std::string& engine_name,

@@ -63,7 +63,8 @@ std::vector<ProductLaunches> product_launches(const Request& r, const engines::E
                         std::int64_t k, std::int64_t k_parts) {
     const std::int64_t parts = engine.parts(m, cut, s.shrink);
     const std::int64_t strips = ceil_div(m, engine.strip());
-    list.push_back(launches_of(kernel, times * ceil_div(hidden(r), s.h_range),
+    const std::int64_t depths = ceil_div(hidden(r), std::max<std::int64_t>(s.h_range, 1));
+    list.push_back(launches_of(kernel, times * depths,
                                {m, n, k, parts, ceil_div(strips, parts) * engine.strip()}, engine,
                                s.shrink, k_parts));
   };
@@ -76,6 +77,7 @@ std::vector<ProductLaunches> product_launches(const Request& r, const engines::E
 double machine_share(const std::vector<ProductLaunches>& launches) {
   double flops = 0.0, time = 0.0;
   for (const auto& launch : launches) {
+    if (launch.share <= 0.0) continue;  // of no element
     flops += launch.flops;
     time += launch.flops / launch.share;
   }

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "host/linear/opencl/shares.hpp"
+
+// Why a schedule is the one that a call has: what `plan` says, and no call asks for.
+namespace tessera::linear {
+namespace {
+
+std::string mebibytes(std::int64_t words) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(words) / (1 << 18));
+}
+
+/// The choice of one way, with the largest tiles that fit.
+std::optional<Schedule> make(const Way& way, const Request& r, const Choice& choice,
+                             const Limits& limits) {
+  const auto& engine = *choice.engine;
+  const std::int64_t most =
+      choice.cores == Cores::busy ? engine.shrink_of_tiles() : engine.most_shrink();
+  Schedule s = choice.base;
+  // Slices are longer where memory had no room for those of the base.
+  s.blocks.v_block_size = choice.schedule.blocks.v_block_size;
+  for (s.shrink = 1;; s.shrink *= 4) {
+    if (auto found = way.make(r, engine, s, limits)) return found;
+    if (s.shrink >= most) return std::nullopt;
+  }
+}
+
+bool is_same(const Schedule& a, const Schedule& b) {
+  return a.name == b.name && a.shrink == b.shrink && a.keeps_logits == b.keeps_logits &&
+         a.v_outer == b.v_outer && a.chunk_rows == b.chunk_rows && a.v_range == b.v_range;
+}
+
+/// Why a way that more memory would make possible is not; `best` is what it would be looked for
+/// with.
+void explain_shortage(const Way& way, const Request& r, const Choice& best, const Limits& limits,
+                      ConsideredSchedule& result) {
+  if (make(way, r, best, {most_words, limits.allocation})) {
+    const std::int64_t least = least_words([&](std::int64_t words) {
+      return make(way, r, best, {words, limits.allocation}).has_value();
+    });
+    result.workspace_bytes = 4 * least;
+    result.reason = fmt::format("needs {} of scratch, and {} are allowed", mebibytes(least),
+                                mebibytes(limits.words));
+  } else if (make(way, r, best, {most_words, most_words})) {
+    result.reason = fmt::format("a piece of its scratch is beyond the largest allocation, {}",
+                                mebibytes(limits.allocation));
+  } else {
+    result.reason = "it has no chunk_rows and v_range like those given";
+  }
+}
+
+ConsideredSchedule explain_one(const Way& way, const Request& r, const Choice& best,
+                               const Choice& choice, bool after_taken) {
+  ConsideredSchedule result{.name = way.name, .logits = way.logits};
+  const char* reason =
+      way.why_not != nullptr ? way.why_not(r, *choice.engine, choice.base) : nullptr;
+  if (reason != nullptr) {
+    result.reason = reason;
+    return result;
+  }
+  const auto found = make(way, r, choice, choice.limits);
+  if (!found) {
+    explain_shortage(way, r, best, choice.limits, result);
+    return result;
+  }
+  result.name = found->name;
+  result.workspace_bytes = 4 * found->scratch_words;
+  result.launches = product_launches(r, *choice.engine, *found);
+  result.predicted_share = machine_share(result.launches);
+  result.is_taken = !after_taken && is_same(*found, choice.schedule);
+  result.reason = result.is_taken ? "the first that is possible"
+                  : after_taken   ? "comes after " + choice.schedule.name
+                                  : fmt::format("has room for tiles of 1/{} only", found->shrink);
+  return result;
+}
+
+}  // namespace
+
+std::vector<ConsideredSchedule> explain(const Request& r, const engines::EngineShapes& shapes,
+                                        const opencl::DeviceFacts& facts, const DeviceInfo& info,
+                                        const Teacher& teacher) {
+  const Choice choice = make_schedule(r, shapes, facts, info, teacher);
+  Choice best = candidates_of(r, shapes, facts, info, teacher).front();
+  best.schedule = best.base;
+  std::vector<ConsideredSchedule> list;
+  bool after_taken = false;
+  for (const Way& way : ways_of(r)) {
+    list.push_back(explain_one(way, r, best, choice, after_taken));
+    after_taken = after_taken || list.back().is_taken;
+  }
+  if (choice.engine == best.engine) return list;
+  for (auto& one : list) {
+    if (!one.is_taken) continue;
+    one.reason +=
+        fmt::format(" with tiles of {} tokens; with wider ones none is", choice.engine->tile_n());
+  }
+  return list;
+}
+
+}  // namespace tessera::linear

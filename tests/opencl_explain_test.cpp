@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why a plan has the schedule that it has: the schedules that were looked at, on machines that are
+// not here. Nothing is compiled.
+#include <gtest/gtest.h>
+
+#include "tessera/tessera.hpp"
+
+namespace tessera::test {
+namespace {
+namespace lce = linear_cross_entropy;
+
+struct Question {
+  Pass pass = Pass::value_and_grad;
+  std::int64_t b = 512, h = 1024, v = 32768;
+  DType type = DType::f32;
+  std::optional<std::size_t> workspace{};
+  std::optional<lce::BlockSizes> blocks{};
+  const char* implementation = "opencl";
+};
+
+Plan plan_for(const char* machine, const Question& q) {
+  Context context({.plan_for = machine});
+  lce::Inputs inputs{.x = View::host(nullptr, q.type, {q.b, q.h}),
+                     .labels = View::host(nullptr, DType::i32, {q.b}),
+                     .w = View::host(nullptr, q.type, {q.h, q.v}, {1, q.h})};
+  if (q.pass == Pass::backward) inputs.statistics = View::host(nullptr, DType::f32, {q.b, 2});
+  LossOptions options;
+  options.wants.grad_x = options.wants.grad_w = true;
+  return lce::plan(context, q.pass, inputs, {}, {}, options,
+                   {.implementation = q.implementation,
+                    .block_sizes = q.blocks,
+                    .workspace_bytes = q.workspace});
+}
+
+const ConsideredSchedule& taken(const Plan& plan) {
+  const auto& all = plan.considered;
+  const auto found =
+      std::find_if(all.begin(), all.end(), [](const auto& one) { return one.is_taken; });
+  EXPECT_NE(found, all.end());
+  return found == all.end() ? all.front() : *found;
+}
+
+TEST(OpenclExplain, OneScheduleIsTakenAndEachHasAReason) {
+  for (const char* machine : {"cpu-64", "h100"}) {
+    for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
+      for (const DType type : {DType::f32, DType::bf16}) {
+        for (const std::int64_t b : {1, 512, 4096}) {
+          SCOPED_TRACE(std::string(machine) + " " + to_string(pass) + " " + to_string(type) +
+                       " B " + std::to_string(b));
+          const Plan plan = plan_for(machine, {.pass = pass, .b = b, .type = type});
+          EXPECT_EQ(plan.considered.size(), pass == Pass::forward ? 1u : 8u);
+          int count = 0;
+          for (const auto& one : plan.considered) {
+            count += one.is_taken;
+            EXPECT_FALSE(one.name.empty());
+            EXPECT_FALSE(one.logits.empty());
+            EXPECT_FALSE(one.reason.empty()) << one.name;
+            EXPECT_GE(one.predicted_share, 0.0) << one.name;
+            EXPECT_LE(one.predicted_share, 1.0) << one.name;
+            EXPECT_EQ(one.predicted_share > 0.0, !one.launches.empty()) << one.name;
+          }
+          EXPECT_EQ(count, 1);
+          EXPECT_EQ(taken(plan).name, plan.dispatch.schedule);
+          EXPECT_EQ(taken(plan).workspace_bytes, plan.workspace_bytes);
+        }
+      }
+    }
+  }
+}
+
+/// With as much memory as a schedule is said to need it is taken, and with less it is not.
+TEST(OpenclExplain, WhatIsSaidToBeNeededIsEnough) {
+  for (const char* machine : {"cpu-8", "h100"}) {
+    Question q;
+    q.workspace = plan_for(machine, q).minimum_workspace_bytes;
+    int found = 0;
+    for (const auto& one : plan_for(machine, q).considered) {
+      if (one.reason.find("of scratch, and") == std::string::npos) continue;
+      SCOPED_TRACE(std::string(machine) + " " + one.name + ": " + one.reason);
+      ++found;
+      Question enough = q;
+      enough.workspace = static_cast<std::size_t>(one.workspace_bytes);
+      // Of ways of one name the first is meant, or what stands before it fits by then.
+      const Plan plan = plan_for(machine, enough);
+      bool is_possible = false;
+      for (const auto& other : plan.considered) {
+        is_possible |= other.logits == one.logits && other.predicted_share > 0.0;
+      }
+      EXPECT_TRUE(is_possible);
+    }
+    EXPECT_GE(found, 2) << machine;
+  }
+}
+
+TEST(OpenclExplain, ReasonsAreThoseOfTheCall) {
+  const auto reason = [](const Plan& plan, const char* name) {
+    for (const auto& one : plan.considered) {
+      if (one.name == name) return one.reason;
+    }
+    return std::string("no ") + name;
+  };
+  const Plan cpu = plan_for("cpu-64", {});
+  EXPECT_EQ(taken(cpu).name, "one_chunk_in_grad_w");
+  EXPECT_EQ(taken(cpu).reason, "the first that is possible");
+  EXPECT_EQ(reason(cpu, "v_outer"), "comes after one_chunk_in_grad_w");
+  EXPECT_EQ(reason(cpu, "one_chunk_partly_in_grad_w"), "grad_w has room for all logits");
+  EXPECT_EQ(reason(plan_for("cpu-64", {.b = 4096}), "one_chunk_in_grad_w"),
+            "grad_w has no room for the logits of all rows that count");
+  EXPECT_EQ(reason(plan_for("h100", {}), "one_chunk_in_grad_w"),
+            "the device does not work on host memory");
+  EXPECT_EQ(reason(plan_for("h100", {.pass = Pass::backward}), "one_chunk"),
+            "no pass over all logits comes before the gradients");
+}
+
+/// Without a caller's blocks there is nothing to note; with them what has no effect is, and the
+/// plan reports what was used.
+TEST(OpenclExplain, BlocksWithoutEffectAreNoted) {
+  const auto blocks_of = [](const Plan& plan) {
+    lce::BlockSizes blocks;
+    from_named(plan.dispatch.block_sizes, blocks);
+    return blocks;
+  };
+  const std::string never = "these kernels were never measured on a GPU";
+  EXPECT_EQ(plan_for("h100", {}).dispatch.notes, std::vector{never});
+  Question q{.blocks = lce::BlockSizes{256, 32, 2048}};
+  Plan plan = plan_for("h100", q);
+  EXPECT_EQ(plan.dispatch.notes,
+            (std::vector<std::string>{
+                never, "h_block_size = 32 has no effect: opencl.simt sums all of H at once",
+                "b_block_size = 256 has no effect: the schedule one_chunk takes 512 rows "
+                "at a time"}));
+  EXPECT_EQ(blocks_of(plan).b_block_size, 512);
+  EXPECT_EQ(blocks_of(plan).h_block_size, 1024);
+  EXPECT_EQ(blocks_of(plan).v_block_size, 2048);
+  // What is reported can be given.
+  q.blocks = blocks_of(plan);
+  const Plan again = plan_for("h100", q);
+  EXPECT_EQ(again.dispatch.notes, std::vector{never});
+  EXPECT_EQ(again.dispatch.block_sizes, plan.dispatch.block_sizes);
+  // On a CPU h_block_size is a step, and b_block_size bounds the chunks of forward.
+  q = {.pass = Pass::forward, .blocks = lce::BlockSizes{256, 32, 2048}};
+  plan = plan_for("cpu-8", q);
+  EXPECT_EQ(plan.dispatch.notes, std::vector<std::string>{});
+  EXPECT_EQ(blocks_of(plan).b_block_size, 256);
+  EXPECT_EQ(blocks_of(plan).h_block_size, 32);
+}
+
+}  // namespace
+}  // namespace tessera::test
