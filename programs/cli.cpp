@@ -195,9 +195,10 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name,
 }
 
 Context make_context(const std::string& device, const std::vector<std::string>& implementations,
-                     std::vector<std::string>& warnings) {
+                     std::vector<std::string>& warnings, const std::string& machine) {
   ContextOptions options;
   options.device = device;
+  options.plan_for = machine;
   options.warning_handler = [&warnings](const std::string& message) {
     warnings.push_back(message);
   };

@@ -116,6 +116,42 @@ Json implementations_to_json() {
   return result;
 }
 
+Json considered_to_json(const Plan& plan) {
+  Json result = Json::array();
+  for (const auto& schedule : plan.considered) {
+    Json launches = Json::array();
+    for (const auto& launch : schedule.launches) {
+      launches.push_back({{"kernel", launch.kernel},
+                          {"times", launch.times},
+                          {"groups", launch.groups},
+                          {"share", launch.share},
+                          {"flops", launch.flops}});
+    }
+    result.push_back({{"name", schedule.name},
+                      {"logits", schedule.logits},
+                      {"is_taken", schedule.is_taken},
+                      {"reason", schedule.reason},
+                      {"predicted_share", schedule.predicted_share},
+                      {"workspace_bytes", schedule.workspace_bytes},
+                      {"launches", std::move(launches)}});
+  }
+  return result;
+}
+
+/// Of the machine's peak, what the schedule that was taken can reach at most: the FLOPs credited,
+/// over those that its products have time for. null: nothing is known of them.
+Json bound_of(const Plan& plan, const CostEstimate& cost) {
+  for (const auto& schedule : plan.considered) {
+    if (!schedule.is_taken) continue;
+    double time = 0.0;
+    for (const auto& launch : schedule.launches) {
+      if (launch.share > 0.0) time += launch.flops / launch.share;
+    }
+    if (time > 0.0) return static_cast<double>(cost.flops) / time;
+  }
+  return nullptr;
+}
+
 /// Without what the operator has not.
 Json request_to_json(const InfoOptions& o) {
   const Description& op = description(o.operator_name);
@@ -140,8 +176,12 @@ void answer(Context& context, const InfoOptions& o, Json& info) {
     Json json = to_json(made.dispatch);
     json["workspace_bytes"] = made.workspace_bytes;
     json["minimum_workspace_bytes"] = made.minimum_workspace_bytes;
-    info["plan"] = std::move(json);
     const CostEstimate cost = cost_estimate(context, call);
+    if (o.explain) {
+      json["considered"] = considered_to_json(made);
+      json["bound"] = bound_of(made, cost);
+    }
+    info["plan"] = std::move(json);
     info["cost"] = {{"flops", cost.flops},
                     {"executed_flops", cost.executed_flops},
                     {"transcendentals", cost.transcendentals},
@@ -222,14 +262,23 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
       ->group(shape);
   add_integer(app, "--workspace-bytes", o.workspace_bytes, "upper bound on scratch memory")
       ->group(shape);
+  app.add_flag("--explain", o.explain, "why this schedule, and which launches it comes to")
+      ->group(shape);
+  app.add_option("--facts", o.facts, "plan for a machine that is not here: h100, mi300x, cpu-64")
+      ->type_name("NAME")
+      ->group(shape);
 }
 
 void check_info_options(const CLI::App& app, InfoOptions& o) {
   if (o.shape.empty()) {
-    for (const char* name : {"--operator", "--x-dtype", "--w-dtype", "--w-layout", "--pass",
-                             "--implementation", "--block-sizes", "--workspace-bytes"}) {
+    for (const char* name :
+         {"--operator", "--x-dtype", "--w-dtype", "--w-layout", "--pass", "--implementation",
+          "--block-sizes", "--workspace-bytes", "--explain", "--facts"}) {
       if (app.count(name) > 0) fail_call(fmt::format("{}: goes with --shape only", name));
     }
+  }
+  if (!o.facts.empty() && (o.peaks || !o.device.empty())) {
+    fail_call("--facts: the machine is not here; goes with neither --device nor --peaks");
   }
   const Description& op = description(o.operator_name);
   const bool has_columns = op.has_letter('V'), has_hidden = op.has_letter('H');
@@ -269,9 +318,10 @@ void check_info_options(const CLI::App& app, InfoOptions& o) {
 Json gather_info(const InfoOptions& o) {
   Json info = provenance();
   info["devices"] = Json::array();
-  for (const auto& device : devices()) info["devices"].push_back(to_json(device));
   std::vector<std::string> warnings;
-  Context context = make_context(o.device, {}, warnings);
+  Context context = make_context(o.device, {}, warnings, o.facts);
+  const auto found = o.facts.empty() ? devices() : std::vector{context.device_info()};
+  for (const auto& device : found) info["devices"].push_back(to_json(device));
   info["device"] = context.has_device() ? to_json(context.device_info()) : Json(nullptr);
   info["threads"] = context.threads();
   info["implementations"] = implementations_to_json();

@@ -24,6 +24,8 @@ struct InfoOptions {
   std::vector<std::string> implementation;
   std::vector<std::int64_t> block_sizes;
   std::optional<std::int64_t> workspace_bytes;
+  std::string facts;  ///< a machine that is not here, to plan for; empty: the device's own
+  bool explain = false;
   bool peaks = false;
   bool json = false;
 };
@@ -35,6 +37,7 @@ void check_info_options(const CLI::App& app, InfoOptions& options);
 
 /// `devices`, `default_device`, `implementations` and, with a shape, `request`, `plan` (or
 /// `plan_error`), `cost` and `verdicts`: for each implementation whether it would run and why not.
+/// With `explain`: in `plan`, the schedules that were `considered` and the `bound` of that taken.
 /// With `peaks`: `peaks`, measured now, of the device (where there is one) and of the host.
 Json gather_info(const InfoOptions& options);
 

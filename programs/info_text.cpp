@@ -48,6 +48,34 @@ void devices_text(const Json& info, Out out) {
   fmt::format_to(out, "Host threads: {}\n", info.at("threads").get<int>());
 }
 
+std::string percent(const Json& share) { return fmt::format("{:.0f}%", 100 * share.get<double>()); }
+
+void explain_text(const Json& plan, Out out) {
+  if (plan.at("considered").empty()) {
+    fmt::format_to(out, "  schedules    {} has no other\n", text_of(plan.at("implementation")));
+    return;
+  }
+  fmt::format_to(out, "  schedules    looked at, best first (*: taken)\n");
+  for (const auto& one : plan.at("considered")) {
+    std::string figures;
+    if (!one.at("launches").empty()) figures += percent(one.at("predicted_share")) + " busy, ";
+    if (one.at("workspace_bytes") > 0) figures += mebibytes(one.at("workspace_bytes")) + ", ";
+    fmt::format_to(out, "  {} {}, logits {}: {}{}\n", one.at("is_taken").get<bool>() ? "*" : " ",
+                   text_of(one.at("name")), text_of(one.at("logits")), figures,
+                   text_of(one.at("reason")));
+    if (!one.at("is_taken").get<bool>()) continue;
+    for (const auto& launch : one.at("launches")) {
+      fmt::format_to(out, "      {:<10} {:>5} times {:>6} groups, {} busy\n",
+                     text_of(launch.at("kernel")), launch.at("times").get<std::int64_t>(),
+                     launch.at("groups").get<std::int64_t>(), percent(launch.at("share")));
+    }
+  }
+  if (!plan.at("bound").is_null()) {
+    fmt::format_to(out, "  bound        {} of the peak of multiplication\n",
+                   percent(plan.at("bound")));
+  }
+}
+
 void plan_text(const Json& info, Out out) {
   const auto& request = info.at("request");
   fmt::format_to(out, "\n{} {}", text_of(request.at("operator")), text_of(request.at("pass")));
@@ -87,6 +115,7 @@ void plan_text(const Json& info, Out out) {
         info.at("cost").at("flops").get<double>(),
         info.at("cost").at("executed_flops").get<double>(),
         mebibytes(info.at("cost").at("bytes_ideal")), mebibytes(info.at("cost").at("bytes_moved")));
+    if (plan.contains("considered")) explain_text(plan, out);
   }
   for (const auto& verdict : info.at("verdicts")) {
     fmt::format_to(out, "  {:<12} {}", text_of(verdict.at("implementation")),

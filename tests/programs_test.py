@@ -294,6 +294,41 @@ def test_teacher():
     programs_teacher.run_all(implementations("linear_distillation"))
 
 
+def test_explain():
+    shape = ["--shape", "512x1024x32768"]
+    for machine in ("h100", "cpu-64"):
+        call = [*shape, "--facts", machine, "--explain"]
+        code, text, err = run("tessera-info", *call)
+        if code == 2 and "without OpenCL" in err:
+            return
+        check(code == 0 and not err, f"{call}: {code} {err}")
+        code, out, err = run("tessera-info", "--json", *call)
+        check(code == 0, f"{call}: {code} {err}")
+        info = json.loads(out) if code == 0 else {"plan": {}}
+        plan = info["plan"]
+        check(info["device"]["name"] == machine and len(info["devices"]) == 1, f"{call}: device")
+        check(plan["implementation"] == ("opencl.simt" if machine == "h100" else "opencl.cpu"),
+              f"{call}: {plan['implementation']}")
+        taken = [one for one in plan["considered"] if one["is_taken"]]
+        check(len(taken) == 1 and taken[0]["name"] == plan["schedule"] and taken[0]["launches"],
+              f"{call}: {taken}")
+        check(0.3 < plan["bound"] <= 1, f"{call}: bound {plan['bound']}")
+        for one in plan["considered"]:
+            check(one["reason"] and one["name"] in text and one["reason"] in text, f"{call}: {one}")
+        for launch in taken[0]["launches"]:
+            check(0 < launch["share"] <= 1 and f"{launch['groups']} groups" in text, f"{launch}")
+    code, out, err = run("tessera-info", *shape, "--explain", "--implementation", "eigen")
+    check(code == 0 and "eigen has no other" in out, f"explain eigen: {code} {err}")
+    code, out, err = run("tessera-info", *shape)
+    check(code == 0 and "looked at" not in out, f"unasked: {code} {err}")
+    for call, part in (([*shape, "--facts", "h200"], "h100"), (["--facts", "h100"], "--shape"),
+                       (["--explain"], "--shape"),
+                       ([*shape, "--facts", "h100", "--peaks"], "--peaks"),
+                       ([*shape, "--facts", "h100", "--device", "pocl"], "--device")):
+        code, out, err = run("tessera-info", *call)
+        check(code == 2 and part in err and not out, f"{call}: {code} {err}")
+
+
 def test_info():
     for arguments in ([], ["--shape", "64x128x1000"], ["--shape", "64x128x1000", "--x-dtype",
                       "bf16", "--w-dtype", "f32", "--w-layout", "vh", "--pass", "backward"],
@@ -368,6 +403,7 @@ def test_info():
 if __name__ == "__main__":
     support.bin_folder = sys.argv[1]
     {"values": test_values, "shards": test_shards, "errors": test_errors,
-     "targets": test_targets, "teacher": test_teacher, "info": test_info}[sys.argv[2]]()
+     "targets": test_targets, "teacher": test_teacher, "info": test_info,
+     "explain": test_explain}[sys.argv[2]]()
     print(f"{support.checks} checks, {len(support.failures)} failed")
     sys.exit(1 if support.failures or support.checks == 0 else 0)
