@@ -58,8 +58,10 @@ void explain_text(const Json& plan, Out out) {
   fmt::format_to(out, "  schedules    looked at, best first (*: taken)\n");
   for (const auto& one : plan.at("considered")) {
     std::string figures;
-    if (!one.at("launches").empty()) figures += percent(one.at("predicted_share")) + " busy, ";
-    if (one.at("workspace_bytes") > 0) figures += mebibytes(one.at("workspace_bytes")) + ", ";
+    if (!one.at("launches").empty()) {
+      figures = fmt::format("{} busy, {}, ", percent(one.at("predicted_share")),
+                            mebibytes(one.at("workspace_bytes")));
+    }
     fmt::format_to(out, "  {} {}, logits {}: {}{}\n", one.at("is_taken").get<bool>() ? "*" : " ",
                    text_of(one.at("name")), text_of(one.at("logits")), figures,
                    text_of(one.at("reason")));

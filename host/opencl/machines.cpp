@@ -17,7 +17,6 @@ Machine machine(const std::string& name, DeviceFacts facts) {
   result.info.vendor = facts.vendor;
   result.info.platform = "none: a description";
   result.info.version = "not here";
-  result.info.driver = "none";
   result.info.type = facts.is_cpu ? "cpu" : "gpu";
   result.info.compute_units = facts.compute_units;
   result.info.global_memory_bytes = facts.global_memory_bytes;

@@ -236,7 +236,9 @@ void Runtime::keep_programs(const std::string& folder) {
   key += std::to_string(impl_->facts.native_float_vector) + '\n' + revision() + '\n';
   impl_->programs->keep_in(BinaryCache(folder), std::move(key));
 }
-std::int64_t Runtime::pooled_bytes() const noexcept { return only_plans() ? 0 : impl_->pool->bytes(); }
+std::int64_t Runtime::pooled_bytes() const noexcept {
+  return only_plans() ? 0 : impl_->pool->bytes();
+}
 
 void Runtime::check_memory(const View& view, const char* argument, bool is_written) const {
   const cl_mem memory = view.device_memory();
