@@ -68,6 +68,35 @@ TEST(OpenclExplain, OneScheduleIsTakenAndEachHasAReason) {
   }
 }
 
+/// Of no element, with a teacher, and of operators that have one schedule.
+TEST(OpenclExplain, EveryOperatorIsPlanned) {
+  for (const char* machine : {"cpu-8", "h100"}) {
+    for (const auto& [b, h] : {std::pair<std::int64_t, std::int64_t>{0, 64}, {64, 0}, {1, 1}}) {
+      const Plan plan = plan_for(machine, {.b = b, .h = h, .v = 1});
+      EXPECT_EQ(taken(plan).name, plan.dispatch.schedule) << machine << " B " << b << " H " << h;
+      EXPECT_LE(taken(plan).predicted_share, 1.0) << machine << " B " << b << " H " << h;
+    }
+    Context context({.plan_for = machine});
+    const auto array = [](std::int64_t rows, std::int64_t columns) {
+      return View::host(nullptr, DType::f32, {rows, columns});
+    };
+    const View labels = View::host(nullptr, DType::i32, {64});
+    const Plan distillation = linear_distillation::plan(
+        context, Pass::value_and_grad,
+        {.x = array(64, 32),
+         .w = array(32, 1000),
+         .teacher_x = array(64, 48),
+         .teacher_w = array(48, 1000),
+         .labels = labels},
+        {}, {}, {.loss = {.wants = {.grad_x = true}}}, {.implementation = "opencl"});
+    EXPECT_EQ(taken(distillation).name, distillation.dispatch.schedule);
+    const Plan softmax = softmax_cross_entropy::plan(context, Pass::forward,
+                                                     {.logits = array(64, 1000), .labels = labels},
+                                                     {}, {}, {}, {.implementation = "opencl"});
+    EXPECT_EQ(softmax.considered.size(), 0u);
+  }
+}
+
 /// With as much memory as a schedule is said to need it is taken, and with less it is not.
 TEST(OpenclExplain, WhatIsSaidToBeNeededIsEnough) {
   for (const char* machine : {"cpu-8", "h100"}) {
@@ -89,6 +118,16 @@ TEST(OpenclExplain, WhatIsSaidToBeNeededIsEnough) {
       EXPECT_TRUE(is_possible);
     }
     EXPECT_GE(found, 2) << machine;
+  }
+}
+
+/// Where only narrow tiles have room, a way may be none with the wide ones.
+TEST(OpenclExplain, TilesOfTheCallMayBeNarrowerThanTheBest) {
+  for (const std::int64_t h : {7, 17, 33, 40}) {
+    Question q{.b = 16, .h = h, .v = 1000};
+    q.workspace = plan_for("cpu-8", q).minimum_workspace_bytes;
+    const Plan plan = plan_for("cpu-8", q);
+    EXPECT_EQ(taken(plan).name, plan.dispatch.schedule) << h;
   }
 }
 

@@ -196,6 +196,12 @@ TEST(OpenclFacts, AContextThatPlansRunsNothing) {
           {.loss = MutableView::host(loss.data(), {})}, {}, {.implementation = implementation});
     });
   }
+  const auto kernel =
+      custom_kernel({.source = "kernel void two(global float* y) { y[0] = 2; }",
+                     .entry = "two",
+                     .shape = [](const auto& in) { return std::vector<TensorSpec>{in[0]}; }});
+  expect_error(ErrorCode::unsupported, {"not here to compile it"},
+               [&] { kernel.plan(context, {View::host(x.data(), {4})}); });
   expect_error(ErrorCode::device_not_found, {"\"h200\"", "cpu-64", "h100", "mi300x", "a770"},
                [] { Context({.plan_for = "h200"}); });
   expect_error(ErrorCode::invalid_argument, {"plan_for", "device"},

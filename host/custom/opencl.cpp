@@ -246,7 +246,10 @@ class Opencl final : public Row {
   std::optional<std::string> why_unsupported(ContextState& state,
                                              const dispatch::Request&) const override {
     if (auto reason = opencl::Runtime::why_no_kernels()) return reason;
-    if (opencl::runtime_of(state) == nullptr) return "the context has no OpenCL device";
+    const auto* runtime = opencl::runtime_of(state);
+    if (runtime == nullptr) return "the context has no OpenCL device";
+    // A kernel of the caller's is asked what it takes once it is compiled.
+    if (runtime->only_plans()) return "the context's device is not here to compile it";
     return std::nullopt;
   }
 

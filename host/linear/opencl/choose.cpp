@@ -253,7 +253,13 @@ std::optional<Schedule> store_in_scratch(const Request& r, const engines::Engine
   return std::nullopt;
 }
 
-/// Those of as many rows at a time as fit.
+/// Fewer rows than this a chunk, and reading all of w twice for each costs more than recomputing.
+std::int64_t worthwhile_rows(const engines::Engine& engine, const Schedule& s) {
+  return std::min<std::int64_t>(all_rows(engine, s), round_up(64, engine.tile_n()));
+}
+
+/// Those of as many rows at a time as fit: of enough, where a chunk has to be worthwhile.
+template <bool worthwhile>
 std::optional<Schedule> store_chunks(const Request& r, const engines::Engine& engine,
                                      const Schedule& base, const Limits& limits) {
   const bool in_place = sums_in_place(r.gradients.grad_w);
@@ -262,13 +268,9 @@ std::optional<Schedule> store_chunks(const Request& r, const engines::Engine& en
   s.v_range = std::max<std::int64_t>(base.v_piece, 1);
   s.name = in_place ? "chunked" : "chunked_f32_grad_w";
   s.grad_w = in_place ? Schedule::GradW::direct : Schedule::GradW::full;
-  if (fit_chunk(r, engine, s, limits, all_rows(engine, base))) return s;
-  return std::nullopt;
-}
-
-/// Fewer rows than this a chunk, and reading all of w twice for each costs more than recomputing.
-std::int64_t worthwhile_rows(const engines::Engine& engine, const Schedule& s) {
-  return std::min<std::int64_t>(all_rows(engine, s), round_up(64, engine.tile_n()));
+  const bool found = fit_chunk(r, engine, s, limits, all_rows(engine, base)) &&
+                     (!worthwhile || s.chunk_rows >= worthwhile_rows(engine, base));
+  return found ? std::optional(s) : std::nullopt;
 }
 
 /// Logits that do not wait, formed for a range at a time: from `most_rows` rows on fewer, until a
@@ -326,8 +328,10 @@ std::optional<Schedule> stream(const Request& r, const engines::Engine& engine,
 
 /// Logits that are formed again, with rows outside or the vocabulary. A device that waits for
 /// launches takes all rows at once, where the caller says nothing else.
-std::optional<Schedule> recompute(const Request& r, const engines::Engine& engine, Schedule s,
-                                  const Limits& limits, bool v_outer) {
+template <bool v_outer>
+std::optional<Schedule> recompute(const Request& r, const engines::Engine& engine,
+                                  const Schedule& base, const Limits& limits) {
+  Schedule s = base;
   const std::int64_t all = all_rows(engine, s), tile = engine.tile_n();
   s.v_outer = v_outer;
   s.grad_w = v_outer ? Schedule::GradW::range : Schedule::GradW::direct;
@@ -346,20 +350,10 @@ constexpr Way gradient_ways[] = {
     {"v_outer_in_grad_w", "in grad_w", why_not_by_range, store_in_grad_w_by_range},
     {"one_chunk", "in scratch", why_not_kept, store_in_scratch},
     {"one_chunk_partly_in_grad_w", "in grad_w and scratch", why_not_partly, store_partly_in_grad_w},
-    {"chunked", "in scratch, chunks worth reading w twice for", why_not_kept,
-     [](const Request& r, const engines::Engine& engine, const Schedule& base,
-        const Limits& limits) {
-       auto found = store_chunks(r, engine, base, limits);
-       if (found && found->chunk_rows < worthwhile_rows(engine, base)) found.reset();
-       return found;
-     }},
-    {"chunked", "formed again", why_not_rows_outer,
-     [](const Request& r, const engines::Engine& engine, const Schedule& base,
-        const Limits& limits) { return recompute(r, engine, base, limits, false); }},
-    {"v_outer", "formed again", nullptr,
-     [](const Request& r, const engines::Engine& engine, const Schedule& base,
-        const Limits& limits) { return recompute(r, engine, base, limits, true); }},
-    {"chunked", "in scratch, chunks of any size", why_not_kept, store_chunks}};
+    {"chunked", "in scratch, chunks worth reading w twice for", why_not_kept, store_chunks<true>},
+    {"chunked", "formed again", why_not_rows_outer, recompute<false>},
+    {"v_outer", "formed again", nullptr, recompute<true>},
+    {"chunked", "in scratch, chunks of any size", why_not_kept, store_chunks<false>}};
 
 /// The first of the ways that fits with the largest tiles: smaller ones are slower, but less so
 /// than another group of ways.

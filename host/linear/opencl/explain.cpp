@@ -11,6 +11,10 @@ std::string mebibytes(std::int64_t words) {
   return fmt::format("{:.1f} MiB", static_cast<double>(words) / (1 << 18));
 }
 
+const char* why_not(const Way& way, const Request& r, const Choice& choice) {
+  return way.why_not != nullptr ? way.why_not(r, *choice.engine, choice.base) : nullptr;
+}
+
 /// The choice of one way, with the largest tiles that fit.
 std::optional<Schedule> make(const Way& way, const Request& r, const Choice& choice,
                              const Limits& limits) {
@@ -53,15 +57,15 @@ void explain_shortage(const Way& way, const Request& r, const Choice& best, cons
 ConsideredSchedule explain_one(const Way& way, const Request& r, const Choice& best,
                                const Choice& choice, bool after_taken) {
   ConsideredSchedule result{.name = way.name, .logits = way.logits};
-  const char* reason =
-      way.why_not != nullptr ? way.why_not(r, *choice.engine, choice.base) : nullptr;
-  if (reason != nullptr) {
+  if (const char* reason = why_not(way, r, choice)) {
     result.reason = reason;
     return result;
   }
   const auto found = make(way, r, choice, choice.limits);
   if (!found) {
-    explain_shortage(way, r, best, choice.limits, result);
+    // With wider tiles than the call's a way may be none.
+    const Choice& from = why_not(way, r, best) == nullptr ? best : choice;
+    explain_shortage(way, r, from, choice.limits, result);
     return result;
   }
   result.name = found->name;
