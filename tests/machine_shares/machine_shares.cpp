@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What share of a machine the products of linear_cross_entropy keep busy, by the plans for machines
 // that are not here: a table on stdout, weighted by FLOPs over calls of 512 tokens and more, and
-// exit code 1 where one of those on a CPU is below --at-least.
+// exit code 1 where one of those on a CPU is below --at-least, or has more launches than asked.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <limits>
 
 #include "host/linear/opencl/shares.hpp"
 #include "host/linear_cross_entropy/request.hpp"
@@ -87,7 +88,7 @@ struct Total {
   }
 };
 
-int run(double at_least, bool every_call) {
+int run(double at_least, std::int64_t most_launches, bool every_call) {
   Context context{{.host_only = true, .warning_handler = [](const std::string&) {}}};
   bool all_reach = true;
   std::puts(every_call ? "machine,pass,b,model,schedule,chunk_rows,v_range,share,kernels"
@@ -111,6 +112,8 @@ int run(double at_least, bool every_call) {
                    total.flops / total.time, total.least, total.most_launches, total.least_case);
       }
       if (machine.facts.is_cpu && total.least < at_least) all_reach = false;
+      const bool is_large_gpu = machine.facts.is_gpu && machine.facts.compute_units >= 100;
+      if (is_large_gpu && total.most_launches > most_launches) all_reach = false;
     }
   }
   return all_reach ? 0 : 1;
@@ -124,11 +127,14 @@ int main(int argc, char** argv) {
   double at_least = 0.0;
   app.add_option("--at-least", at_least, "of every CPU, for 512 tokens and more")
       ->check(CLI::Range(0.0, 1.0));
+  std::int64_t most_launches = std::numeric_limits<std::int64_t>::max();
+  app.add_option("--most-launches", most_launches,
+                 "that multiply in a call on a GPU of 100 units and more");
   bool every_call = false;
   app.add_flag("--every-call", every_call, "a row for each call, of 64 tokens too");
   CLI11_PARSE(app, argc, argv);
   try {
-    return tessera::test::run(at_least, every_call);
+    return tessera::test::run(at_least, most_launches, every_call);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "machine_shares: %s\n", error.what());
     return 2;
