@@ -41,8 +41,9 @@ inline std::int64_t task_rows(std::int64_t rows, std::int64_t other_tasks, int t
 /// Below this Eigen's kernel packs its operands for too few products.
 inline constexpr std::int64_t min_task_edge = 64;
 
-/// As much of a block per task, where each of `other_tasks` parts divides `extent` so, as leaves
-/// every thread two: threads without any cost more than operands that are packed more often.
+/// How much of a block one task takes, where the rest of the work comes in `other_tasks` parts:
+/// `extent` is cut until each thread has two tasks, since an idle thread costs more than packing
+/// operands more often.
 inline std::int64_t task_edge(std::int64_t extent, std::int64_t block, std::int64_t other_tasks,
                               int threads) {
   const std::int64_t wanted =
@@ -60,7 +61,8 @@ struct LogitTasks {
   }
 };
 
-/// Enough of them, and up to twice as many either way where threads then wait less for others.
+/// As many as give each thread tasks_per_thread, or up to twice as many rows or slices where the
+/// threads then finish closer together.
 inline LogitTasks logit_tasks(std::int64_t all_rows, std::int64_t blocks, int threads) {
   const std::int64_t most_rows = std::min(task_rows(all_rows, blocks, threads), max_logit_rows);
   const std::int64_t parts = ceil_div(std::max<std::int64_t>(1, all_rows), most_rows);
@@ -72,7 +74,7 @@ inline LogitTasks logit_tasks(std::int64_t all_rows, std::int64_t blocks, int th
     if (some > parts && rows < min_task_rows) break;
     for (std::int64_t each = longest; each >= 1 && 2 * each >= longest; --each) {
       const LogitTasks tasks = {some > parts ? rows : most_rows, ceil_div(blocks, each)};
-      // What is gained pays for more tasks from a twentieth on.
+      // More tasks cost a little, so they must save a twentieth.
       if (20 * tasks.time(all_rows, blocks, threads) < 19 * best.time(all_rows, blocks, threads)) {
         best = tasks;
       }

@@ -16,7 +16,7 @@ struct Grid {
 
 ProductLaunches launches_of(const char* kernel, std::int64_t times, const Grid& g,
                             const engines::Engine& engine, std::int64_t shrink,
-                            std::int64_t k_parts = 1) {
+                            std::int64_t k_parts) {
   const std::int64_t panels = std::max<std::int64_t>(1, ceil_div(g.n, engine.tile_n()));
   const std::int64_t row_groups = engine.groups(g.parts, shrink);
   const std::int64_t each = engine.panels_per_group(row_groups, panels);
@@ -45,7 +45,7 @@ std::vector<ProductLaunches> product_launches(const Request& r, const engines::E
                           std::int64_t block) {
     list.push_back(launches_of(kernel, times,
                                {columns, s.chunk_rows, hidden(r), ceil_div(columns, block), block},
-                               engine, s.shrink));
+                               engine, s.shrink, 1));
   };
   if (r.loss.wants_values() || s.keeps_logits) {
     slices("forward", s.chunks * pieces, piece,
@@ -69,8 +69,9 @@ std::vector<ProductLaunches> product_launches(const Request& r, const engines::E
                                s.shrink, k_parts));
   };
   if (r.gradients.grad_w) sums("grad_w", s.grad_w_cut, range, s.h_range, s.gradient_rows, 1);
-  if (r.gradients.grad_x)
+  if (r.gradients.grad_x) {
     sums("grad_x", s.grad_x_cut, s.h_range, s.gradient_rows, range, s.x_parts);
+  }
   return list;
 }
 
