@@ -290,16 +290,19 @@ TEST_F(EngineProducts, Stored) {
     const Problem p(37, 53, 70, DType::f32, Layout::along_first);
     const std::int64_t m_stride = out_layout == Layout::along_first ? 1
                                   : out_layout == Layout::strided   ? 2
-                                                                    : p.n + 2;
+                                                                    : p.n + 11;
     const std::int64_t n_stride = out_layout == Layout::along_second ? 1
                                   : out_layout == Layout::strided    ? 2 * p.m
-                                                                     : p.m + 2;
+                                                                     : p.m + 11;
+    // The first of the batch has rows at whole lines, which may be streamed, the second has not.
     const std::int64_t reach = (p.m - 1) * m_stride + (p.n - 1) * n_stride + 1;
     for_each_engine([&](const engines::Engine& engine) {
       const Product product{
           .use = Use::store, .m = p.m, .n = p.n, .k = p.k, .a = p.a_type, .a_layout = p.a_layout};
-      std::vector<float> out(index(batches * (reach + guard)), -7.0f);
-      for (const bool add : {false, true}) {
+      HostTensor tensor(DType::f32, {batches * (reach + guard)});
+      const auto out = tensor.as<float>();
+      std::ranges::fill(out, -7.0f);
+      for (const int how : {STORE_NEW, STORE_ADD, STORE_STREAMED}) {
         run(engine, p, product,
             [&](opencl::Call& call, const std::string& options, const opencl::Range& range,
                 const auto& a, const auto& b, const auto& scratch, kernels::product_sizes sizes,
@@ -307,8 +310,8 @@ TEST_F(EngineProducts, Stored) {
               sizes.m_stride = m_stride;
               sizes.n_stride = n_stride;
               sizes.out_batch = reach + guard;
-              sizes.add = add;
-              const auto to = call.write(MutableView(out), "out", true);
+              sizes.add = how;
+              const auto to = call.write(tensor.mutable_view(), "out", true);
               call.launch(
                   {"test/store.cl",
                    options + " -DPRODUCT=PRODUCT_STORE -DOUT_TYPE=0 -DOUT_LAYOUT=" +
@@ -323,7 +326,9 @@ TEST_F(EngineProducts, Stored) {
           const std::int64_t batch = i / (p.m * p.n), m = i / p.n % p.m, n = i % p.n;
           const std::size_t at = index(batch * (reach + guard) + m * m_stride + n * n_stride);
           written[at] = true;
-          ASSERT_NEAR(out[at], (add ? 2.0 : 1.0) * p.at(batch, m, n), 3.0 * p.allowed(batch, m, n));
+          ASSERT_NEAR(out[at], (how == STORE_ADD ? 2.0 : 1.0) * p.at(batch, m, n),
+                      3.0 * p.allowed(batch, m, n))
+              << m << ", " << n << ", stored " << how;
         }
         for (std::size_t at = 0; at < out.size(); ++at) {
           ASSERT_TRUE(written[at] || out[at] == -7.0f) << "an element beside C, " << at;

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls as they are cut for a CPU of many cores, on whatever the device is: results do not depend
-// on how many work-groups share rows and columns.
+// Calls as they are cut for CPUs of many cores or of little cache, on whatever the device is:
+// results do not depend on how many work-groups share rows and columns, nor on how a gradient is
+// stored.
 #include <gtest/gtest.h>
+
+#include <cstddef>
+#include <random>
+#include <vector>
 
 #include "host/opencl/runtime.hpp"
 #include "tests/support/runner.hpp"
@@ -39,6 +44,49 @@ TEST_P(ManyCores, DivideColumns) {
 
 INSTANTIATE_TEST_SUITE_P(Types, ManyCores, ::testing::Values(DType::f32, DType::bf16),
                          [](const auto& type) { return to_string(type.param); });
+
+/// grad_w of value_and_grad on a CPU whose last cache has so many bytes: beyond it, whole lines of
+/// grad_w are stored past the caches (STORE_STREAMED), where they begin at addresses of lines.
+std::vector<std::byte> grad_w_with_cache(std::int64_t bytes, DType type, bool w_is_vh) {
+  Context context({.warning_handler = [](const std::string&) {}});
+  auto* runtime = opencl::runtime_of(context.state());
+  if (runtime == nullptr || !runtime->facts().is_cpu) return {};
+  runtime->facts_for_test().cache_bytes = bytes;
+  // More tokens than a vector has lanes, so that tiles are at their widest; H has whole lines and
+  // the columns of a tile that is not full, V whole lines only.
+  constexpr std::int64_t b = 37, h = 224, v = 304;
+  HostTensor x(type, {b, h});
+  HostTensor w(type, {h, v}, w_is_vh ? Dims{1, h} : Dims{v, 1});
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  for (HostTensor* tensor : {&x, &w}) {
+    for (std::int64_t i = 0; i < tensor->size(); ++i) {
+      if (type == DType::f32) {
+        tensor->as<float>()[static_cast<std::size_t>(i)] = normal(random);
+      } else {
+        tensor->as<bf16>()[static_cast<std::size_t>(i)] = bf16(normal(random));
+      }
+    }
+  }
+  std::vector<std::int32_t> labels(b);
+  for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i * 7);
+  const auto result = linear_cross_entropy::value_and_grad(
+      context, {.x = x.view(), .labels = labels, .w = w.view()}, {},
+      {.implementation = "opencl.cpu"});
+  const auto* data = static_cast<const std::byte*>(result.grad_w.data());
+  return {data, data + result.grad_w.size() * static_cast<std::int64_t>(size_of(type))};
+}
+
+TEST(StreamedGradients, HaveTheSameBits) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const bool w_is_vh : {true, false}) {
+      const auto cached = grad_w_with_cache(std::int64_t{1} << 40, type, w_is_vh);
+      if (cached.empty()) GTEST_SKIP() << "no OpenCL CPU";
+      EXPECT_EQ(grad_w_with_cache(1, type, w_is_vh), cached)
+          << to_string(type) << (w_is_vh ? " [V, H]" : " [H, V]");
+    }
+  }
+}
 
 }  // namespace
 }  // namespace tessera::test

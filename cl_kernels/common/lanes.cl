@@ -84,6 +84,28 @@ static inline LANE_CAT(ushort) lane_to_bf16(lane_f value) {
 #define LANE_STORE_TYPE(type, v, p) STORE(type, p, 0, v)
 #endif
 
+// Stores that pass the caches by, to addresses of whole vectors: a line that is written whole is
+// then not read first. The builtin is clang's. Two vectors of 16 bits go as one: what is cut down
+// to 16 bits as it is stored, LLVM stores by an instruction that knows no such hint.
+#ifdef __has_builtin
+#if LANES > 1 && __has_builtin(__builtin_nontemporal_store)
+#define LANES_STREAM 1
+#define LANE_STREAM_0(v, p) __builtin_nontemporal_store(v, (global lane_f*)(p));
+#define LANE_STREAM_PAIR_1(low, high, p)                                        \
+  __builtin_nontemporal_store(lane_join(lane_to_bf16(low), lane_to_bf16(high)), \
+                              (global lane_i*)(p));
+static inline lane_i lane_join(LANE_CAT(ushort) low, LANE_CAT(ushort) high) {
+#if LANES == 16
+  return (int16)(as_int8(low), as_int8(high));
+#elif LANES == 8
+  return (int8)(as_int4(low), as_int4(high));
+#else
+  return (int4)(as_int2(low), as_int2(high));
+#endif
+}
+#endif
+#endif
+
 // Turns LANES x LANES elements over: each round interleaves row i with row i + LANES / 2, and
 // log2(LANES) rounds make rows of columns.
 #if LANES > 1

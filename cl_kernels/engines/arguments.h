@@ -22,6 +22,10 @@ typedef struct {
   INT64 m_stride, k_stride;
   INT64 m_readable;
 } matrix_sizes;
+// How a product is stored in a matrix of the caller's.
+#define STORE_NEW 0
+#define STORE_ADD 1       // to what it holds
+#define STORE_STREAMED 2  // past the caches, which have no room for it
 KERNEL_STRUCTS_END
 
 #endif

@@ -21,7 +21,8 @@
 //                      (ALONG_SECOND), along m (ALONG_FIRST), or neither
 //   K_KEPT(k)          optional: false where none of the K_KEPT_STEP words of the tile from word k
 //                      on, a multiple of that, counts in the product with `panel`
-//   OUT_ADDRESS(m)     optional: where row m of the tile will be stored, to ask for it early
+//   OUT_ADDRESS(m)     optional: where row m of the tile will be stored, to ask for it early where
+//                      OUT_IS_FETCHED holds
 //
 // What a kernel declares, by these names, before the first call
 //   matrix_a matrix    operand A: {base, m_stride, k_stride, m_readable, k_count}, base at element
@@ -58,9 +59,11 @@
 //                      (sums_index); `first`: they hold nothing yet
 //   ENGINE_RESCALE(sums, rows, factors)
 //                      multiplies `rows` rows of a panel of sums by factors[column]
-//   ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, add)
+//   ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, how)
 //                      C into a matrix whose element (0, 0) of this tile is `to`, converted to
-//                      OUT_TYPE; `add`: what is there is added first, in f32
+//                      OUT_TYPE. `how` is STORE_ADD where what is there is added first, in f32,
+//                      STORE_STREAMED where the matrix is too large for any cache, so that an
+//                      engine may write past them, and STORE_NEW otherwise (engines/arguments.h)
 //   ENGINE_CLEAR(to, m_stride, n_stride, m_count, n_count)   zeros there
 //
 // A tile of C, and how an epilogue visits it. A work-item sees columns, LANES of them side by side
@@ -97,6 +100,7 @@
 #ifndef TESSERA_ENGINE_CL
 #define TESSERA_ENGINE_CL
 
+#include "engines/arguments.h"
 #include "engines/operand.cl"
 #include "engines/walk.cl"
 

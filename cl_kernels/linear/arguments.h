@@ -104,7 +104,7 @@ typedef struct {
   INT32 row_count;           // tokens of the chunk
   INT32 h_count;
   INT32 panels;  // of h
-  INT32 add;     // 1: to what out holds
+  INT32 store;   // STORE_* of engines/arguments.h
   INT32 filter_tiles;
   INT32 unused;
 } grad_w_sizes;

@@ -16,6 +16,7 @@
 #endif
 #if OUT_LAYOUT == W_VH
 #define OUT_ADDRESS(m) (to + (m)*a.size.v_stride)
+#define OUT_IS_FETCHED (a.size.store != STORE_STREAMED)
 #endif
 #if FILTER
 #define K_KEPT(k) COUNTS(ELEMENTS(k) / TILE_N, now.m, now.m + now.rows)
@@ -63,7 +64,7 @@ kernel ENGINE_KERNEL void grad_w(global const operand_word* dz, global const ope
     if (now.depth == 0) {
       ENGINE_LOAD  // which the products that are left out would have done
       const int h0 = panel_begin * TILE_N;
-      if (!a.size.add) {
+      if (a.size.store != STORE_ADD) {
         ENGINE_CLEAR(rows + h0 * a.size.h_stride, a.size.v_stride, a.size.h_stride, now.rows,
                      min(panel_end * TILE_N, a.size.h_count) - h0)
       }
@@ -76,7 +77,7 @@ kernel ENGINE_KERNEL void grad_w(global const operand_word* dz, global const ope
       c_tile tile = ENGINE_TILE(0);
       ENGINE_MULTIPLY(tile, x_columns, panel, panel - panel_begin, panel_end - panel_begin)
       ENGINE_STORE(tile, to, a.size.v_stride, a.size.h_stride, now.rows,
-                   min(a.size.h_count - h0, TILE_N), a.size.add)
+                   min(a.size.h_count - h0, TILE_N), a.size.store)
     }
   }
 }

@@ -187,6 +187,10 @@ class CpuEngine final : public Engine {
     }
     return best;
   }
+  /// What fits the last level may be read from there by whoever asked for it.
+  bool streams(std::int64_t bytes) const override {
+    return cache_bytes_ > 0 && bytes > cache_bytes_;
+  }
   std::size_t group_size() const override { return 1; }
   std::int64_t slots() const override { return compute_units_; }
   std::int64_t strip() const override { return micro_m; }

@@ -128,6 +128,11 @@ class Engine {
   virtual std::int64_t strip() const = 0;
   /// f32 words of what one launch stores for the next ones that they find in the cache.
   virtual std::int64_t cached_words() const { return 524288; }  // 2 MiB: a small share of a CPU's
+  /// Whether a matrix of so many bytes, which nothing is added to, is stored past the caches.
+  virtual bool streams(std::int64_t bytes) const {
+    (void)bytes;
+    return false;
+  }
   /// Ranges that a call may form one operand in without waiting for launches.
   virtual std::int64_t worthwhile_ranges() const { return all_of_k; }
   /// Up to this `shrink` every group stays busy; beyond it there are fewer of them.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -258,7 +259,13 @@ class HostTensor {
   MutableView mutable_view() && = delete;
 
  private:
-  static std::vector<std::uint64_t> storage_of(DType type, const Dims& extents) {
+  /// Elements begin at a cache line: vectors then meet no two of them, and kernels may write whole
+  /// lines past the caches.
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+
+  static std::vector<Line> storage_of(DType type, const Dims& extents) {
     constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() - 7;
     std::int64_t bytes = static_cast<std::int64_t>(size_of(type));
     bool fits = true;
@@ -277,8 +284,8 @@ class HostTensor {
     }
     if (extents.product() == 0) return {};
     try {
-      // Whole 8-byte words keep every element type aligned.
-      return std::vector<std::uint64_t>((static_cast<std::size_t>(bytes) + 7) / 8);
+      constexpr auto line = static_cast<std::int64_t>(sizeof(Line));
+      return std::vector<Line>(static_cast<std::size_t>((bytes - 1) / line + 1));
     } catch (const std::exception&) {  // bad_alloc or length_error
       throw Error(ErrorCode::out_of_memory, "the host has no " + std::to_string(bytes) +
                                                 " bytes for an array of [" + text + "]");
@@ -296,7 +303,7 @@ class HostTensor {
   Dims extents_;
   Dims strides_;
   bool given_ = false;
-  std::vector<std::uint64_t> storage_;
+  std::vector<Line> storage_;
 };
 
 }  // namespace tessera

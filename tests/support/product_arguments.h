@@ -24,7 +24,7 @@ typedef struct {
   INT64 m_stride, n_stride;  // of out
   INT64 left_batch, right_batch, out_batch;
   INT64 m_part;
-  INT32 m_count, n_count, k_count, add;
+  INT32 m_count, n_count, k_count, add;  // add: STORE_* of a stored product
 } product_sizes;
 typedef product_sizes visit_sizes;
 typedef product_sizes accumulate_sizes;

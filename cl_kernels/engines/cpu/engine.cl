@@ -159,9 +159,11 @@
 #endif
 // For lines that an epilogue will write: OUT_ADDRESS(m), if there is one, in row m of the tile.
 #ifdef OUT_ADDRESS
-#define OUT_PREFETCH(strip, m_all)                                                 \
-  for (int m = (strip)*MICRO_M; m < ((strip) + 1) * MICRO_M && m < (m_all); ++m) { \
-    PREFETCH_TO_WRITE(OUT_ADDRESS(m))                                              \
+#define OUT_PREFETCH(strip, m_all)                                                   \
+  if (OUT_IS_FETCHED) {                                                              \
+    for (int m = (strip)*MICRO_M; m < ((strip) + 1) * MICRO_M && m < (m_all); ++m) { \
+      PREFETCH_TO_WRITE(OUT_ADDRESS(m))                                              \
+    }                                                                                \
   }
 #else
 #define OUT_PREFETCH(strip, m_all)

@@ -12,48 +12,95 @@ static inline void store_vector(global ELEMENT(OUT_TYPE) * to, lane_f value, int
   LANE_STORE_TYPE(OUT_TYPE, add ? LANE_LOAD_TYPE(OUT_TYPE, to) + value : value, to);
 }
 
+// What one store past the caches writes: a vector of f32, two of bf16. Tiles that have less than a
+// line of it side by side are not worth one.
+#if defined(LANES_STREAM) && OUT_TYPE == TYPE_F32
+#define STREAM_STEP LANES
+#define STREAM_LINE 16
+#define STREAM_VECTOR(from, to) LANE_STREAM_0(LANE_LOAD(from), to)
+#elif defined(LANES_STREAM) && OUT_TYPE == TYPE_BF16
+#define STREAM_STEP (2 * LANES)
+#define STREAM_LINE 32
+#define STREAM_VECTOR(from, to) LANE_STREAM_PAIR_1(LANE_LOAD(from), LANE_LOAD((from) + LANES), to)
+#endif
+#ifdef STREAM_STEP
+// Whether a line of the matrix, and those beside it, lie at addresses of such vectors.
+static inline int lies_even(global ELEMENT(OUT_TYPE) * line, long stride) {
+  return (((size_t)line | (size_t)stride * sizeof(ELEMENT(OUT_TYPE))) & (LANES * 4 - 1)) == 0;
+}
+#endif
+
 #if OUT_LAYOUT == ALONG_FIRST
+// Blocks of rows [m0, m1), LANES of them at a time.
+#define STORE_BLOCKS(STORE_VECTOR)                          \
+  for (int n = 0; n < n_whole; n += LANES) {                \
+    for (int m = m0; m < m1; m += LANES) {                  \
+      lane_f block[LANES];                                  \
+      _Pragma("unroll") for (int i = 0; i < LANES; ++i) {   \
+        block[i] = LANE_LOAD(tile + (m + i) * TILE_N + n);  \
+      }                                                     \
+      lane_transpose(block);                                \
+      _Pragma("unroll") for (int i = 0; i < LANES; ++i) {   \
+        STORE_VECTOR(block[i], to + (n + i) * n_stride + m) \
+      }                                                     \
+    }                                                       \
+  }
+#define STORE_CACHED(v, p) store_vector(p, v, how == STORE_ADD);
 static inline void store_tile(global const float* tile, global ELEMENT(OUT_TYPE) * to,
-                              long m_stride, long n_stride, int m_count, int n_count, int add) {
-  const int m_whole = m_count / LANES * LANES;
+                              long m_stride, long n_stride, int m_count, int n_count, int how) {
   const int n_whole = n_count / LANES * LANES;
-  for (int n = 0; n < n_whole; n += LANES) {
-    for (int m = 0; m < m_whole; m += LANES) {
-      lane_f block[LANES];
-#pragma unroll
-      for (int i = 0; i < LANES; ++i) block[i] = LANE_LOAD(tile + (m + i) * TILE_N + n);
-      lane_transpose(block);
-#pragma unroll
-      for (int i = 0; i < LANES; ++i) store_vector(to + (n + i) * n_stride + m, block[i], add);
-    }
+  int m0 = 0, m1 = m_count / LANES * LANES;
+#if defined(LANES_STREAM) && OUT_TYPE == TYPE_F32 && LANES == 16
+  // Tiles begin anywhere in a line, which the one before has begun.
+  const int before = (int)((size_t)to / sizeof(float) % LANES);
+  if (how == STORE_STREAMED && lies_even(to - before, n_stride)) {
+    m0 = before > 0 ? min(LANES - before, m_count) : 0;
+    m1 = m0 + (m_count - m0) / LANES * LANES;
+    STORE_BLOCKS(LANE_STREAM_0)
+  } else
+#endif
+  {
+    STORE_BLOCKS(STORE_CACHED)
   }
   for (int m = 0; m < m_count; ++m) {
-    for (int n = m < m_whole ? n_whole : 0; n < n_count; ++n) {
-      store_element(to + m * m_stride + n * n_stride, tile[m * TILE_N + n], add);
+    for (int n = m >= m0 && m < m1 ? n_whole : 0; n < n_count; ++n) {
+      store_element(to + m * m_stride + n * n_stride, tile[m * TILE_N + n], how == STORE_ADD);
     }
   }
 }
 #elif OUT_LAYOUT == ALONG_SECOND
 static inline void store_tile(global const float* tile, global ELEMENT(OUT_TYPE) * to,
-                              long m_stride, long n_stride, int m_count, int n_count, int add) {
-  const int n_whole = n_count / LANES * LANES;
-  for (int n = 0; n < n_whole; n += LANES) {
+                              long m_stride, long n_stride, int m_count, int n_count, int how) {
+  int n_whole = n_count / LANES * LANES;
+#if defined(STREAM_STEP) && TILE_N % STREAM_LINE == 0
+  if (how == STORE_STREAMED && lies_even(to, m_stride)) {
+    n_whole = n_count / STREAM_STEP * STREAM_STEP;
     for (int m = 0; m < m_count; ++m) {
-      store_vector(to + m * m_stride + n, LANE_LOAD(tile + m * TILE_N + n), add);
+      for (int n = 0; n < n_whole; n += STREAM_STEP) {
+        STREAM_VECTOR(tile + m * TILE_N + n, to + m * m_stride + n)
+      }
+    }
+  } else
+#endif
+  {
+    for (int n = 0; n < n_whole; n += LANES) {
+      for (int m = 0; m < m_count; ++m) {
+        store_vector(to + m * m_stride + n, LANE_LOAD(tile + m * TILE_N + n), how == STORE_ADD);
+      }
     }
   }
   for (int m = 0; m < m_count; ++m) {
     for (int n = n_whole; n < n_count; ++n) {
-      store_element(to + m * m_stride + n * n_stride, tile[m * TILE_N + n], add);
+      store_element(to + m * m_stride + n * n_stride, tile[m * TILE_N + n], how == STORE_ADD);
     }
   }
 }
 #else
 static inline void store_tile(global const float* tile, global ELEMENT(OUT_TYPE) * to,
-                              long m_stride, long n_stride, int m_count, int n_count, int add) {
+                              long m_stride, long n_stride, int m_count, int n_count, int how) {
   for (int m = 0; m < m_count; ++m) {
     for (int n = 0; n < n_count; ++n) {
-      store_element(to + m * m_stride + n * n_stride, tile[m * TILE_N + n], add);
+      store_element(to + m * m_stride + n * n_stride, tile[m * TILE_N + n], how == STORE_ADD);
     }
   }
 }
@@ -75,8 +122,8 @@ static inline void clear_tile(global ELEMENT(OUT_TYPE) * to, long m_stride, long
 #endif
 }
 
-#define ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, add) \
-  store_tile(tile, to, m_stride, n_stride, m_count, n_count, add);
+#define ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, how) \
+  store_tile(tile, to, m_stride, n_stride, m_count, n_count, how);
 #define ENGINE_CLEAR(to, m_stride, n_stride, m_count, n_count) \
   clear_tile(to, m_stride, n_stride, m_count, n_count);
 

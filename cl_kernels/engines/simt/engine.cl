@@ -160,11 +160,11 @@
   for (int i = (int)get_local_id(0), m, n;   \
        i < (m_count) * (n_count) && (n = i % (n_count), m = i / (n_count), 1); i += SIMT_ITEMS)
 #endif
-#define ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, add)        \
-  SIMT_FOR_OUT(m, n, m_count, n_count) {                                         \
-    const long at_ = m * (m_stride) + n * (n_stride);                            \
-    const float value_ = TILE_AT(tile, m, n);                                    \
-    STORE(OUT_TYPE, to, at_, (add) ? LOAD(OUT_TYPE, to, at_) + value_ : value_); \
+#define ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, how)                     \
+  SIMT_FOR_OUT(m, n, m_count, n_count) {                                                      \
+    const long at_ = m * (m_stride) + n * (n_stride);                                         \
+    const float value_ = TILE_AT(tile, m, n);                                                 \
+    STORE(OUT_TYPE, to, at_, (how) == STORE_ADD ? LOAD(OUT_TYPE, to, at_) + value_ : value_); \
   }
 #define ENGINE_CLEAR(to, m_stride, n_stride, m_count, n_count) \
   SIMT_FOR_OUT(m, n, m_count, n_count) {                       \

@@ -85,6 +85,12 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
   }
   s.v_range = std::clamp<std::int64_t>(s.v_range, 1, std::max<std::int64_t>(s.v_piece, 1));
   if (s.grad_w == Schedule::GradW::range && s.chunks == 1) s.grad_w = Schedule::GradW::direct;
+  if (request.gradients.grad_w) {
+    s.streams_grad_w =
+        s.grad_w == Schedule::GradW::direct && s.chunks == 1 &&
+        engine.streams(request.loss.v * hidden(request) *
+                       static_cast<std::int64_t>(size_of(request.gradients.grad_w.dtype())));
+  }
   // Slices end where a launch does: with a piece of w, or with a range that a teacher's logits
   // wait for.
   const std::int64_t v = std::max<std::int64_t>(request.loss.v, 1);

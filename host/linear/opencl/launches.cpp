@@ -153,12 +153,13 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
   Binding out = piece.grad_w;
   std::int64_t h_stride = 1;
   std::int64_t v_stride = hidden(request_);
-  bool add = chunk.begin > 0;
+  bool add = chunk.begin > 0, streams = false;
   if (schedule_.grad_w == Schedule::GradW::direct) {
     h_stride = out.strides[0];
     v_stride = out.strides[1];
     out.offset += (begin - piece.begin) * v_stride + h_begin_ * h_stride;
     add = add || request_.gradients.accumulate.has(Accumulate::grad_w);
+    streams = schedule_.streams_grad_w;
   } else {
     out = sums_w_;
     if (schedule_.grad_w == Schedule::GradW::full) out.offset += begin * hidden(request_);
@@ -178,7 +179,9 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
             .row_count = narrow(chunk.rows),
             .h_count = narrow(h_count_),
             .panels = narrow(panels),
-            .add = add,
+            .store = add       ? STORE_ADD
+                     : streams ? STORE_STREAMED
+                               : STORE_NEW,
             .filter_tiles = narrow(filter_tiles(count)),
             .unused = 0},
            cut, parts_of(cut, count, schedule_.v_range), panels);

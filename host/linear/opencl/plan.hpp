@@ -75,6 +75,7 @@ struct Schedule {
     full,    ///< f32 scratch for all of it, written at the end
   };
   GradW grad_w = GradW::direct;
+  bool streams_grad_w = false;  ///< past the caches, where it is written once and directly
 
   engines::Stored dz{};
   engines::Cut logits_cut{}, teacher_cut{}, grad_w_cut{}, grad_x_cut{};

@@ -125,10 +125,10 @@ static inline int plain_min_index(int index, local int* indices, int item_m, int
     (sums)[(long)m * TILE_N + item_n] *= (factors)[item_n]; \
   }
 
-#define ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, add)        \
-  if (item_m < (m_count) && item_n < (n_count)) {                                \
-    const long at = item_m * (m_stride) + item_n * (n_stride);                   \
-    STORE(OUT_TYPE, to, at, (add) ? LOAD(OUT_TYPE, to, at) + *(tile) : *(tile)); \
+#define ENGINE_STORE(tile, to, m_stride, n_stride, m_count, n_count, how)                     \
+  if (item_m < (m_count) && item_n < (n_count)) {                                             \
+    const long at = item_m * (m_stride) + item_n * (n_stride);                                \
+    STORE(OUT_TYPE, to, at, (how) == STORE_ADD ? LOAD(OUT_TYPE, to, at) + *(tile) : *(tile)); \
   }
 #define ENGINE_CLEAR(to, m_stride, n_stride, m_count, n_count)  \
   FOR_ROWS(m, m_count) {                                        \
