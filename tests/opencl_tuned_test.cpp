@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which row of the tables answers, for every shape of a model: infer_block_sizes, plan,
+// cost_estimate and the call agree. Then calls with rows, and with rows that fail.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+
+#include "host/catalog/operators.hpp"
+#include "host/engines/engine.hpp"
+#include "host/opencl/machines.hpp"
+#include "host/opencl/runtime.hpp"
+#include "host/operators/call.hpp"
+#include "tests/support/pairs.hpp"
+#include "tests/support/small_call.hpp"
+#include "tests/support/tuned_file.hpp"
+
+namespace tessera::test {
+namespace {
+namespace lce = linear_cross_entropy;
+using operators::Call;
+
+void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" in \"" << text << "\"";
+}
+
+/// Name, H and V of the models' last layers.
+std::vector<std::pair<std::int64_t, std::int64_t>> models() {
+  std::vector<std::pair<std::int64_t, std::int64_t>> all;
+  std::ifstream file(std::string(TESSERA_TEST_SUPPORT) + "/../../bench/shapes/models.txt");
+  for (std::string line; std::getline(file, line);) {
+    std::int64_t h = 0, v = 0;
+    char name[64];
+    if (std::sscanf(line.c_str(), "%63[^ #] %ldx%ld", name, &h, &v) == 3) all.emplace_back(h, v);
+  }
+  return all;
+}
+
+struct Question {
+  Pass pass;
+  DType type;
+  bool vh;
+  std::int64_t b, h, v;
+};
+
+Call call_of(const Question& q, const std::string& implementation) {
+  Call call(operators::description("linear_cross_entropy"), q.pass);
+  const auto set = [&](const char* name, const View& view) {
+    call.inputs[static_cast<std::size_t>(call.op->input(name) - call.op->inputs.data())] = view;
+  };
+  set("x", View::host(nullptr, q.type, {q.b, q.h}));
+  set("w", View::host(nullptr, q.type, {q.h, q.v}, q.vh ? Dims{1, q.h} : Dims{q.v, 1}));
+  set("labels", View::host(nullptr, DType::i32, {q.b}));
+  if (q.pass == Pass::backward) set("statistics", View::host(nullptr, DType::f32, {q.b, 2}));
+  call.implementation = implementation;
+  return call;
+}
+
+/// Checks what is said of one call; counts who answered.
+class Planner {
+ public:
+  explicit Planner(const char* machine) : context_({.plan_for = machine}) {}
+
+  void ask(const Question& q, const std::string& implementation) {
+    const auto call = call_of(q, implementation);
+    const auto text = fmt::format("{} {} {} {} B {} H {} V {}", implementation, to_string(q.pass),
+                                  to_string(q.type), q.vh ? "vh" : "hv", q.b, q.h, q.v);
+    ++asked_;
+    if (const auto rule = why_unsupported(context_, implementation, call)) {
+      ++answered_["refused"];
+      EXPECT_FALSE(rule->empty()) << text;
+      return;
+    }
+    const auto dispatch = plan(context_, call).dispatch;
+    const auto [blocks, source] = infer_block_sizes(context_, implementation, call);
+    ++answered_[to_string(source)];
+    EXPECT_EQ(blocks, dispatch.block_sizes) << text;
+    EXPECT_EQ(source, dispatch.block_source) << text;
+    const bool by_row = source == BlockSource::tuned_table || source == BlockSource::device_class;
+    if (by_row) {
+      EXPECT_NE(dispatch.block_reason.find("bucket"), std::string::npos) << text;
+    } else if (!dispatch.block_reason.empty()) {
+      EXPECT_NE(dispatch.block_reason.find("; not used: "), std::string::npos) << text;
+    }
+    // The cost of the same call with what was reported is that of the call.
+    auto given = call;
+    given.set_block_sizes(dispatch.block_sizes);
+    if (implementation.starts_with("opencl")) given.knobs = dispatch.knobs;
+    const auto cost = cost_estimate(context_, call), again = cost_estimate(context_, given);
+    EXPECT_EQ(cost.bytes_moved, again.bytes_moved) << text;
+    EXPECT_EQ(cost.executed_flops, again.executed_flops) << text;
+  }
+
+  std::int64_t asked_ = 0;
+  std::map<std::string, std::int64_t> answered_;
+
+ private:
+  Context context_;
+};
+
+TEST(TunedPlans, EveryModelHasARowOrAModelAndAllQuestionsAgree) {
+  const auto shapes = models();
+  ASSERT_EQ(shapes.size(), 9u);
+  Planner cpu("cpu-8"), gpu("h100");
+  // By pairs where the whole would take too long: of types, layouts and passes, one for each B.
+  const bool all = wants_product();
+  std::int64_t at = 0;
+  for (const auto& [h, v] : shapes) {
+    for (std::int64_t b = 1; b <= 131072; b *= 2) {
+      for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
+        for (const DType type : {DType::f32, DType::bf16}) {
+          for (const bool vh : {true, false}) {
+            if (!all && at++ % 5 != 0) continue;
+            const Question q{pass, type, vh, b, h, v};
+            for (const char* name : {"opencl.cpu", "opencl.simt", "eigen", "tpu_tile"}) {
+              cpu.ask(q, name);
+            }
+            gpu.ask(q, "opencl.simt");
+          }
+        }
+      }
+    }
+  }
+  std::printf("%ld questions:", static_cast<long>(cpu.asked_ + gpu.asked_));
+  for (auto& [answer, count] : gpu.answered_) cpu.answered_[answer] += count;
+  for (const auto& [answer, count] : cpu.answered_) {
+    std::printf(" %s %ld", answer.c_str(), static_cast<long>(count));
+  }
+  std::printf("\n");
+  EXPECT_GT(cpu.answered_["tuned_table"], 0);
+}
+
+/// Memory for one small call of linear_cross_entropy, and what it reports.
+struct Small {
+  std::int64_t b, h, v;
+  DType type;
+  bool vh;
+  HostTensor x{type, {b, h}}, w{type, {v, h}};
+  std::vector<std::int32_t> labels = std::vector<std::int32_t>(static_cast<std::size_t>(b), 1);
+  HostTensor statistics{DType::f32, {b, 2}}, grad_x{type, {b, h}}, grad_w{type, {v, h}};
+  std::vector<float> loss = std::vector<float>(1);
+
+  Call call(Pass pass, const std::string& implementation) {
+    auto made = call_of({pass, type, vh, b, h, v}, implementation);
+    const auto weights = [&](auto view) {
+      return view.reshaped({h, v}, vh ? Dims{1, h} : Dims{v, 1});
+    };
+    const auto place = [&](const char* name) {
+      return static_cast<std::size_t>(made.op->input(name) - made.op->inputs.data());
+    };
+    made.inputs[place("x")] = x.view();
+    made.inputs[place("w")] = weights(w.view());
+    made.inputs[place("labels")] = View(labels);
+    if (pass == Pass::backward) made.inputs[place("statistics")] = statistics.view();
+    if (pass != Pass::backward) made.outputs[0] = MutableView::host(loss.data(), DType::f32, {});
+    if (has_gradients(pass)) {
+      made.gradients[0] = grad_x.mutable_view();
+      made.gradients[1] = weights(grad_w.mutable_view());
+    }
+    return made;
+  }
+};
+
+std::vector<std::string> serving(Context& context) {
+  std::vector<std::string> names;
+  for (const auto& info : lce::implementations()) {
+    if (info.name == "reference") continue;
+    const Question q{Pass::forward, DType::f32, true, 128, 128, 256};
+    if (!why_unsupported(context, info.name, call_of(q, info.name))) names.push_back(info.name);
+  }
+  return names;
+}
+
+class TunedCalls : public testing::Test {
+ protected:
+  std::vector<std::string> heard_;
+  Context context_{{.warning_handler = [this](const std::string& m) { heard_.push_back(m); }}};
+  TunedFile file_;
+
+  /// A row for the context's device, or the host, and this implementation.
+  std::string row(const std::string& implementation, const std::string& blocks,
+                  const std::string& knobs = {}) const {
+    const bool on_device = implementation.starts_with("opencl");
+    const auto device = on_device                      ? context_.device_info().name
+                        : implementation == "tpu_tile" ? "v5p"
+                                                       : "host";
+    return TunedFile::row("linear_cross_entropy", implementation, device, "", "", blocks, knobs);
+  }
+  Dispatch run(Small& small, Pass pass, const std::string& implementation) {
+    auto completion = operators::run(context_, small.call(pass, implementation));
+    completion.wait();
+    return completion.dispatch();
+  }
+};
+
+TEST_F(TunedCalls, PlanAndCallAgree) {
+  std::int64_t asked = 0;
+  for (const auto& name : serving(context_)) {
+    // By pairs of pass, type, layout and number of tokens.
+    for (int at = 0; at < 12; ++at) {
+      const Pass pass[] = {Pass::forward, Pass::backward, Pass::value_and_grad};
+      const std::int64_t tokens[] = {1, 16, 64};
+      Small small{.b = name == "tpu_tile" ? 128 : tokens[(at / 3 + at) % 3],
+                  .h = 128,
+                  .v = 640,
+                  .type = at % 2 == 0 ? DType::f32 : DType::bf16,
+                  .vh = at / 6 == 0};
+      // A program for each takes the driver half a second.
+      if (name.starts_with("opencl") && at % 2 == 1 && at != 3) continue;
+      SCOPED_TRACE(name + " " + std::to_string(at));
+      const auto call = small.call(pass[at % 3], name);
+      const auto planned = plan(context_, call);
+      const auto ran = run(small, pass[at % 3], name);
+      const auto [blocks, source] = infer_block_sizes(context_, name, call);
+      EXPECT_EQ(planned.dispatch.block_sizes, ran.block_sizes);
+      EXPECT_EQ(planned.dispatch.knobs, ran.knobs);
+      EXPECT_EQ(planned.dispatch.schedule, ran.schedule);
+      EXPECT_EQ(planned.dispatch.block_source, ran.block_source);
+      EXPECT_EQ(planned.dispatch.block_reason, ran.block_reason);
+      EXPECT_EQ(planned.dispatch.workspace_bytes, ran.workspace_bytes);
+      EXPECT_EQ(blocks, ran.block_sizes);
+      EXPECT_EQ(source, ran.block_source);
+      ++asked;
+    }
+  }
+  EXPECT_GE(asked, 24);
+}
+
+TEST_F(TunedCalls, ARowIsUsedByTheNextCallAndAnIllegalOneGivesWay) {
+  struct Rows {
+    std::string implementation, blocks, knobs, illegal, rule;
+  };
+  const Rows rows[] = {
+      {"opencl.cpu", "b_block_size=8 h_block_size=64 v_block_size=128", "lanes=4 micro_vectors=2",
+       "b_block_size=8 h_block_size=64 v_block_size=100",
+       "v_block_size = 100 is illegal for opencl.cpu: it must be a positive multiple of 8"},
+      {"opencl.simt", "b_block_size=64 h_block_size=128 v_block_size=64", "tile=32 item=4",
+       "b_block_size=48", "b_block_size = 48 is illegal for opencl.simt"},
+      {"eigen", "b_block_size=16 h_block_size=64 v_block_size=96", "",
+       "b_block_size=16 x_block_size=1", "has no \"x_block_size\""},
+      {"tpu_tile", "b_block_size=128 h_block_size=128 v_block_size=128", "", "v_block_size=100",
+       "R7"}};
+  const auto names = serving(context_);
+  Small small{.b = 128, .h = 128, .v = 256, .type = DType::f32, .vh = true};
+  for (const auto& one : rows) {
+    if (std::find(names.begin(), names.end(), one.implementation) == names.end()) continue;
+    SCOPED_TRACE(one.implementation);
+    file_.write_rows({});
+    const auto before = run(small, Pass::forward, one.implementation);
+    EXPECT_EQ(before.block_source, BlockSource::heuristic);
+    file_.write_rows({row(one.implementation, one.blocks, one.knobs)});
+    const auto tuned = run(small, Pass::forward, one.implementation);
+    EXPECT_EQ(tuned.block_source, BlockSource::tuned_file);
+    expect_contains(tuned.block_reason, file_.path() + ":3: ");
+    expect_contains(tuned.block_reason, ", any shape, measured");
+    EXPECT_NE(tuned.block_sizes, before.block_sizes);
+    for (const auto& knob : {"lanes", "micro_vectors", "tile", "item"}) {
+      if (one.knobs.find(std::string(knob) + "=") == std::string::npos) continue;
+      for (const auto& [name, value] : tuned.knobs) {
+        if (name == knob) expect_contains(one.knobs, name + "=" + std::to_string(value));
+      }
+    }
+    // The caller's knobs count, and the row's blocks beside them.
+    heard_.clear();
+    file_.write_rows({row(one.implementation, one.illegal)});
+    const auto illegal = run(small, Pass::forward, one.implementation);
+    EXPECT_EQ(illegal.block_source, BlockSource::heuristic);
+    EXPECT_EQ(illegal.block_sizes, before.block_sizes);
+    expect_contains(illegal.block_reason, "; not used: ");
+    expect_contains(illegal.block_reason, one.rule);
+    if (one.implementation == "tpu_tile") continue;  // another chip may take them
+    ASSERT_EQ(heard_.size(), 1u);
+    expect_contains(heard_[0], one.rule);
+    EXPECT_EQ(illegal.warnings, heard_);
+  }
+}
+
+TEST(TunedClasses, ARowOfAClassIsMadeLegalForTheDevice) {
+  TunedFile file;
+  Context context({.plan_for = "cpu-8"});
+  const auto lanes = engines::device_class(opencl::machine_of("cpu-8").facts);
+  const Question q{Pass::forward, DType::f32, true, 64, 256, 1000};
+  const auto call = call_of(q, "opencl.cpu");
+  const auto row = [&](const std::string& of_class) {
+    return TunedFile::row("linear_cross_entropy", "opencl.cpu", "", of_class, "",
+                          "b_block_size=60 h_block_size=64 v_block_size=4096");
+  };
+  EXPECT_TRUE(file.write_rows({row("cpu-1-lanes"), row("gpu-x"), row(lanes)}).empty());
+  const auto dispatch = plan(context, call).dispatch;
+  EXPECT_EQ(dispatch.block_source, BlockSource::tuned_file);
+  EXPECT_EQ(dispatch.block_sizes, (std::vector<NamedValue>{{"b_block_size", 64},
+                                                           {"h_block_size", 64},
+                                                           {"v_block_size", 1000}}));
+  expect_contains(dispatch.block_reason, ":5: " + lanes + ", any shape, measured");
+  expect_contains(dispatch.block_reason, "; b_block_size 60 is 64, a multiple of 8");
+  expect_contains(dispatch.block_reason, "; v_block_size 4096 counts as 1000, the problem's");
+  for (const auto& [machine, expected] :
+       {std::pair{"h100", "gpu-nvidia"}, {"mi300x", "gpu-amd"}, {"a770", "gpu-intel"}}) {
+    EXPECT_EQ(engines::device_class(opencl::machine_of(machine).facts), expected);
+  }
+}
+
+/// A seeded change of a text.
+std::string damaged(std::string text, std::mt19937& random) {
+  const auto below = [&](std::size_t count) {
+    return std::uniform_int_distribution<std::size_t>(0, count - 1)(random);
+  };
+  constexpr std::string_view letters = ",\"=\n 0123456789-.#ex_\r\xff";
+  for (std::size_t changes = 1 + below(4); changes > 0 && !text.empty(); --changes) {
+    const std::size_t at = below(text.size());
+    switch (below(6)) {
+      case 0:
+        text.resize(at);
+        break;
+      case 1:
+        text.erase(at, 1 + below(30));
+        break;
+      case 2:
+        text.insert(at, text.substr(below(text.size()), below(200)));
+        break;
+      case 3:
+        text.insert(at, std::string(1 + below(20), letters[below(letters.size())]));
+        break;
+      default:
+        text[at] = below(2) == 0 ? letters[below(letters.size())] : static_cast<char>(below(256));
+    }
+  }
+  return text;
+}
+
+TEST(DamagedTables, NeitherCrashNorGiveIllegalBlocks) {
+  TunedFile file;
+  Context context({.warning_handler = [](const std::string&) {}, .plan_for = "cpu-8"});
+  const auto device = context.device_info().name;
+  std::vector<std::string> rows;
+  for (const char* pass : {"", "forward"}) {
+    rows.push_back(TunedFile::row("linear_cross_entropy", "opencl.cpu", device, "", "tiny",
+                                  "b_block_size=64 h_block_size=128 v_block_size=256",
+                                  "lanes=8 micro_vectors=2"));
+    rows.push_back(TunedFile::row("linear_cross_entropy", "opencl.simt", "", "", "",
+                                  "b_block_size=64 h_block_size=128 v_block_size=256", "tile=32"));
+    rows.push_back(TunedFile::row("linear_cross_entropy", "eigen", "host", "", "tiny",
+                                  "b_block_size=64 h_block_size=128 v_block_size=256"));
+    rows.push_back(TunedFile::row("linear_cross_entropy", "tpu_tile", "v5p", "tpu", "",
+                                  "b_block_size=256 h_block_size=128 v_block_size=256"));
+    for (std::size_t i = rows.size() - 4; i < rows.size(); ++i) {
+      rows[i].insert(rows[i].find(",,") + 1, pass);
+    }
+  }
+  const std::string whole = TunedFile::table_of(rows);
+  std::mt19937 random(30);
+  const Question q{Pass::forward, DType::f32, true, 256, 256, 1000};
+  const std::vector<std::string> names = {"opencl.cpu", "opencl.simt", "eigen", "tpu_tile"};
+  std::map<std::string, int> used;
+  for (int at = 0; at < 1000; ++at) {
+    const std::string text = damaged(whole, random);
+    SCOPED_TRACE(text);
+    file.write(text);
+    const auto& name = names[static_cast<std::size_t>(at) % names.size()];
+    const auto call = call_of(q, name);
+    const auto dispatch = plan(context, call).dispatch;
+    ++used[to_string(dispatch.block_source)];
+    if (dispatch.block_source != BlockSource::tuned_file) continue;
+    // Legal is what a caller may give.
+    auto given = call;
+    given.set_block_sizes(dispatch.block_sizes);
+    if (name.starts_with("opencl")) given.knobs = dispatch.knobs;
+    EXPECT_EQ(plan(context, given).dispatch.block_sizes, dispatch.block_sizes);
+    // Nobody writes the file.
+    std::ifstream stream(file.path(), std::ios::binary);
+    ASSERT_EQ(text, std::string(std::istreambuf_iterator<char>(stream), {}));
+  }
+  EXPECT_GT(used["tuned_file"], 100);
+  EXPECT_GT(used["heuristic"], 100);
+}
+
+}  // namespace
+}  // namespace tessera::test
