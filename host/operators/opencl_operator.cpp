@@ -167,8 +167,10 @@ class OpenclRow final : public dispatch::Implementation {
       attempt.dispatch = {};
       const auto without =
           prepare_to_run(*state, r, given_way(name(), prepared->report.reason, error));
+      auto result = enqueue(state, r, *without, attempt);
+      // Only now: what failed may have been the caller's queue, not the row.
       known.replace(*own_, r, engine_name_, without);
-      return enqueue(state, r, *without, attempt);
+      return result;
     };
     const bool by_row = prepared->report.source.has_value();
     try {
@@ -186,15 +188,21 @@ class OpenclRow final : public dispatch::Implementation {
     const auto& r = request_of(request);
     auto& runtime = *opencl::runtime_of(state);
     Plan result;
+    bool by_row = false;
     prepare(state, r, [&](const Request& used, const Prepared& prepared) {
       result = {};
       describe(used, prepared, runtime.info(), result.dispatch);
       result.workspace_bytes = result.dispatch.workspace_bytes;
-      // Of the call as it is: what a row asks for gives way before a call is refused.
-      result.minimum_workspace_bytes = own_->minimum_workspace_bytes(r, prepared, runtime);
+      result.minimum_workspace_bytes = own_->minimum_workspace_bytes(used, prepared, runtime);
+      by_row = prepared.report.source.has_value();
       result.considered = own_->considered(used, prepared, runtime);
       if (!runtime.only_plans()) build_kernels(*own_, used, prepared, runtime);
     });
+    if (by_row) {
+      lower_minimum(result, [&] {
+        return own_->minimum_workspace_bytes(r, *own_->prepare(r, engine_name_, runtime), runtime);
+      });
+    }
     return result;
   }
 

@@ -146,6 +146,8 @@ void with_row(const TunedCall& tuned, const bool& is_final,
   std::optional<tuning::Answer> answer;
   if (!call.block_sizes && tuning::has_rows(call.op->name, tuned.implementation)) {
     answer = tuning::decide(key_of(tuned));
+    // Of one with knobs alone nothing is left where the caller has his own.
+    if (answer && answer->block_sizes.empty() && !call.knobs.empty()) answer.reset();
   }
   if (!answer) return use(tuned.request, {});
   BlockReport report;
@@ -162,9 +164,17 @@ void with_row(const TunedCall& tuned, const bool& is_final,
   use(tuned.request, report);
 }
 
+void lower_minimum(Plan& plan, const std::function<std::int64_t()>& without) {
+  try {
+    plan.minimum_workspace_bytes = std::min(plan.minimum_workspace_bytes, without());
+  } catch (const Error&) {
+    // Then there is no call without the row.
+  }
+}
+
 void warn_of_tables(const ContextState& state) {
   const auto now = tuning::generation();
-  if (state.warned_of_tables.exchange(now) == now) return;
+  if (state.warned_of_tables == now || state.warned_of_tables.exchange(now) == now) return;
   for (const auto& problem : tuning::problems()) state.warnings.warn("tessera: " + problem);
 }
 
@@ -212,13 +222,8 @@ class WithTables final : public dispatch::Implementation {
       report.write(result.dispatch);
       by_row = report.source.has_value();
     });
-    if (!by_row) return result;
-    try {
-      // What a row asks for gives way before a call is refused.
-      const auto without = row_->plan(state, request).minimum_workspace_bytes;
-      result.minimum_workspace_bytes = std::min(result.minimum_workspace_bytes, without);
-    } catch (const Error&) {
-      // Then there is no call without it.
+    if (by_row) {
+      lower_minimum(result, [&] { return row_->plan(state, request).minimum_workspace_bytes; });
     }
     return result;
   }

@@ -59,6 +59,10 @@ BlockReport given_way(const std::string& implementation, const std::string& row,
 void with_row(const TunedCall& call, const bool& is_final,
               const std::function<void(const Request&, const BlockReport&)>& use);
 
+/// Makes the least workspace of a plan with a row that of the call `without` one, if that is less:
+/// what a row asks for gives way before a call is refused.
+void lower_minimum(Plan& plan, const std::function<std::int64_t()>& without);
+
 /// Hands what is wrong with the user's file to the context's handler, once after each reading.
 void warn_of_tables(const ContextState& state);
 /// Warns of a row that gave way.
