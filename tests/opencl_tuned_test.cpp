@@ -13,13 +13,12 @@
 #include "host/opencl/runtime.hpp"
 #include "host/operators/call.hpp"
 #include "tests/support/pairs.hpp"
-#include "tests/support/small_call.hpp"
+#include "tests/support/question.hpp"
 #include "tests/support/tuned_file.hpp"
 
 namespace tessera::test {
 namespace {
 namespace lce = linear_cross_entropy;
-using operators::Call;
 
 void expect_contains(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" in \"" << text << "\"";
@@ -35,37 +34,6 @@ std::vector<std::pair<std::int64_t, std::int64_t>> models() {
     if (std::sscanf(line.c_str(), "%63[^ #] %ldx%ld", name, &h, &v) == 3) all.emplace_back(h, v);
   }
   return all;
-}
-
-struct Question {
-  Pass pass;
-  DType type;
-  bool vh;
-  std::int64_t b, h, v;
-  const char* operation = "linear_cross_entropy";
-};
-
-/// Places of an operator's inputs by their names.
-std::size_t place_of(const operators::Description& op, const char* name) {
-  return static_cast<std::size_t>(op.input(name) - op.inputs.data());
-}
-
-/// A call by extents and types alone.
-Call call_of(const Question& q, const std::string& implementation) {
-  Call call(operators::description(q.operation), q.pass);
-  for (const char* name : {"x", "logits", "w", "labels", "dy", "statistics", "teacher_logits"}) {
-    const auto* input = call.op->input(name);
-    if (input == nullptr || !reads_in(q.pass, input->reads)) continue;
-    const auto extents =
-        input->shape.extents({q.b}, false, [&](char letter) { return letter == 'H' ? q.h : q.v; });
-    const auto type = input->types == ElementTypes::integer ? DType::i32
-                      : input->types == ElementTypes::f32   ? DType::f32
-                                                            : q.type;
-    call.inputs[place_of(*call.op, name)] =
-        View::host(nullptr, type, extents, input->is_weight() && q.vh ? Dims{1, q.h} : Dims());
-  }
-  call.implementation = implementation;
-  return call;
 }
 
 /// Checks what is said of one call; counts who answered.
@@ -119,6 +87,7 @@ class Planner {
 TEST(TunedPlans, EveryModelHasARowOrAModelAndAllQuestionsAgree) {
   const auto shapes = models();
   ASSERT_EQ(shapes.size(), 9u);
+  const std::string operation = "linear_cross_entropy";
   const std::int64_t plan_at = wants_product() ? 7 : 197;
   Planner cpu("cpu-8", plan_at), gpu("h100", plan_at);
   const auto ask = [&](const Question& q) {
@@ -135,8 +104,8 @@ TEST(TunedPlans, EveryModelHasARowOrAModelAndAllQuestionsAgree) {
             ask(q);
             cpu.ask(q, "tpu_tile");
           }
-          for (const char* other : {"softmax_cross_entropy", "linear_distillation", "rms_norm"}) {
-            ask({pass, type, true, b, h, v, other});
+          for (const auto& op : operators::descriptions()) {
+            if (op.name != operation) ask({pass, type, true, b, h, v, op.name});
           }
         }
       }
@@ -162,7 +131,7 @@ struct Small {
   HostTensor statistics{DType::f32, {b, 2}}, grad_x{type, {b, h}}, grad_w{type, {v, h}};
   std::vector<float> loss = std::vector<float>(1);
 
-  Call call(Pass pass, const std::string& implementation) {
+  operators::Call call(Pass pass, const std::string& implementation) {
     auto made = call_of({pass, type, vh, b, h, v}, implementation);
     const auto weights = [&](auto view) {
       return view.reshaped({h, v}, vh ? Dims{1, h} : Dims{v, 1});

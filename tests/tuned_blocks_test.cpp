@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tessera/tessera.hpp"
+#include "tests/support/question.hpp"
 #include "tests/support/tuned_file.hpp"
 #include "tuning/lookup/lookup.hpp"
 
@@ -238,28 +239,25 @@ TEST_F(TunedCalls, ARowIsUsedUntilTheFileChanges) {
   EXPECT_TRUE(heard_.empty());
 }
 
-TEST_F(TunedCalls, OtherOperatorsAsk) {
-  file_.write_rows({TunedFile::row("softmax_cross_entropy", "eigen", "", "", "", "v_block_size=48"),
-                    TunedFile::row("rms_norm", "eigen", "host", "", "tiny", "b_block_size=3"),
-                    TunedFile::row("linear_distillation", "eigen", "", "", "", tuned_cell)});
-  const auto shape = [](const Dims& extents) { return View::host(nullptr, DType::f32, extents); };
-  const auto labels = View::host(nullptr, DType::i32, {9});
-  const auto softmax = softmax_cross_entropy::plan(context_, Pass::forward,
-                                                   {.logits = shape({9, 100}), .labels = labels},
-                                                   {}, {}, {}, {.implementation = "eigen"});
-  EXPECT_EQ(softmax.dispatch.block_source, BlockSource::tuned_file);
-  EXPECT_EQ(softmax.dispatch.block_sizes.back(), (NamedValue{"v_block_size", 48}));
-  expect_contains(softmax.dispatch.block_reason, ":3: any device, any shape, measured");
-  const auto norm = rms_norm::plan(context_, Pass::forward, {.x = shape({9, 100})}, {}, {}, {},
-                                   {.implementation = "eigen"});
-  EXPECT_EQ(norm.dispatch.block_sizes, (std::vector<NamedValue>{{"b_block_size", 3}}));
-  const auto distilled = linear_distillation::plan(context_, Pass::forward,
-                                                   {.x = shape({9, 8}),
-                                                    .w = shape({8, 100}),
-                                                    .teacher_logits = shape({9, 100}),
-                                                    .labels = labels},
-                                                   {}, {}, {}, {.implementation = "eigen"});
-  EXPECT_EQ(distilled.dispatch.block_sizes, tuned_blocks);
+TEST_F(TunedCalls, EveryOperatorAsks) {
+  for (const auto& op : operators::descriptions()) {
+    SCOPED_TRACE(op.name);
+    std::string cell;
+    auto blocks = op.block_sizes;
+    for (auto& [name, value] : blocks) {
+      value = 7;
+      cell += (cell.empty() ? "" : " ") + name + "=7";
+    }
+    file_.write_rows({TunedFile::row(op.name, "eigen", "", "", "tiny", cell)});
+    const test::Question q{Pass::forward, DType::bf16, true, 9, 8, 100, op.name};
+    const auto call = call_of(q, "eigen");
+    const auto dispatch = operators::plan(context_, call).dispatch;
+    EXPECT_EQ(dispatch.block_source, BlockSource::tuned_file);
+    EXPECT_EQ(dispatch.block_sizes, blocks);
+    expect_contains(dispatch.block_reason, ":3: any device, bucket tiny, measured");
+    EXPECT_EQ(operators::infer_block_sizes(context_, "eigen", call),
+              std::pair(blocks, BlockSource::tuned_file));
+  }
 }
 
 TEST_F(TunedCalls, AnIllegalRowGivesWayWithItsRule) {
