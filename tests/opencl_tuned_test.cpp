@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <random>
 
 #include "host/catalog/operators.hpp"
 #include "host/engines/engine.hpp"
@@ -19,10 +18,6 @@
 namespace tessera::test {
 namespace {
 namespace lce = linear_cross_entropy;
-
-void expect_contains(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" in \"" << text << "\"";
-}
 
 /// Name, H and V of the models' last layers.
 std::vector<std::pair<std::int64_t, std::int64_t>> models() {
@@ -298,83 +293,6 @@ TEST(TunedClasses, ARowOfAClassIsMadeLegalForTheDevice) {
        {std::pair{"h100", "gpu-nvidia"}, {"mi300x", "gpu-amd"}, {"a770", "gpu-intel"}}) {
     EXPECT_EQ(engines::device_class(opencl::machine_of(machine).facts), expected);
   }
-}
-
-/// A seeded change of a text.
-std::string damaged(std::string text, std::mt19937& random) {
-  const auto below = [&](std::size_t count) {
-    return std::uniform_int_distribution<std::size_t>(0, count - 1)(random);
-  };
-  constexpr std::string_view letters = ",\"=\n 0123456789-.#ex_\r\xff";
-  for (std::size_t changes = 1 + below(4); changes > 0 && !text.empty(); --changes) {
-    const std::size_t at = below(text.size());
-    switch (below(6)) {
-      case 0:
-        text.resize(at);
-        break;
-      case 1:
-        text.erase(at, 1 + below(30));
-        break;
-      case 2:
-        text.insert(at, text.substr(below(text.size()), below(200)));
-        break;
-      case 3:
-        text.insert(at, std::string(1 + below(20), letters[below(letters.size())]));
-        break;
-      default:
-        text[at] = below(2) == 0 ? letters[below(letters.size())] : static_cast<char>(below(256));
-    }
-  }
-  return text;
-}
-
-TEST(DamagedTables, NeitherCrashNorGiveIllegalBlocks) {
-  TunedFile file;
-  const auto quiet = [](const std::string&) {};
-  Context cpu({.plan_for = "cpu-8", .warning_handler = quiet});
-  Context gpu({.plan_for = "h100", .warning_handler = quiet});
-  const auto device = cpu.device_info().name;
-  std::vector<std::string> rows;
-  for (const char* pass : {"", "forward"}) {
-    rows.push_back(TunedFile::row("linear_cross_entropy", "opencl.cpu", device, "", "tiny",
-                                  "b_block_size=64 h_block_size=128 v_block_size=256",
-                                  "lanes=8 micro_vectors=2"));
-    rows.push_back(TunedFile::row("linear_cross_entropy", "opencl.simt", "", "", "",
-                                  "b_block_size=64 h_block_size=128 v_block_size=256", "tile=32"));
-    rows.push_back(TunedFile::row("linear_cross_entropy", "eigen", "host", "", "tiny",
-                                  "b_block_size=64 h_block_size=128 v_block_size=256"));
-    rows.push_back(TunedFile::row("linear_cross_entropy", "tpu_tile", "v5p", "tpu", "",
-                                  "b_block_size=256 h_block_size=128 v_block_size=256"));
-    for (std::size_t i = rows.size() - 4; i < rows.size(); ++i) {
-      rows[i].insert(rows[i].find(",,") + 1, pass);
-    }
-  }
-  const std::string whole = TunedFile::table_of(rows);
-  std::mt19937 random(30);
-  const Question q{Pass::forward, DType::f32, true, 256, 256, 1000};
-  const std::vector<std::string> names = {"opencl.cpu", "opencl.simt", "eigen", "tpu_tile"};
-  std::map<std::string, int> used;
-  for (int at = 0; at < 1000; ++at) {
-    const std::string text = damaged(whole, random);
-    SCOPED_TRACE(text);
-    file.write(text);
-    const auto& name = names[static_cast<std::size_t>(at) % names.size()];
-    auto& context = name == "opencl.simt" ? gpu : cpu;
-    const auto call = call_of(q, name);
-    const auto dispatch = plan(context, call).dispatch;
-    ++used[to_string(dispatch.block_source)];
-    if (dispatch.block_source != BlockSource::tuned_file) continue;
-    // Legal is what a caller may give.
-    auto given = call;
-    given.set_block_sizes(dispatch.block_sizes);
-    if (name.starts_with("opencl")) given.knobs = dispatch.knobs;
-    EXPECT_EQ(plan(context, given).dispatch.block_sizes, dispatch.block_sizes);
-    // Nobody writes the file.
-    std::ifstream stream(file.path(), std::ios::binary);
-    ASSERT_EQ(text, std::string(std::istreambuf_iterator<char>(stream), {}));
-  }
-  EXPECT_GT(used["tuned_file"], 100);
-  EXPECT_GT(used["heuristic"], 100);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -13,6 +14,10 @@
 #include "tuning/lookup/table.hpp"
 
 namespace tessera::test {
+
+inline void expect_contains(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" in \"" << text << "\"";
+}
 
 /// The user's file of tuned blocks, as long as this object lives; afterwards there is none again.
 class TunedFile {
