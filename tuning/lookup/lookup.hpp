@@ -39,7 +39,7 @@ struct Answer {
   std::vector<NamedValue> knobs{};        ///< empty: likewise
   BlockSource source = BlockSource::heuristic;
   bool is_of_class = false;  ///< the row names no device: it may have been tuned on another one
-  std::string reason{};  ///< the row's place, device, bucket and provenance
+  std::string reason{};      ///< the row's place, device, bucket and provenance
 };
 
 /// The first that has an answer: the user's file, the built-in table's row for the device, its row
