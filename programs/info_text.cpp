@@ -104,6 +104,9 @@ void plan_text(const Json& info, Out out) {
                    text_of(plan.at("driver")).empty() ? "" : ", driver ",
                    text_of(plan.at("driver")), text_of(plan.at("schedule")),
                    values(plan.at("block_sizes")), text_of(plan.at("block_source")));
+    if (!text_of(plan.at("block_reason")).empty()) {
+      fmt::format_to(out, "               {}\n", text_of(plan.at("block_reason")));
+    }
     if (!plan.at("knobs").empty()) {
       fmt::format_to(out, "  knobs        {}\n", values(plan.at("knobs")));
     }

@@ -28,6 +28,7 @@ Json to_json(const Dispatch& dispatch) {
           {"block_sizes", to_json(dispatch.block_sizes)},
           {"knobs", to_json(dispatch.knobs)},
           {"block_source", to_string(dispatch.block_source)},
+          {"block_reason", dispatch.block_reason},
           {"refused", refused},
           {"warnings", dispatch.warnings},
           {"notes", dispatch.notes},

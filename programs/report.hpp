@@ -14,9 +14,9 @@ namespace tessera::programs {
 using Json = nlohmann::ordered_json;
 
 /// `implementation`, `schedule`, `device`, `driver`, `block_sizes`, `knobs`, `block_source`,
-/// `refused` (objects with `implementation` and `reason`), `warnings` and `extra_bytes_peak`: the
-/// call's scratch memory plus the copies of the caller's arrays that the device needed, as the
-/// dispatcher counts them.
+/// `block_reason`, `refused` (objects with `implementation` and `reason`), `warnings` and
+/// `extra_bytes_peak`: the call's scratch memory plus the copies of the caller's arrays that the
+/// device needed, as the dispatcher counts them.
 Json to_json(const Dispatch& dispatch);
 
 Json to_json(const DeviceInfo& device);

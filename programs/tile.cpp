@@ -119,7 +119,7 @@ void add_tile_options(CLI::App& app, TileOptions& o) {
   add_choice<bool>(app, "--w-layout", o.w_is_vh, {{"hv", false}, {"vh", true}},
                    "[H, V] (hv) or [V, H]");
   add_triple(app, "--block-sizes", o.block_sizes, ',', "B,H,V",
-             "block sizes (published ones, or those that move the fewest bytes)")
+             "block sizes (of a tuned table, or those that move the fewest bytes)")
       ->type_name("B,H,V");
   add_choice<tile::F32Passes>(
       app, "--f32-passes", o.f32_passes,

@@ -19,11 +19,12 @@ BELOW = {
     "include": set(),
     "host/dispatch": {"include"},
     "host/arguments": {"include", "host/dispatch"},
-    "host/operators": {"include", "host/dispatch", "host/arguments", "host/opencl", "host/engines"},
+    "host/operators": {"include", "host/dispatch", "host/arguments", "host/opencl", "host/engines",
+                       "tuning/lookup", "reference/streaming"},
     "tuning/lookup": {"include"},
     "host/opencl": {"include", "host/dispatch"},
     "host/context": {"include", "host/dispatch", "host/opencl"},
-    "host/engines": {"include", "host/dispatch", "host/arguments", "host/opencl", "tuning/lookup"},
+    "host/engines": {"include", "host/dispatch", "host/arguments", "host/opencl"},
     "host/custom": {"include", "host/dispatch", "host/arguments", "host/opencl", "host/engines"},
     # The oracle is also the implementation `reference`, whose loss half the operators share.
     # Likewise the per-token half of the streaming implementations, and of those on OpenCL.
@@ -31,7 +32,7 @@ BELOW = {
                   "host/engines", "reference/oracle", "reference/streaming"},
     # What the operators share whose logits are a product.
     "host/linear": {"include", "host/dispatch", "host/arguments", "host/operators", "host/opencl",
-                    "host/engines", "host/loss", "tuning/lookup", "reference/streaming"},
+                    "host/engines", "host/loss", "reference/streaming"},
     # Needs neither OpenCL nor the dispatch side; the loops that must be fast are those of the
     # streaming reference.
     "host/tile": {"include", "reference/streaming"},

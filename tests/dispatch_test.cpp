@@ -5,7 +5,6 @@
 #include <stdexcept>
 
 #include "host/dispatch/table.hpp"
-#include "tuning/lookup/lookup.hpp"
 
 /// The generic table, on an operator that does nothing.
 namespace tessera::dispatch {
@@ -321,56 +320,8 @@ TEST(Reports, OneLine) {
   EXPECT_EQ(to_string(d),
             "opencl.cpu on a device, schedule chunks, blocks b_block_size=8 v_block_size=16 "
             "(heuristic), knobs slices=2");
-}
-
-struct ToyBlocks {
-  std::int64_t n = 7;
-  static ToyBlocks get_default() { return {}; }
-};
-
-void from_named(const std::vector<NamedValue>& values, ToyBlocks& blocks) {
-  for (const auto& value : values) blocks.n = value.value;
-}
-
-TEST(BlockPrecedence, CallerThenTablesThenHeuristicThenDefault) {
-  using tuning::decide;
-  const tuning::Key key{.operation = "toy"};
-  const std::function<std::optional<ToyBlocks>()> heuristic = [] { return ToyBlocks{3}; };
-  const auto caller = decide<ToyBlocks>(ToyBlocks{2}, key, {}, heuristic);
-  EXPECT_EQ(caller.block_sizes.n, 2);
-  EXPECT_EQ(caller.source, BlockSource::caller);
-  const auto modelled = decide<ToyBlocks>(std::nullopt, key, {}, heuristic);
-  EXPECT_EQ(modelled.block_sizes.n, 3);
-  EXPECT_EQ(modelled.source, BlockSource::heuristic);
-  const auto nothing = decide<ToyBlocks>(std::nullopt, key, {}, {});
-  EXPECT_EQ(nothing.block_sizes.n, 7);
-  EXPECT_EQ(nothing.source, BlockSource::fallback);
-}
-
-TEST(BlockPrecedence, TablesAnswerForTheDeviceOrItsClassNearestShapeFirst) {
-  const tuning::Key small{.operation = "toy",
-                          .device = "d",
-                          .device_class = "gpu",
-                          .pass = "forward",
-                          .implementation = "i",
-                          .dtype = "f32",
-                          .extents = {16, 16}};
-  auto large = small;
-  large.extents = {4096, 4096};
-  auto of_class = small;
-  of_class.device.clear();
-  const std::vector<tuning::TableRow> table = {
-      {small, {{{"n", 1}}, {}}}, {large, {{{"n", 2}}, {}}}, {of_class, {{{"n", 3}}, {}}}};
-  auto key = small;
-  key.extents = {20, 10};
-  EXPECT_EQ(tuning::find(table, key, false)->block_sizes[0].value, 1);
-  key.extents = {2048, 9000};
-  EXPECT_EQ(tuning::find(table, key, false)->block_sizes[0].value, 2);
-  key.device = "another";
-  EXPECT_EQ(tuning::find(table, key, false), nullptr);
-  EXPECT_EQ(tuning::find(table, key, true)->block_sizes[0].value, 3);
-  key.pass = "backward";
-  EXPECT_EQ(tuning::find(table, key, true), nullptr);
+  d.block_reason = "a row";
+  EXPECT_NE(to_string(d).find("v_block_size=16 (heuristic: a row), knobs"), std::string::npos);
 }
 
 }  // namespace

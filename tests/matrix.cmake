@@ -28,8 +28,10 @@ if(TESSERA_OPENCL)
   endforeach()
   add_test(NAME opencl_knobs_test_product
            COMMAND opencl_knobs_test --gtest_brief=1 --gtest_filter=*EveryLegalValueIsRight*)
-  set_tests_properties(opencl_knobs_test_product PROPERTIES LABELS long TIMEOUT 900
-                       ENVIRONMENT TESSERA_TEST_PRODUCT=1)
+  add_test(NAME opencl_tuned_test_product
+           COMMAND opencl_tuned_test --gtest_brief=1 --gtest_filter=TunedPlans.*)
+  set_tests_properties(opencl_knobs_test_product opencl_tuned_test_product PROPERTIES
+                       LABELS long TIMEOUT 1800 ENVIRONMENT TESSERA_TEST_PRODUCT=1)
 endif()
 
 # The longest first, so that no core is left alone with them at the end; relative seconds.

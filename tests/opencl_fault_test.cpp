@@ -10,6 +10,7 @@
 #include "host/opencl/errors.hpp"
 #include "tests/layer/fault_cases.hpp"
 #include "tests/layer/layer_fixture.hpp"
+#include "tests/support/tuned_file.hpp"
 
 namespace tessera::test {
 namespace {
@@ -330,6 +331,55 @@ TEST_F(FaultTest, ABuildThatFailsInLittleMemoryComesBeforeTheFirstWrite) {
       failures += failed;
     }
     EXPECT_GE(failures, 2) << kind;
+  }
+}
+
+// Blocks of a table that cannot be compiled or allocated give way to the implementation's own,
+// before another implementation is tried.
+TEST_F(FaultTest, ARowThatFailsGivesWay) {
+  std::string implementation, device;
+  const auto call = fault_call<linear_cross_entropy::Operator>();
+  const auto inputs = call->inputs(Pass::forward, Given::own);
+  linear_cross_entropy::ExecutionOptions execution;
+  const auto run = [&](Context& context) {
+    return linear_cross_entropy::forward(context, inputs, call->options, execution).dispatch;
+  };
+  {
+    Context undisturbed(counting_warnings());
+    execution.implementation = "opencl";
+    implementation = run(undisturbed).implementation;
+    device = undisturbed.device_info().name;
+  }
+  execution.implementation = implementation;
+  const TunedFile file;
+  file.write_rows({TunedFile::row("linear_cross_entropy", implementation, device, "", "",
+                                  "b_block_size=64 h_block_size=64 v_block_size=64",
+                                  // Programs of its own.
+                                  implementation == "opencl.cpu" ? "lanes=4" : "tile=32")});
+  layer_.reset();
+  for (const auto& [kind, code] : {std::pair{"build_program", CL_BUILD_PROGRAM_FAILURE},
+                                   {"create_buffer", CL_MEM_OBJECT_ALLOCATION_FAILURE}}) {
+    SCOPED_TRACE(kind);
+    warnings_ = 0;
+    Context context(counting_warnings());
+    layer_.reset();
+    layer_.fail(kind, 1, code);
+    const auto failed = run(context);
+    EXPECT_EQ(layer_.failed(), 1);
+    layer_.fail("", 0, 0);
+    EXPECT_EQ(failed.block_source, BlockSource::heuristic);
+    EXPECT_TRUE(failed.refused.empty());
+    EXPECT_NE(failed.block_reason.find("any shape, measured; not used: "), std::string::npos);
+    EXPECT_NE(failed.block_reason.find(opencl::code_name(code)), std::string::npos)
+        << failed.block_reason;
+    EXPECT_EQ(warnings_, 1);
+    EXPECT_EQ(failed.warnings.size(), 1u);
+    // It is not tried again, until the file is read again; a context remembers what did not build.
+    EXPECT_EQ(run(context).block_reason, failed.block_reason);
+    reload_tuned_blocks();
+    const bool was_built = code != CL_BUILD_PROGRAM_FAILURE;
+    EXPECT_EQ(run(context).block_source,
+              was_built ? BlockSource::tuned_file : BlockSource::heuristic);
   }
 }
 

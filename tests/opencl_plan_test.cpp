@@ -61,7 +61,7 @@ class OpenclPlan : public ::testing::Test {
   std::int64_t least(const Question& q, const opencl::DeviceFacts& facts) {
     const auto shapes = engines::make_cpu_shapes(facts, q.b, engines::DotBf16::none);
     return with_request(q, [&](const lce::Request& request) {
-      return linear::minimum_workspace_bytes(request, shapes, facts, {});
+      return linear::minimum_workspace_bytes(request, shapes, facts);
     });
   }
 
@@ -96,7 +96,7 @@ TEST_F(OpenclPlan, OperandsReadInPlaceShrinkToo) {
     for (const auto& shape : engines::make_cpu_shapes(facts, 64, engines::DotBf16::none)) {
       const auto least = [&](WLayout layout) {
         return with_request({.layout = layout}, [&](const lce::Request& request) {
-          return linear::minimum_workspace_bytes(request, {shape}, facts, {});
+          return linear::minimum_workspace_bytes(request, {shape}, facts);
         });
       };
       EXPECT_LE(least(WLayout::vh), least(WLayout::hv) * 5 / 4) << shape->tile_n() << " tokens";
@@ -129,7 +129,7 @@ TEST_F(OpenclPlan, ManyCoresHaveWork) {
   for (const Pass pass : {Pass::backward, Pass::value_and_grad}) {
     const Question q{pass, DType::f32, 4096, 4096, 128256, WLayout::vh, {}};
     const auto launches = with_request(q, [&](const lce::Request& request) {
-      const auto choice = linear::make_schedule(request, shapes, facts, {});
+      const auto choice = linear::make_schedule(request, shapes, facts);
       return linear::product_launches(request, *choice.engine, choice.schedule);
     });
     EXPECT_GT(linear::machine_share(launches), 0.95) << to_string(pass);
@@ -146,7 +146,7 @@ TEST_F(OpenclPlan, TheDefaultWorkspaceIsAWish) {
   const auto shapes = engines::make_cpu_shapes(facts, q.b, engines::DotBf16::none);
   const auto choice = with_request(q, [&](lce::Request asked) {
     asked.gradients.accumulate = true;  // so that the memory of grad_w cannot serve
-    return linear::make_schedule(asked, shapes, facts, {});
+    return linear::make_schedule(asked, shapes, facts);
   });
   EXPECT_EQ(choice.engine->tile_n(), shapes.front()->tile_n());
   EXPECT_GT(choice.schedule.scratch_words * 4, std::int64_t{64} << 20);
@@ -160,7 +160,7 @@ TEST_F(OpenclPlan, BlocksAreLegalAtEveryWidth) {
     const auto shapes = engines::make_cpu_shapes(facts, 64, engines::DotBf16::none);
     const auto schedule_with = [&](std::int64_t block) {
       return with_request({.b_block = block}, [&](const lce::Request& request) {
-        return linear::make_schedule(request, shapes, facts, {});
+        return linear::make_schedule(request, shapes, facts);
       });
     };
     for (const std::int64_t block : {8, 16, 24, 32, 48, 64}) {

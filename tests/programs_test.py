@@ -14,8 +14,8 @@ import programs_support as support
 from programs_support import Workplace, check, compare, decode, encode, run, softmax_loss
 
 contract_fields = ["implementation", "schedule", "device", "driver", "block_sizes", "knobs",
-                   "block_source", "refused", "warnings", "seconds_first", "seconds",
-                   "extra_bytes_peak", "revision"]
+                   "block_source", "block_reason", "refused", "warnings", "seconds_first",
+                   "seconds", "extra_bytes_peak", "revision"]
 partial_fields = ["max", "sum", "label_logit", "class_logit", "class_sum", "argmax_value",
                   "argmax", "exp_logit", "target_logit", "target_sum", "weighted_logit",
                   "weighted_sum"]

@@ -78,16 +78,24 @@ std::shared_ptr<ContextState> make_state(const ContextOptions& options,
   return state;
 }
 
+/// `$VARIABLE/below`; empty where it is none.
+std::string below_folder(const char* variable, const char* below) {
+  const char* folder = std::getenv(variable);
+  // The XDG specification: a relative path counts as none.
+  return folder != nullptr && *folder == '/' ? std::string(folder) + below : std::string();
+}
+
 }  // namespace
 
 std::string default_cache_folder() {
-  const auto path = [](const char* variable, const char* below) -> std::string {
-    const char* folder = std::getenv(variable);
-    // The XDG specification: a relative path counts as none.
-    return folder != nullptr && *folder == '/' ? std::string(folder) + below : std::string();
-  };
-  const std::string own = path("XDG_CACHE_HOME", "/tessera");
-  return own.empty() ? path("HOME", "/.cache/tessera") : own;
+  const std::string own = below_folder("XDG_CACHE_HOME", "/tessera");
+  return own.empty() ? below_folder("HOME", "/.cache/tessera") : own;
+}
+
+std::string tuned_blocks_file() {
+  if (const char* file = std::getenv("TESSERA_TUNED_FILE")) return file;
+  const std::string own = below_folder("XDG_CONFIG_HOME", "/tessera/tuned.csv");
+  return own.empty() ? below_folder("HOME", "/.config/tessera/tuned.csv") : own;
 }
 
 Context::Context() : Context(ContextOptions{}) {}

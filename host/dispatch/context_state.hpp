@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -59,6 +61,8 @@ class ContextState : public std::enable_shared_from_this<ContextState> {
 
   mutable dispatch::WarningLog warnings;  ///< a warning changes nothing that a call sees
   mutable dispatch::ThreadPool threads;   ///< they change nothing either
+  /// The reading of the user's tuned file whose faults were handed to `warnings`; -1: none.
+  mutable std::atomic<std::int64_t> warned_of_tables = -1;
   dispatch::HostWorkspaces workspaces;
   /// nullptr: host only.
   const std::shared_ptr<DeviceRuntime> device;

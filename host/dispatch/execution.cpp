@@ -58,7 +58,9 @@ std::string to_string(const Dispatch& dispatch) {
   if (!dispatch.block_sizes.empty()) {
     text += ", blocks ";
     append(text, dispatch.block_sizes);
-    text += std::string(" (") + to_string(dispatch.block_source) + ')';
+    text += std::string(" (") + to_string(dispatch.block_source);
+    if (!dispatch.block_reason.empty()) text += ": " + dispatch.block_reason;
+    text += ')';
   }
   if (!dispatch.knobs.empty()) {
     text += ", knobs ";

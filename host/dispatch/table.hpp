@@ -69,6 +69,17 @@ class Implementation {
   /// Whether `run` and `plan` take ExecutionOptions::knobs into account. False: only what they
   /// report anyway may be given.
   virtual bool sets_knobs() const noexcept { return false; }
+  /// By what names tuned tables know the device that it runs on, and its class. Empty: the host.
+  virtual std::pair<std::string, std::string> tuned_names(const ContextState& /*state*/) const {
+    return {};
+  }
+  /// Blocks of a table's row, which come from other extents, as near as the request's allow; what
+  /// was changed, and by which rule, is added to `changes`, each behind "; ".
+  virtual std::vector<NamedValue> fitted(const ContextState& /*state*/, const Request& /*request*/,
+                                         std::vector<NamedValue> blocks,
+                                         std::string& /*changes*/) const {
+    return blocks;
+  }
 
  private:
   ImplementationInfo info_;

@@ -25,11 +25,6 @@ constexpr std::int64_t spare = 16;  ///< spare words a packed row has there
 constexpr std::int64_t smallest_part = 64;
 constexpr std::int64_t cache_line_words = 16;
 
-/// Vectors that the compiler makes the most of: the processor's own.
-std::int64_t own_lanes(const opencl::DeviceFacts& facts) {
-  return facts.native_float_vector >= 16 ? 16 : facts.native_float_vector >= 8 ? 8 : 4;
-}
-
 /// Of a row of a tile. 8 lanes with two vectors a row: 12 accumulators, 2 columns and a broadcast
 /// fill the 16 registers of AVX2. 16 lanes: AVX-512 has 32 registers, for 24 + 4 + 1. 4 lanes:
 /// NEON, SSE.
@@ -248,9 +243,13 @@ class CpuEngine final : public Engine {
 
 }  // namespace
 
+std::int64_t cpu_lanes(const opencl::DeviceFacts& facts) {
+  return facts.native_float_vector >= 16 ? 16 : facts.native_float_vector >= 8 ? 8 : 4;
+}
+
 std::unique_ptr<Engine> make_cpu_engine(const opencl::DeviceFacts& facts, std::int64_t n,
                                         DotBf16 dot, std::int64_t most_columns) {
-  std::int64_t lanes = own_lanes(facts);
+  std::int64_t lanes = cpu_lanes(facts);
   while (lanes > most_columns) lanes /= 2;
   // Few columns: one vector of them, so that no lane multiplies padding and A, which nobody reads
   // twice, sets the pace. (More rows instead would be more rows than the first-level cache has
@@ -287,8 +286,8 @@ DotBf16 dot_of(const Operands& operands, opencl::Runtime* runtime,
 EngineShapes all_shapes(const opencl::DeviceFacts& facts, std::int64_t n, DotBf16 best) {
   EngineShapes all;
   for (const std::int64_t lanes :
-       {own_lanes(facts), std::int64_t{16}, std::int64_t{8}, std::int64_t{4}}) {
-    if (!all.empty() && lanes == own_lanes(facts)) continue;
+       {cpu_lanes(facts), std::int64_t{16}, std::int64_t{8}, std::int64_t{4}}) {
+    if (!all.empty() && lanes == cpu_lanes(facts)) continue;
     for (std::int64_t vectors = most_vectors(lanes); vectors > 0; vectors /= 2) {
       all.push_back(std::make_shared<CpuEngine>(facts, n, best, lanes, vectors));
       if (best == DotBf16::none) continue;

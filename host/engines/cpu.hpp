@@ -26,6 +26,8 @@ DotBf16Verdict dot_bf16_of(opencl::Runtime& runtime, Gates& gates);
 
 /// Columns in a tile: four vectors of 16 lanes, one of 8 or two of 4.
 constexpr std::int64_t cpu_widest_tile = 64, cpu_narrowest_tile = 8;
+/// Lanes of the vectors that the compiler makes the most of: the processor's own.
+std::int64_t cpu_lanes(const opencl::DeviceFacts& facts);
 constexpr std::int64_t cpu_micro_m = 6;  ///< MICRO_M of cl_kernels/engines/cpu
 /// `n`: columns that count; the engine may be shaped for few of them. `dot`: for visited products
 /// of bf16. `most_columns`: of a tile; narrower ones take less scratch, down to fewer lanes than

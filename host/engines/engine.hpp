@@ -233,6 +233,10 @@ std::optional<std::string> beyond_32_bits(
 /// arguments::default_workspace_bytes on a device; 1/16 of a GPU's memory.
 std::int64_t default_workspace_bytes(const opencl::DeviceFacts& facts, std::int64_t columns);
 
+/// By what name tables of tuned blocks know devices like this one: "cpu-16-lanes", "gpu-nvidia";
+/// "accelerator" of what is neither.
+std::string device_class(const opencl::DeviceFacts& facts);
+
 /// Rounds up to a multiple.
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "host/arguments/workspace.hpp"
 #include "host/dispatch/knobs.hpp"
+#include "host/engines/cpu.hpp"
 #include "host/engines/engine.hpp"
 #include "host/opencl/specialise.hpp"
 #include "tessera/error.hpp"
@@ -143,6 +145,18 @@ std::int64_t default_workspace_bytes(const opencl::DeviceFacts& facts, std::int6
   return facts.is_gpu && facts.global_memory_bytes > 0
              ? facts.global_memory_bytes / 16
              : arguments::default_workspace_bytes(columns, facts.compute_units);
+}
+
+std::string device_class(const opencl::DeviceFacts& facts) {
+  if (facts.is_cpu) return fmt::format("cpu-{}-lanes", cpu_lanes(facts));
+  if (!facts.is_gpu) return "accelerator";
+  // The first word, but for one vendor that nobody calls by it.
+  std::string vendor;
+  for (const char letter : facts.vendor) {
+    if (std::isalpha(static_cast<unsigned char>(letter)) == 0) break;
+    vendor += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  }
+  return "gpu-" + (vendor == "advanced" ? "amd" : vendor);
 }
 
 std::optional<std::string> beyond_32_bits(

@@ -22,7 +22,6 @@ using linear_cross_entropy::BlockSizes;
 /// What these operators have in common of a call, by the names of their structs. It refers to the
 /// call, which outlives it.
 struct Request {
-  const char* operator_name;  ///< whose measured block sizes are looked up
   struct {
     const View &x, &w, &bias;
   } inputs;
@@ -54,8 +53,7 @@ Request request_of(const loss::LossRequest& r) {
   for (std::size_t i = 0; i < call.accumulate.size(); ++i) {
     if (call.accumulate[i]) accumulate = accumulate | OperatorTraits<Op>::accumulate_each[i];
   }
-  return {.operator_name = call.op->name,
-          .inputs = {operators::input<Op, &Inputs::x>(call), operators::input<Op, &Inputs::w>(call),
+  return {.inputs = {operators::input<Op, &Inputs::x>(call), operators::input<Op, &Inputs::w>(call),
                      operators::input<Op, &Inputs::bias>(call)},
           .gradients = {call.gradients[0], call.gradients[1], call.gradients[2], accumulate},
           .execution = {operators::blocks_as<BlockSizes>(call.block_sizes), call.workspace_bytes,

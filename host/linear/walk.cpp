@@ -7,7 +7,7 @@
 namespace tessera::linear {
 namespace {
 
-streaming::LinearBlocks blocks_of(const LossRequest& request) {
+streaming::LinearBlocks given_blocks(const LossRequest& request) {
   const auto given = operators::blocks_as<BlockSizes>(request.call.block_sizes);
   if (!given) return {};
   return {given->b_block_size, given->h_block_size, given->v_block_size};
@@ -19,7 +19,7 @@ streaming::LinearBlocks blocks_of(const LossRequest& request) {
 std::int64_t minimum(const LossRequest& request, const streaming::LinearShape& shape,
                      std::int64_t tables) {
   const std::int64_t needed =
-      streaming::minimum_workspace(shape, blocks_of(request), streaming::kernels()) + tables;
+      streaming::minimum_workspace(shape, given_blocks(request), streaming::kernels()) + tables;
   return std::max(needed, request.v * static_cast<std::int64_t>(sizeof(float)));
 }
 
@@ -46,7 +46,7 @@ streaming::LinearShape walk_shape(const Request& request, int threads) {
 Walk::Plan Walk::make_plan(ContextState& state, const LossRequest& request) const {
   const auto shape = this->shape(request, state.threads.size());
   const std::int64_t tables = table_bytes(request);
-  const auto blocks = blocks_of(request);
+  const auto blocks = given_blocks(request);
   const auto& kernels = streaming::kernels();
   const auto limit = loss::workspace_limit(request.call.workspace_bytes, request.v);
   const auto one_row = request.v * static_cast<std::int64_t>(sizeof(float));
@@ -77,7 +77,7 @@ void Walk::describe(const LossRequest& request, const Plan& plan, Dispatch& disp
                     {"sweeps", plan.sweep_count},
                     {"threads", plan.threads},
                     {"lanes", streaming::kernels().lanes}};
-  dispatch.block_sizes = to_named(BlockSizes{plan.rows_per_chunk(), plan.h_block, plan.v_block});
+  dispatch.block_sizes = to_named(blocks_of(plan));
 }
 
 std::int64_t Walk::minimum_bytes(ContextState& state, const LossRequest& request) const {

@@ -30,6 +30,10 @@ class Walk : public loss::Streaming<streaming::LinearPlan> {
   virtual streaming::LinearShape shape(const LossRequest& request, int threads) const = 0;
   /// Tables of rows and widened vectors: everything the operator takes besides the walk's memory.
   virtual std::int64_t table_bytes(const LossRequest& request) const = 0;
+  /// What a plan without the caller's blocks has chosen.
+  static BlockSizes blocks_of(const Plan& plan) {
+    return {plan.rows_per_chunk(), plan.h_block, plan.v_block};
+  }
 
  private:
   Plan make_plan(ContextState& state, const LossRequest& request) const final;

@@ -31,8 +31,8 @@ class EigenWalk final : public linear::Walk {
   /// Each sweep over the vocabulary forms the logits anew.
   CostEstimate cost_of(const LossRequest& request, const Plan& plan) const override {
     const auto r = request_of(request);
-    return linear_cross_entropy::cost(
-        r, r.execution.block_sizes.value_or(BlockSizes::get_default()), plan.sweep_count);
+    return linear_cross_entropy::cost(r, r.execution.block_sizes.value_or(blocks_of(plan)),
+                                      plan.sweep_count);
   }
 };
 

@@ -185,6 +185,7 @@ Dispatch merged_dispatch(std::span<const PartialResult> shards) {
     add_name(result.driver, one.driver);
     if (result.schedule != one.schedule) result.schedule.clear();
     if (result.block_sizes != one.block_sizes) result.block_sizes.clear();
+    if (result.block_reason != one.block_reason) result.block_reason.clear();
     if (result.knobs != one.knobs) result.knobs.clear();
     append(result.refused, one.refused);
     append(result.warnings, one.warnings);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -85,6 +86,10 @@ struct LossRequest : operators::Request, LossFacts {
   LossRequest(const LossRequest& other)
       : operators::Request(other), LossFacts(other), places_(other.places_) {}
   LossRequest& operator=(const LossRequest&) = delete;
+  void copied(const std::function<void(operators::Request&)>& use) const override {
+    LossRequest copy = *this;
+    use(copy);
+  }
 
  private:
   const LossPlaces* places_;

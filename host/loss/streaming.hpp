@@ -62,8 +62,11 @@ class Streaming : public dispatch::Implementation {
   }
 
   std::pair<std::vector<NamedValue>, BlockSource> infer(
-      ContextState&, const dispatch::Request& request) const override {
-    return operators::given_or_default_blocks(loss_request(request).call);
+      ContextState& state, const dispatch::Request& request) const override {
+    const auto& r = loss_request(request);
+    Dispatch dispatch;
+    report(r, make_plan(state, r), dispatch);
+    return {std::move(dispatch.block_sizes), dispatch.block_source};
   }
 
   CostEstimate cost(ContextState& state, const dispatch::Request& request) const override {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/operators/opencl_operator.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <bit>
 #include <mutex>
+#include <new>
 
 namespace tessera::operators {
 namespace {
@@ -42,32 +46,33 @@ class PreparedCalls {
         .reason;
   }
 
-  /// The prepared call with its kernels built: a remembered one, or what the operator prepares.
+  /// The prepared call with its kernels built: a remembered one, or what `make` returns.
+  template <class Make>
   std::shared_ptr<const Prepared> prepare(const OpenclOperator& own, const Request& request,
                                           const std::string& engine_name,
-                                          opencl::Runtime& runtime) {
-    auto key = key_of(request.call);
-    own.add_to_key(request, key);
+                                          const opencl::Runtime& runtime, const Make& make) {
+    auto key = full_key(own, request);
     {
       std::lock_guard lock(mutex_);
       check_facts(runtime);
-      for (const auto& known : calls_) {
-        if (known.own == &own && known.key == key && known.engine_name == engine_name) {
-          return known.prepared;
-        }
-      }
+      if (const auto* known = find(own, key, engine_name)) return known->prepared;
     }
-    auto made = own.prepare(request, engine_name, runtime);
-    for (auto* program : made->all_programs()) program->hash = opencl::hash_of(*program);
-    build_kernels(own, request, *made, runtime);
-    KnownCall entry{&own, engine_name, std::move(key), made};
+    auto made = make();
     std::lock_guard lock(mutex_);
-    if (calls_.size() < max_calls) {
-      calls_.push_back(std::move(entry));
-    } else {
-      calls_[next_++ % max_calls] = std::move(entry);
-    }
+    keep({&own, engine_name, std::move(key), made});
     return made;
+  }
+
+  /// From now on `made` stands for such calls.
+  void replace(const OpenclOperator& own, const Request& request, const std::string& engine_name,
+               const std::shared_ptr<const Prepared>& made) {
+    auto key = full_key(own, request);
+    std::lock_guard lock(mutex_);
+    if (auto* known = find(own, key, engine_name)) {
+      known->prepared = made;
+    } else {
+      keep({&own, engine_name, std::move(key), made});
+    }
   }
 
  private:
@@ -85,6 +90,25 @@ class PreparedCalls {
     std::vector<std::int64_t> key;
     std::shared_ptr<const Prepared> prepared;
   };
+  static std::vector<std::int64_t> full_key(const OpenclOperator& own, const Request& request) {
+    auto key = key_of(request.call);
+    own.add_to_key(request, key);
+    return key;
+  }
+  KnownCall* find(const OpenclOperator& own, const std::vector<std::int64_t>& key,
+                  const std::string& engine_name) {
+    for (auto& known : calls_) {
+      if (known.own == &own && known.key == key && known.engine_name == engine_name) return &known;
+    }
+    return nullptr;
+  }
+  void keep(KnownCall entry) {
+    if (calls_.size() < max_calls) {
+      calls_.push_back(std::move(entry));
+    } else {
+      calls_[next_++ % max_calls] = std::move(entry);
+    }
+  }
   /// Forgets everything where the facts have changed: only tests do that, to pretend that the
   /// device is another one.
   void check_facts(const opencl::Runtime& runtime) {
@@ -136,42 +160,151 @@ class OpenclRow final : public dispatch::Implementation {
                                          dispatch::Attempt& attempt) const override {
     const auto& r = request_of(request);
     auto& runtime = *opencl::runtime_of(*state);
-    const auto prepared = runtime.keep<PreparedCalls>().prepare(*own_, r, engine_name_, runtime);
-    opencl::Call call(state, runtime, {r.call.queue, r.call.wait_for, r.call.workspace}, attempt);
-    own_->enqueue(call, r, *prepared);
-    // After the commands are enqueued: the device works while this is put together.
-    describe(r, *prepared, runtime.info(), attempt.dispatch);
-    note_staging(attempt.dispatch);
-    return call.finish();
+    auto& known = runtime.keep<PreparedCalls>();
+    const auto prepared = known.prepare(*own_, r, engine_name_, runtime,
+                                        [&] { return prepare_to_run(*state, r, {}); });
+    const auto try_again = [&](const Error& error) {
+      attempt.dispatch = {};
+      const auto without =
+          prepare_to_run(*state, r, given_way(name(), prepared->report.reason, error));
+      auto result = enqueue(state, r, *without, attempt);
+      // Only now: what failed may have been the caller's queue, not the row.
+      known.replace(*own_, r, engine_name_, without);
+      return result;
+    };
+    const bool by_row = prepared->report.source.has_value();
+    try {
+      return enqueue(state, r, *prepared, attempt);
+    } catch (const Error& error) {
+      if (!by_row || attempt.outputs_touched || !gives_way(error.code())) throw;
+      return try_again(error);
+    } catch (const std::bad_alloc&) {
+      if (!by_row || attempt.outputs_touched) throw;
+      return try_again(Error(ErrorCode::out_of_memory, "the host has no memory for them"));
+    }
   }
 
   Plan plan(ContextState& state, const dispatch::Request& request) const override {
     const auto& r = request_of(request);
     auto& runtime = *opencl::runtime_of(state);
-    const auto prepared = own_->prepare(r, engine_name_, runtime);
     Plan result;
-    describe(r, *prepared, runtime.info(), result.dispatch);
-    result.workspace_bytes = result.dispatch.workspace_bytes;
-    result.minimum_workspace_bytes = own_->minimum_workspace_bytes(r, *prepared, runtime);
-    result.considered = own_->considered(r, *prepared, runtime);
-    if (!runtime.only_plans()) build_kernels(*own_, r, *prepared, runtime);
+    bool by_row = false;
+    prepare(state, r, [&](const Request& used, const Prepared& prepared) {
+      result = {};
+      describe(used, prepared, runtime.info(), result.dispatch);
+      result.workspace_bytes = result.dispatch.workspace_bytes;
+      result.minimum_workspace_bytes = own_->minimum_workspace_bytes(used, prepared, runtime);
+      by_row = prepared.report.source.has_value();
+      result.considered = own_->considered(used, prepared, runtime);
+      if (!runtime.only_plans()) build_kernels(*own_, used, prepared, runtime);
+    });
+    if (by_row) {
+      lower_minimum(result, [&] {
+        return own_->minimum_workspace_bytes(r, *own_->prepare(r, engine_name_, runtime), runtime);
+      });
+    }
     return result;
   }
 
   std::pair<std::vector<NamedValue>, BlockSource> infer(
       ContextState& state, const dispatch::Request& request) const override {
     Dispatch dispatch;
-    own_->prepare(request_of(request), engine_name_, *opencl::runtime_of(state))
-        ->describe(dispatch);
+    prepare(state, request_of(request), [&](const Request&, const Prepared& prepared) {
+      prepared.describe(dispatch);
+      prepared.report.write(dispatch);
+    });
     return {std::move(dispatch.block_sizes), dispatch.block_source};
   }
 
   CostEstimate cost(ContextState& state, const dispatch::Request& request) const override {
-    const auto& r = request_of(request);
-    return own_->cost(r, *own_->prepare(r, engine_name_, *opencl::runtime_of(state)));
+    CostEstimate result;
+    prepare(state, request_of(request), [&](const Request& used, const Prepared& prepared) {
+      result = own_->cost(used, prepared);
+    });
+    return result;
   }
 
  private:
+  /// Hands `use` a call prepared with the blocks of a table's row, or, where there is none or they
+  /// fail, as it is.
+  std::shared_ptr<Prepared> prepare(
+      ContextState& state, const Request& request,
+      const std::function<void(const Request&, const Prepared&)>& use) const {
+    auto& runtime = *opencl::runtime_of(state);
+    const auto device = [&]() -> TunedDevice {
+      const auto columns = std::max<std::int64_t>(extent_of(request.call, 'V'), 0);
+      return {runtime.info().name, engines::device_class(runtime.facts()),
+              engines::default_workspace_bytes(runtime.facts(), columns)};
+    };
+    const auto fit = [&](const tuning::Answer& answer, std::string& changes) {
+      return fitted(request, answer, runtime.facts(), changes);
+    };
+    std::shared_ptr<Prepared> made;
+    with_row({state, request, name(), device, fit}, false,
+             [&](const Request& used, const BlockReport& report) {
+               made = own_->prepare(used, engine_name_, runtime);
+               made->report = report;
+               use(used, *made);
+             });
+    return made;
+  }
+
+  /// With its kernels built. `report`: of a row that gave way, which is not tried again.
+  std::shared_ptr<const Prepared> prepare_to_run(ContextState& state, const Request& request,
+                                                 const std::optional<BlockReport>& report) const {
+    auto& runtime = *opencl::runtime_of(state);
+    const auto build = [&](const Request& used, const Prepared& prepared) {
+      build_kernels(*own_, used, prepared, runtime);
+    };
+    std::shared_ptr<Prepared> made;
+    if (report) {
+      made = own_->prepare(request, engine_name_, runtime);
+      made->report = *report;
+      build(request, *made);
+    } else {
+      made = prepare(state, request, build);
+    }
+    for (auto* program : made->all_programs()) program->hash = opencl::hash_of(*program);
+    return made;
+  }
+
+  std::unique_ptr<Completion::State> enqueue(const std::shared_ptr<ContextState>& state,
+                                             const Request& r, const Prepared& prepared,
+                                             dispatch::Attempt& attempt) const {
+    auto& runtime = *opencl::runtime_of(*state);
+    opencl::Call call(state, runtime, {r.call.queue, r.call.wait_for, r.call.workspace}, attempt);
+    own_->enqueue(call, r, prepared);
+    // After the commands are enqueued: the device works while this is put together.
+    describe(r, prepared, runtime.info(), attempt.dispatch);
+    warn_of_row(*state, prepared.report, attempt.dispatch);
+    note_staging(attempt.dispatch);
+    return call.finish();
+  }
+
+  /// Blocks of a row for a class of devices, which another one may have been tuned on, as this one
+  /// takes them. Those of a row for this device are left as they are: illegal ones are its fault.
+  std::vector<NamedValue> fitted(const Request& request, const tuning::Answer& answer,
+                                 const opencl::DeviceFacts& facts, std::string& changes) const {
+    auto blocks = answer.block_sizes;
+    if (!answer.is_of_class) return blocks;
+    std::vector<std::string> unused;
+    const auto& knobs = request.call.knobs.empty() ? answer.knobs : request.call.knobs;
+    const auto shapes = engines::shapes_with(engines::engine_entry(engine_name_), facts,
+                                             own_->operands(request), knobs, nullptr, unused);
+    const auto multiples = own_->multiples(*shapes.front());
+    for (auto& [block, value] : blocks) {
+      const auto& axes = request.call.op->block_sizes;
+      for (std::size_t i = 0; i < axes.size(); ++i) {
+        if (axes[i].name != block || value % multiples[i] == 0) continue;
+        const auto rounded = engines::round_up(value, multiples[i]);
+        changes +=
+            fmt::format("; {} {} is {}, a multiple of {}", block, value, rounded, multiples[i]);
+        value = rounded;
+      }
+    }
+    return blocks;
+  }
+
   void describe(const Request& request, const Prepared& prepared, const DeviceInfo& info,
                 Dispatch& dispatch) const {
     dispatch.implementation = "opencl." + prepared.engine->name();
@@ -180,6 +313,12 @@ class OpenclRow final : public dispatch::Implementation {
     prepared.describe(dispatch);
     dispatch.knobs = own_->knobs(request, prepared);
     dispatch.notes = prepared.notes;
+    if (prepared.report.source) {
+      prepared.report.write(dispatch, prepared.block_notes);
+    } else {
+      dispatch.block_reason = prepared.report.reason;
+      for (const auto& note : prepared.block_notes) dispatch.notes.push_back(note);
+    }
   }
 
   std::shared_ptr<const OpenclOperator> own_;
@@ -219,7 +358,7 @@ std::vector<std::int64_t> key_of(const Call& call) {
     add(knob.name.size(), knob.value);
     for (const char letter : knob.name) add(letter);
   }
-  add(call.workspace_bytes.has_value(), call.workspace_bytes.value_or(0));
+  add(call.workspace_bytes.has_value(), call.workspace_bytes.value_or(0), tuning::generation());
   return words;
 }
 

@@ -11,6 +11,7 @@
 #include "host/engines/engine.hpp"
 #include "host/opencl/call.hpp"
 #include "host/operators/request.hpp"
+#include "host/operators/tuned.hpp"
 
 /// The implementations `opencl.*` of any operator, one for each engine. Each prepares a call, or
 /// takes what it prepared for the same kind of call before, and lets the operator enqueue it.
@@ -23,9 +24,11 @@ struct Prepared {
   virtual void describe(Dispatch& dispatch) const = 0;
   virtual std::vector<opencl::Specialisation*> all_programs() = 0;
 
+  BlockReport report{};            ///< what a table had to do with it
   engines::EngineShapes shapes{};  ///< the candidates; `engine` is one of them
   std::shared_ptr<const engines::Engine> engine{};
-  std::vector<std::string> notes{};  ///< for Dispatch::notes
+  std::vector<std::string> notes{};        ///< for Dispatch::notes
+  std::vector<std::string> block_notes{};  ///< why blocks that were given have no effect
 };
 
 /// `Schedule` has name, blocks, source and scratch_words, `Programs` has all().
@@ -54,6 +57,8 @@ class OpenclOperator {
  public:
   virtual ~OpenclOperator() = default;
 
+  /// What a legal block of each axis is a multiple of, in the order of the description.
+  virtual std::vector<std::int64_t> multiples(const engines::Engine& engine) const = 0;
   /// The types that its products multiply, or that its passes over rows read.
   virtual engines::Operands operands(const Request& request) const = 0;
   /// Why no engine can serve a request on this device. Nothing: each engine decides for itself.
@@ -81,8 +86,8 @@ class OpenclOperator {
 };
 
 /// The kind of a call, by which a prepared one is found again: all that its description has, views
-/// without their addresses, options, block sizes, knobs and the bound on memory. The tuned tables
-/// never change, so they are not in it.
+/// without their addresses, options, block sizes, knobs, the bound on memory, and of which reading
+/// the user's tuned file is.
 std::vector<std::int64_t> key_of(const Call& call);
 
 /// The rows of the operator's table, one for each engine, best first.

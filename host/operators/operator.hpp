@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "host/operators/request.hpp"
+#include "host/operators/tuned.hpp"
 
 /// What stands behind an operator's public functions: its description, the checks of its calls, and
 /// its table of implementations.
@@ -42,7 +43,7 @@ class PlainOperator : public AnyOperator {
 };
 
 /// The rows of an operator: those that `opencl(0)` returns, which is not compiled in without
-/// OpenCL, then those of the host.
+/// OpenCL, then those of the host. All of them look for blocks in the tables.
 template <class Opencl, class... Rows>
 dispatch::Table make_table([[maybe_unused]] const Opencl& opencl, Rows... host) {
 #ifdef TESSERA_OPENCL
@@ -52,7 +53,7 @@ dispatch::Table make_table([[maybe_unused]] const Opencl& opencl, Rows... host) 
   rows.push_back(
       dispatch::left_out("opencl", "this library was built without OpenCL (TESSERA_OPENCL=OFF)"));
 #endif
-  (rows.push_back(std::move(host)), ...);
+  (rows.push_back(with_tables(std::move(host))), ...);
   return rows;
 }
 

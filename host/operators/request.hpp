@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,8 @@ struct Request : dispatch::Request {
   }
   /// Forgets the gradients that have no element (H of 0): nothing writes them.
   void drop_empty_gradients() noexcept;
+  /// Hands `use` a copy, in which the call may be completed.
+  virtual void copied(const std::function<void(Request&)>& use) const = 0;
   /// Puts host views in the place of all views. They are mapped at once, as they may share memory.
   void map_to_host(dispatch::HostViews& views);
 
@@ -78,6 +81,10 @@ struct Request : dispatch::Request {
 /// A call of an operator that is no loss.
 struct PlainRequest final : Request {
   using Request::Request;
+  void copied(const std::function<void(Request&)>& use) const override {
+    PlainRequest copy = *this;
+    use(copy);
+  }
 };
 
 /// The block sizes that the caller gave, else the operator's default.

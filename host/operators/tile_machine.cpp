@@ -15,6 +15,10 @@ const tile::Chip& tile_chip(const ContextState& state) {
   return tile::find_chip(state.tile_chip.empty() ? "v5p" : state.tile_chip);
 }
 
+std::pair<std::string, std::string> tuned_names_of_chip(const ContextState& state) {
+  return {tile_chip(state).name, "tpu"};
+}
+
 std::int64_t cores_of_grid(const tile::Chip& chip) { return chip.megacore ? chip.cores : 1; }
 
 void describe_tile_call(const tile::Chip& chip, Dispatch& dispatch) {

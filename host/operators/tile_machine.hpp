@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "host/dispatch/context_state.hpp"
@@ -17,6 +18,8 @@ namespace tessera::operators {
 ImplementationInfo tile_info();
 /// The TPU that the context names, else v5p.
 const tile::Chip& tile_chip(const ContextState& state);
+/// Implementation::tuned_names of that TPU.
+std::pair<std::string, std::string> tuned_names_of_chip(const ContextState& state);
 /// Cores that share the parallel dimensions of a grid.
 std::int64_t cores_of_grid(const tile::Chip& chip);
 /// Implementation, device and knobs.

@@ -215,6 +215,7 @@ class Run {
 };
 
 class Opencl final : public operators::OpenclOperator {
+  std::vector<std::int64_t> multiples(const engines::Engine&) const override { return {1}; }
   engines::Operands operands(const operators::Request& request) const override {
     return {.a = request_of(request).x.dtype(), .rows = true};
   }

@@ -315,6 +315,9 @@ class TpuTile final : public operators::HostImplementation {
   CostEstimate cost(ContextState&, const dispatch::Request& request) const override {
     return rms_norm::cost(request_of(request));
   }
+  std::pair<std::string, std::string> tuned_names(const ContextState& state) const override {
+    return operators::tuned_names_of_chip(state);
+  }
 
  private:
   static Setup setup_of(const ContextState& state, const Request& r) {

@@ -11,7 +11,6 @@
 #include "host/operators/opencl_operator.hpp"
 #include "host/softmax_cross_entropy/opencl_run.hpp"
 #include "softmax_cross_entropy/arguments.h"
-#include "tuning/lookup/lookup.hpp"
 
 namespace tessera::softmax_cross_entropy {
 namespace {
@@ -50,39 +49,29 @@ std::shared_ptr<const engines::Engine> engine_for(const Request& r, const std::s
 }
 
 Schedule make_schedule(const Request& r, const engines::Engine& engine,
-                       const opencl::DeviceFacts& facts, const DeviceInfo& info) {
-  const tuning::Key key{"softmax_cross_entropy",
-                        info.name,
-                        info.type,
-                        to_string(r.loss.pass),
-                        "opencl." + engine.name(),
-                        to_string(r.inputs.logits.dtype()),
-                        {r.loss.b, r.loss.v}};
+                       const opencl::DeviceFacts& facts) {
   const std::int64_t unit = engine.row_pass().step();
-  const auto decision = tuning::decide<BlockSizes>(
-      r.execution.block_sizes, key,
-      [&](const BlockSizes& b) {
-        return BlockSizes{b.b_block_size, round_up(b.v_block_size, unit)};
-      },
-      [&]() -> std::optional<BlockSizes> {
-        // Rows alone feed every core; few rows are cut into slices until they do.
-        const std::int64_t wanted = 8 * facts.compute_units;
-        const std::int64_t pieces =
-            std::max<std::int64_t>({1, ceil_div(wanted, std::max<std::int64_t>(r.loss.b, 1)),
-                                    ceil_div(r.loss.v, engine.row_pass().longest)});
-        return BlockSizes{4096, std::max(unit, round_up(ceil_div(r.loss.v, pieces), unit))};
-      });
+  Schedule s;
+  if (r.execution.block_sizes) {
+    s.blocks = *r.execution.block_sizes;
+    s.source = BlockSource::caller;
+  } else {
+    // Rows alone feed every core; few rows are cut into slices until they do.
+    const std::int64_t wanted = 8 * facts.compute_units;
+    const std::int64_t pieces =
+        std::max<std::int64_t>({1, ceil_div(wanted, std::max<std::int64_t>(r.loss.b, 1)),
+                                ceil_div(r.loss.v, engine.row_pass().longest)});
+    s.blocks = {4096, std::max(unit, round_up(ceil_div(r.loss.v, pieces), unit))};
+    s.source = BlockSource::heuristic;
+  }
   // The same for every shape of the engine.
   const std::int64_t multiple = engine.rule().m_multiple;
-  if (r.execution.block_sizes && decision.block_sizes.v_block_size % multiple != 0) {
+  if (r.execution.block_sizes && s.blocks.v_block_size % multiple != 0) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("block_sizes: v_block_size = {} is illegal for opencl.{}: it must be a "
                             "positive multiple of {}",
-                            decision.block_sizes.v_block_size, engine.name(), multiple));
+                            s.blocks.v_block_size, engine.name(), multiple));
   }
-  Schedule s;
-  s.blocks = decision.block_sizes;
-  s.source = decision.source;
   s.blocks.b_block_size = std::min(s.blocks.b_block_size, std::max<std::int64_t>(r.loss.b, 1));
   s.blocks.v_block_size =
       std::min(s.blocks.v_block_size, round_up(std::max<std::int64_t>(r.loss.v, 1), unit));
@@ -157,6 +146,9 @@ std::vector<NamedValue> knobs_of(const Prepared& prepared) {
 }
 
 class Opencl final : public operators::OpenclOperator {
+  std::vector<std::int64_t> multiples(const engines::Engine& engine) const override {
+    return {1, engine.rule().m_multiple};
+  }
   engines::Operands operands(const operators::Request& request) const override {
     return {.a = request_of(request).inputs.logits.dtype(), .rows = true};
   }
@@ -172,7 +164,7 @@ class Opencl final : public operators::OpenclOperator {
     const auto r = request_of(request);
     auto made = std::make_shared<Prepared>();
     made->engine = engine_for(r, engine_name, runtime.facts(), made->notes);
-    made->schedule = make_schedule(r, *made->engine, runtime.facts(), runtime.info());
+    made->schedule = make_schedule(r, *made->engine, runtime.facts());
     dispatch::check_knobs(r.execution.knobs, knobs_of(*made), "opencl." + engine_name);
     made->programs = programs_of(r, *made->engine, runtime.facts());
     return made;

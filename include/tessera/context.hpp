@@ -122,6 +122,16 @@ class TESSERA_API Context {
   std::shared_ptr<ContextState> state_;
 };
 
+/// The user's file of tuned block sizes (docs/block_sizes.md): what the environment variable
+/// TESSERA_TUNED_FILE names (set and empty: none), else `$XDG_CONFIG_HOME/tessera/tuned.csv`, else
+/// `$HOME/.config/tessera/tuned.csv`; empty where neither variable is an absolute path.
+TESSERA_API std::string tuned_blocks_file();
+
+/// Reads that file again, which is else read once in a process, so that the next call of any
+/// Context sees what changed. No file is as good as an empty one. Returns what is wrong with it, a
+/// line for each: the lines named there are skipped, and each Context warns of them once.
+TESSERA_API std::vector<std::string> reload_tuned_blocks();
+
 /// Every OpenCL device that the installed drivers report, in the order of their indices. Empty
 /// without OpenCL. Never throws for a missing driver.
 TESSERA_API std::vector<DeviceInfo> devices();

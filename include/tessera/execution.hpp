@@ -122,12 +122,13 @@ struct ExecutionOptions {
 /// default options.
 enum class Defaults {};
 
-/// Where the block sizes of a call came from, in order of precedence.
+/// Where the block sizes of a call came from, in order of precedence. A row of a table may have
+/// knobs beside them or alone, which are used where the caller gave none.
 enum class BlockSource {
   caller,        ///< ExecutionOptions::block_sizes
-  tuned_file,    ///< the user's tuned file
+  tuned_file,    ///< the user's tuned file (`tuned_blocks_file`)
   tuned_table,   ///< the table built into the library
-  device_class,  ///< that table's entry for the class of device
+  device_class,  ///< that table's row for the class of device
   heuristic,     ///< the memory model
   fallback,      ///< BlockSizes::get_default()
 };
@@ -151,6 +152,9 @@ struct Dispatch {
   /// The implementation's own numbers: register tile, slices, ...; ExecutionOptions::knobs.
   std::vector<NamedValue> knobs{};
   BlockSource block_source = BlockSource::fallback;
+  /// Of a table's row: its file and line, device, bucket and provenance, and what was changed to
+  /// fit, by which rule. Where a row gave way: why. Else empty.
+  std::string block_reason{};
   std::vector<Refusal> refused{};       ///< in the order they were tried
   std::vector<std::string> warnings{};  ///< what this call warned about
   std::int64_t workspace_bytes = 0;     ///< scratch memory of the call

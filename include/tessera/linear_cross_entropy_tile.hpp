@@ -53,7 +53,7 @@ TESSERA_API std::vector<tile::Violation> check_blocks(const tile::Chip& chip,
 struct Problem {
   ProblemShape shape{};       ///< every extent at least 1
   Pass pass = Pass::forward;  ///< or backward
-  /// Not given: published ones where they fit, else those that move the fewest bytes.
+  /// Not given: those of a tuned table where they fit, else those that move the fewest bytes.
   std::optional<BlockSizes> blocks{};
   bool w_is_vh = false;  ///< w is [V, H], not [H, V]
   /// How a TPU would multiply f32; `tpu_tile` itself never rounds f32 operands.

@@ -51,7 +51,7 @@ Planned plan(Context& context, const opencl::Machine& machine, Pass pass, std::i
         std::vector<std::string> notes;
         const auto shapes = engines::engine_entry(machine.facts.is_cpu ? "cpu" : "simt")
                                 .shapes(machine.facts, {.n = b}, nullptr, notes);
-        const auto choice = linear::make_schedule(request, shapes, machine.facts, {});
+        const auto choice = linear::make_schedule(request, shapes, machine.facts);
         return Planned{choice.schedule,
                        linear::product_launches(request, *choice.engine, choice.schedule)};
       });

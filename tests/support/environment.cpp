@@ -42,6 +42,8 @@ bool override_kernels() {
 }  // namespace
 
 bool take_environment() {
+  // Not what whoever runs the tests has tuned.
+  setenv("TESSERA_TUNED_FILE", "", 0);
 #ifdef TESSERA_OPENCL
   if (!add_test_engines()) return false;
 #endif

@@ -2,85 +2,59 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
-#include "tessera/execution.hpp"
+#include "tuning/lookup/table.hpp"
 
-/// Which block sizes a call uses, in the order of precedence of BlockSource, the same for every
-/// operator and implementation.
+/// Which row of the tables answers for a call: the same order for every operator and
+/// implementation, that of BlockSource.
 namespace tessera::tuning {
 
-/// What a tuned entry is looked up by.
+/// What a call is looked up by.
 struct Key {
-  std::string operation{};              ///< "linear_cross_entropy"
-  std::string device{};                 ///< device name; "host"
-  std::string device_class{};           ///< "gpu", "cpu", "accelerator"; "host"
-  std::string pass{};                   ///< "forward"
-  std::string implementation{};         ///< "opencl.cpu"
-  std::string dtype{};                  ///< "bf16", or "f32:bf16" where x and w differ
-  std::vector<std::int64_t> extents{};  ///< b, h, v; the table buckets them
+  std::string operation{};       ///< "linear_cross_entropy"
+  std::string implementation{};  ///< "opencl.cpu"
+  std::string device{};          ///< a device's name, a TPU's ("v5p"); "host"
+  std::string device_class{};    ///< "cpu-16-lanes", "gpu-nvidia", "tpu"
+  std::string pass{};            ///< "forward"
+  std::string dtype{};           ///< "bf16", or "f32:bf16" where x and w differ
+  std::string layout{};          ///< of w, "hv" or "vh"; empty: there is none
+  std::string gradients{};       ///< those asked for: "grad_x+grad_w"
+  std::string workspace{};       ///< "default", or "below" where scratch is bounded by less
+  Extents extents{absent, absent, absent};
 };
 
-/// Blocks and knobs as a table holds them.
-struct Entry {
-  std::vector<NamedValue> block_sizes{};
-  std::vector<NamedValue> knobs{};
+/// The row for this key: one for its device, or with `by_class` one for its class that names no
+/// device. Of those whose bucket holds the shape, that of the first bucket; of a bucket's, the
+/// first row. nullptr: there is none.
+const Row* find(std::span<const Row> rows, const Key& key, bool by_class);
+
+/// What a row says.
+struct Answer {
+  std::vector<NamedValue> block_sizes{};  ///< empty: those that the implementation chooses
+  std::vector<NamedValue> knobs{};        ///< empty: likewise
+  BlockSource source = BlockSource::heuristic;
+  bool is_of_class = false;  ///< the row names no device: it may have been tuned on another one
+  std::string reason{};      ///< the row's place, device, bucket and provenance
 };
 
-/// A row of a tuned table; empty `device` means every device of the class.
-struct TableRow {
-  Key key{};
-  Entry entry{};
-};
+/// The first that has an answer: the user's file, the built-in table's row for the device, its row
+/// for the device's class. Nothing: the implementation chooses.
+std::optional<Answer> decide(const Key& key);
 
-/// The table built into the library. It has no rows until measurements are landed.
-std::span<const TableRow> builtin_table();
-/// The rows of the user's tuned file. There is no such file yet, so that there are none.
-std::span<const TableRow> user_table();
+/// Whether any row at all is of these, so that a key is worth making.
+bool has_rows(std::string_view operation, std::string_view implementation);
+/// Rises when the user's file is read again, so that what a call was prepared with can be told from
+/// what it would be now.
+std::int64_t generation() noexcept;
+/// What is wrong with the user's file: messages, each of a line.
+std::vector<std::string> problems();
 
-/// The entry of `table` for this key: for its device, or with `by_class` for its class of device.
-const Entry* find(std::span<const TableRow> table, const Key& key, bool by_class);
-
-/// What was decided.
-template <class BlockSizes>
-struct Decision {
-  BlockSizes block_sizes{};
-  std::vector<NamedValue> knobs{};  ///< from a tuned entry; empty: the engine's own choice
-  BlockSource source = BlockSource::fallback;
-};
-
-/// The first that has an answer: caller, tuned file, tuned table, its entry for the device class,
-/// heuristic, BlockSizes::get_default().
-///
-/// `caller` is returned as it is: the implementation refuses an illegal one with its rule.
-/// `sanitise` makes an entry that was measured elsewhere legal for this device. `heuristic` may
-/// decline.
-template <class BlockSizes>
-Decision<BlockSizes> decide(const std::optional<BlockSizes>& caller, const Key& key,
-                            const std::function<BlockSizes(const BlockSizes&)>& sanitise,
-                            const std::function<std::optional<BlockSizes>()>& heuristic) {
-  if (caller) return {*caller, {}, BlockSource::caller};
-  const std::pair<const Entry*, BlockSource> tuned[] = {
-      {find(user_table(), key, false), BlockSource::tuned_file},
-      {find(builtin_table(), key, false), BlockSource::tuned_table},
-      {find(builtin_table(), key, true), BlockSource::device_class},
-  };
-  for (const auto& [entry, source] : tuned) {
-    if (entry == nullptr) continue;
-    auto blocks = BlockSizes::get_default();
-    from_named(entry->block_sizes, blocks);
-    if (sanitise) blocks = sanitise(blocks);
-    return {blocks, entry->knobs, source};
-  }
-  if (heuristic) {
-    if (const auto blocks = heuristic()) return {*blocks, {}, BlockSource::heuristic};
-  }
-  return {BlockSizes::get_default(), {}, BlockSource::fallback};
-}
+/// The rows that the library carries, of all files of tuning/tables but the buckets.
+const Table& builtin_table();
 
 }  // namespace tessera::tuning

@@ -82,10 +82,9 @@ ConsideredSchedule explain_one(const Way& way, const Request& r, const Choice& b
 }  // namespace
 
 std::vector<ConsideredSchedule> explain(const Request& r, const engines::EngineShapes& shapes,
-                                        const opencl::DeviceFacts& facts, const DeviceInfo& info,
-                                        const Teacher& teacher) {
-  const Choice choice = make_schedule(r, shapes, facts, info, teacher);
-  Choice best = candidates_of(r, shapes, facts, info, teacher).front();
+                                        const opencl::DeviceFacts& facts, const Teacher& teacher) {
+  const Choice choice = make_schedule(r, shapes, facts, teacher);
+  Choice best = candidates_of(r, shapes, facts, teacher).front();
   best.schedule = best.base;
   std::vector<ConsideredSchedule> list;
   bool after_taken = false;

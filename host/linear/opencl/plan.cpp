@@ -13,7 +13,6 @@
 #include "host/loss/opencl_rows.hpp"
 #include "host/loss/targets.hpp"
 #include "host/opencl/specialise.hpp"
-#include "tuning/lookup/lookup.hpp"
 
 namespace tessera::linear {
 namespace {
@@ -62,10 +61,9 @@ BlockSizes clamp_to_problem(BlockSizes blocks, const Request& r, const engines::
   return blocks;
 }
 
-/// The blocks that the order of precedence gives, and what follows from the request alone.
+/// The blocks given, or the memory model's, and what follows from the request alone.
 Schedule base_schedule(const Request& r, const engines::Engine& engine,
-                       const opencl::DeviceFacts& facts, const DeviceInfo& info,
-                       const Teacher& teacher) {
+                       const opencl::DeviceFacts& facts, const Teacher& teacher) {
   Schedule s;
   s.rows = loss::counted_rows(r.loss);
   s.v_piece = std::min(columns_per_binding(r.inputs.w, r.loss.v, facts, "w"),
@@ -80,34 +78,18 @@ Schedule base_schedule(const Request& r, const engines::Engine& engine,
   if (s.tokens_in_grad_w == 0 && s.why_not_in_grad_w == nullptr) {
     s.why_not_in_grad_w = "a column of grad_w has no room for a tile of tokens";
   }
-  const std::string dtype =
-      r.inputs.x.dtype() == r.inputs.w.dtype()
-          ? to_string(r.inputs.x.dtype())
-          : fmt::format("{}:{}", to_string(r.inputs.x.dtype()), to_string(r.inputs.w.dtype()));
-  const tuning::Key key{r.operator_name,
-                        info.name,
-                        info.type,
-                        to_string(r.loss.pass),
-                        "opencl." + engine.name(),
-                        dtype,
-                        {r.loss.b, hidden(r), r.loss.v}};
-  const auto rule = engine.rule();
-  const auto decision = tuning::decide<BlockSizes>(
-      r.execution.block_sizes, key,
-      [&](const BlockSizes& b) {
-        return BlockSizes{round_up(b.b_block_size, rule.n_multiple),
-                          round_up(b.h_block_size, rule.k_multiple),
-                          round_up(b.v_block_size, rule.m_multiple)};
-      },
-      [&]() -> std::optional<BlockSizes> {
-        Schedule whole;
-        whole.chunk_rows = r.loss.b;
-        whole.blocks = {r.loss.b, 0, r.loss.v};
-        const auto blocks = engine.heuristic(logits_product(r, whole));
-        return BlockSizes{blocks.n, blocks.k, blocks.m};
-      });
-  s.blocks = clamp_to_problem(decision.block_sizes, r, engine);
-  s.source = decision.source;
+  if (r.execution.block_sizes) {
+    s.blocks = *r.execution.block_sizes;
+    s.source = BlockSource::caller;
+  } else {
+    Schedule whole;
+    whole.chunk_rows = r.loss.b;
+    whole.blocks = {r.loss.b, 0, r.loss.v};
+    const auto blocks = engine.heuristic(logits_product(r, whole));
+    s.blocks = BlockSizes{blocks.n, blocks.k, blocks.m};
+    s.source = BlockSource::heuristic;
+  }
+  s.blocks = clamp_to_problem(s.blocks, r, engine);
   if (teacher.is_layer) {
     s.teacher_h_block = r.execution.block_sizes ? r.execution.block_sizes->h_block_size
                                                 : engine.heuristic(teacher_product(s)).k;
@@ -230,15 +212,14 @@ std::int64_t least_words(const std::function<bool(std::int64_t)>& accepts) {
 }
 
 std::vector<Choice> candidates_of(const Request& r, const engines::EngineShapes& shapes,
-                                  const opencl::DeviceFacts& facts, const DeviceInfo& info,
-                                  const Teacher& teacher) {
+                                  const opencl::DeviceFacts& facts, const Teacher& teacher) {
   std::vector<Choice> list;
   const auto& given = r.execution.block_sizes;
   for (const auto& engine : shapes) {
     if (given && engine != shapes.back() && given->b_block_size % engine->tile_n() != 0) continue;
     Choice& candidate = list.emplace_back();
     candidate.engine = engine;
-    candidate.base = base_schedule(r, *engine, facts, info, teacher);
+    candidate.base = base_schedule(r, *engine, facts, teacher);
   }
   return list;
 }
@@ -300,14 +281,12 @@ void check_schedule_knobs(const Request& r, const std::vector<Choice>& candidate
 
 /// The least maximum allocation with which there is a schedule.
 std::int64_t least_allocation(const Request& r, const engines::EngineShapes& shapes,
-                              opencl::DeviceFacts facts, const DeviceInfo& info,
-                              const Teacher& teacher) {
+                              opencl::DeviceFacts facts, const Teacher& teacher) {
   return 4 * least_words([&](std::int64_t words) {
            // Also how many pieces w comes in, each with slices of its own, depends on it.
            facts.max_allocation_bytes = 4 * words;
            try {
-             return choose_any(r, candidates_of(r, shapes, facts, info, teacher),
-                               {most_words, words})
+             return choose_any(r, candidates_of(r, shapes, facts, teacher), {most_words, words})
                  .has_value();
            } catch (const Error&) {
              return false;  // not even a column of w
@@ -318,9 +297,8 @@ std::int64_t least_allocation(const Request& r, const engines::EngineShapes& sha
 }  // namespace
 
 std::int64_t minimum_workspace_bytes(const Request& request, const engines::EngineShapes& shapes,
-                                     const opencl::DeviceFacts& facts, const DeviceInfo& info,
-                                     const Teacher& teacher) {
-  return minimum_bytes(request, candidates_of(request, shapes, facts, info, teacher),
+                                     const opencl::DeviceFacts& facts, const Teacher& teacher) {
+  return minimum_bytes(request, candidates_of(request, shapes, facts, teacher),
                        facts.max_allocation_bytes / 4);
 }
 
@@ -334,11 +312,10 @@ bool is_narrow(const Schedule& s, const engines::Engine& engine) {
 }  // namespace
 
 Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
-                     const opencl::DeviceFacts& facts, const DeviceInfo& info,
-                     const Teacher& teacher) {
+                     const opencl::DeviceFacts& facts, const Teacher& teacher) {
   const auto& first = *shapes.front();
   if (r.execution.block_sizes) check_blocks(*r.execution.block_sizes, first);
-  const auto candidates = candidates_of(r, shapes, facts, info, teacher);
+  const auto candidates = candidates_of(r, shapes, facts, teacher);
   std::int64_t bytes = 0;
   if (r.execution.workspace_bytes) {
     bytes = static_cast<std::int64_t>(*r.execution.workspace_bytes);
@@ -376,7 +353,7 @@ Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
                             "scratch within the device's maximum allocation of {} bytes; the least "
                             "that any needs is {}{}, or use another implementation",
                             first.name(), r.loss.b, hidden(r), r.loss.v, facts.max_allocation_bytes,
-                            least_allocation(r, shapes, facts, info, teacher),
+                            least_allocation(r, shapes, facts, teacher),
                             r.execution.block_sizes ? "; give smaller block_sizes or none" : ""));
   }
   throw Error(ErrorCode::workspace_too_small,

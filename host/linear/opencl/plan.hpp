@@ -181,27 +181,24 @@ struct Choice {
 /// The shapes whose tiles the caller's blocks decompose into, each with the base of its schedules.
 /// Throws Error out_of_memory where not a column of w fits an allocation.
 std::vector<Choice> candidates_of(const Request& request, const engines::EngineShapes& shapes,
-                                  const opencl::DeviceFacts& facts, const DeviceInfo& info,
-                                  const Teacher& teacher);
+                                  const opencl::DeviceFacts& facts, const Teacher& teacher);
 
 /// The first of the shapes (fastest first) that has a schedule within what the request and the
 /// device allow. Throws Error invalid_argument for illegal block sizes, workspace_too_small, with
 /// the minimum, and out_of_memory where no piece of scratch fits the device's largest allocation,
 /// with what would.
 Choice make_schedule(const Request& request, const engines::EngineShapes& shapes,
-                     const opencl::DeviceFacts& facts, const DeviceInfo& info,
-                     const Teacher& teacher = {});
+                     const opencl::DeviceFacts& facts, const Teacher& teacher = {});
 
 /// Every way of the request's pass: the one that make_schedule takes, and why not the others.
 /// Throws as make_schedule does.
 std::vector<ConsideredSchedule> explain(const Request& request, const engines::EngineShapes& shapes,
-                                        const opencl::DeviceFacts& facts, const DeviceInfo& info,
+                                        const opencl::DeviceFacts& facts,
                                         const Teacher& teacher = {});
 
 /// The least workspace_bytes for which make_schedule succeeds.
 std::int64_t minimum_workspace_bytes(const Request& request, const engines::EngineShapes& shapes,
-                                     const opencl::DeviceFacts& facts, const DeviceInfo& info,
-                                     const Teacher& teacher = {});
+                                     const opencl::DeviceFacts& facts, const Teacher& teacher = {});
 
 /// Words of the regions that depend on chunk_rows and v_range, in the order they are allocated.
 struct Regions {

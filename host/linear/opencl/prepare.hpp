@@ -33,10 +33,10 @@ std::shared_ptr<Prepared> prepare(const Request& request, const std::string& eng
   const auto& given = request.loss.call.knobs;
   made.shapes = engines::shapes_with(engines::engine_entry(engine_name), runtime.facts(), operands,
                                      given, runtime.only_plans() ? nullptr : &runtime, made.notes);
-  auto choice = make_schedule(request, made.shapes, runtime.facts(), runtime.info(), teacher);
+  auto choice = make_schedule(request, made.shapes, runtime.facts(), teacher);
   made.engine = std::move(choice.engine);
   made.schedule = std::move(choice.schedule);
-  settle_blocks(request, *made.engine, made.schedule, made.notes);
+  settle_blocks(request, *made.engine, made.schedule, made.block_notes);
   dispatch::check_knobs(given, knobs_of(request, *made.engine, made.schedule),
                         "opencl." + engine_name);
   const auto stored = [&](const engines::Engine& engine) {
@@ -69,6 +69,10 @@ class Opencl : public operators::OpenclOperator {
   engines::Operands operands(const operators::Request& request) const final {
     return operands_of(layer_of(own(request)));
   }
+  std::vector<std::int64_t> multiples(const engines::Engine& engine) const final {
+    const auto rule = engine.rule();
+    return {rule.n_multiple, rule.k_multiple, rule.m_multiple};
+  }
   std::optional<std::string> refuses(const operators::Request& request,
                                      const opencl::DeviceFacts& facts) const final {
     auto reason = loss::why_unsupported(loss::loss_request(request), facts);
@@ -92,14 +96,13 @@ class Opencl : public operators::OpenclOperator {
                                        const opencl::Runtime& runtime) const final {
     const auto r = own(request);
     return linear::minimum_workspace_bytes(layer_of(r), prepared.shapes, runtime.facts(),
-                                           runtime.info(), teacher(r, runtime.facts()));
+                                           teacher(r, runtime.facts()));
   }
   std::vector<ConsideredSchedule> considered(const operators::Request& request,
                                              const operators::Prepared& prepared,
                                              const opencl::Runtime& runtime) const final {
     const auto r = own(request);
-    return explain(layer_of(r), prepared.shapes, runtime.facts(), runtime.info(),
-                   teacher(r, runtime.facts()));
+    return explain(layer_of(r), prepared.shapes, runtime.facts(), teacher(r, runtime.facts()));
   }
   std::shared_ptr<operators::Prepared> prepare(const operators::Request& request,
                                                const std::string& engine_name,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <limits>
 
 #include "host/arguments/bytes.hpp"
 #include "host/linear_cross_entropy/tile/kernel.hpp"
-#include "tuning/lookup/published.hpp"
+#include "tuning/lookup/lookup.hpp"
 
 namespace tessera::linear_cross_entropy::tpu_tile {
 namespace {
@@ -62,15 +64,30 @@ double traffic_of_all(const tile::Chip& chip, Pass pass, const Kernel& k, const 
   return sum;
 }
 
-/// The nearest legal blocks to `wanted`: published ones may come from other extents.
-BlockSizes fitted(const tile::Chip& chip, const BlockSizes& wanted, const Kernel& kernel) {
-  BlockSizes blocks = wanted;
-  const auto b =
-      divisors(kernel.b, smallest_blocks(chip, kernel.b).b_block_size, wanted.b_block_size);
-  const auto h = divisors(kernel.h, lanes, wanted.h_block_size);
-  if (!b.empty()) blocks.b_block_size = b.front();
-  if (!h.empty()) blocks.h_block_size = h.front();
-  return blocks;
+/// What the tables have for the kernel's shape; nothing: no row, or one that is not legal.
+std::optional<std::pair<BlockSizes, BlockSource>> tuned_blocks(const tile::Chip& chip, Pass pass,
+                                                               Kernel kernel,
+                                                               const Operands& operands) {
+  tuning::Key key{.operation = "linear_cross_entropy",
+                  .implementation = "tpu_tile",
+                  .device = chip.name,
+                  .device_class = "tpu",
+                  .pass = to_string(pass),
+                  .dtype = to_string(operands.x_type),
+                  .layout = kernel.w_is_vh ? "vh" : "hv",
+                  .gradients = pass == Pass::forward ? "" : "grad_x+grad_w",
+                  .workspace = "default",
+                  .extents = {kernel.b, kernel.h, kernel.v}};
+  if (operands.w_type != operands.x_type)
+    key.dtype += std::string(":") + to_string(operands.w_type);
+  const auto answer = tuning::decide(key);
+  if (!answer || answer->block_sizes.empty() || !answer->knobs.empty()) return std::nullopt;
+  kernel.blocks = BlockSizes::get_default();
+  from_named(answer->block_sizes, kernel.blocks);
+  std::string changes;
+  kernel.blocks = fitted(chip, kernel.blocks, kernel, changes);
+  if (!legal(chip, pass, kernel, operands)) return std::nullopt;
+  return std::pair{kernel.blocks, answer->source};
 }
 
 /// Those that move the fewest bytes among the legal ones that leave room for the compiler's
@@ -106,6 +123,23 @@ std::optional<BlockSizes> by_traffic(const tile::Chip& chip, Pass pass, Kernel k
 }
 
 }  // namespace
+
+BlockSizes fitted(const tile::Chip& chip, const BlockSizes& wanted, const Kernel& kernel,
+                  std::string& changes) {
+  BlockSizes blocks = wanted;
+  const auto fit = [&](const char* name, std::int64_t& block, const char* extent_name,
+                       std::int64_t extent, std::int64_t unit) {
+    const auto sizes = divisors(extent, unit, block);
+    if (sizes.empty() || sizes.front() == block) return;
+    changes += fmt::format("; {} {} is {}, which divides {} {}", name, block, sizes.front(),
+                           extent_name, extent);
+    block = sizes.front();
+  };
+  fit("b_block_size", blocks.b_block_size, "B", kernel.b,
+      smallest_blocks(chip, kernel.b).b_block_size);
+  fit("h_block_size", blocks.h_block_size, "H", kernel.h, lanes);
+  return blocks;
+}
 
 BlockSizes smallest_blocks(const tile::Chip& chip, std::int64_t b) {
   const bool by_labels = chip.labels_in_tiles_of_1024 && b >= label_tile;
@@ -171,13 +205,13 @@ std::vector<tile::Violation> check(const tile::Chip& chip, Pass pass, const Kern
 std::optional<std::pair<BlockSizes, BlockSource>> choose_blocks(const tile::Chip& chip, Pass pass,
                                                                 const Kernel& kernel,
                                                                 const Operands& operands) {
-  if (const auto* row = tuning::find_published(chip.name, kernel.b, kernel.h, kernel.v)) {
-    Kernel tried = kernel;
-    tried.blocks = fitted(chip, {row->b_block_size, row->h_block_size, row->v_block_size}, kernel);
-    if (legal(chip, pass, tried, operands)) {
-      return std::pair{tried.blocks, BlockSource::tuned_table};
-    }
-  }
+  if (const auto tuned = tuned_blocks(chip, pass, kernel, operands)) return tuned;
+  return own_blocks(chip, pass, kernel, operands);
+}
+
+std::optional<std::pair<BlockSizes, BlockSource>> own_blocks(const tile::Chip& chip, Pass pass,
+                                                             const Kernel& kernel,
+                                                             const Operands& operands) {
   if (const auto blocks = by_traffic(chip, pass, kernel, operands)) {
     return std::pair{*blocks, BlockSource::heuristic};
   }

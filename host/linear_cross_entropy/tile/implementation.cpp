@@ -126,7 +126,7 @@ Setup make_setup(const ContextState& state, const Request& request,
     k.blocks = *request.execution.block_sizes;
     s.source = BlockSource::caller;
     if (refuse()) return s;
-  } else if (const auto chosen = choose_blocks(*s.chip, request.loss.pass, k, o)) {
+  } else if (const auto chosen = own_blocks(*s.chip, request.loss.pass, k, o)) {
     k.blocks = chosen->first;
     s.source = chosen->second;
   } else {
@@ -184,6 +184,18 @@ class TpuTile final : public dispatch::Implementation {
     const auto r = request_of(request);
     return linear_cross_entropy::cost(r, legal_setup(state, r).kernel.blocks,
                                       r.loss.pass == Pass::value_and_grad ? 2 : 1);
+  }
+  std::pair<std::string, std::string> tuned_names(const ContextState& state) const override {
+    return operators::tuned_names_of_chip(state);
+  }
+  std::vector<NamedValue> fitted(const ContextState& state, const dispatch::Request& request,
+                                 std::vector<NamedValue> blocks,
+                                 std::string& changes) const override {
+    const auto r = request_of(request);
+    auto wanted = BlockSizes::get_default();
+    from_named(blocks, wanted);
+    const Kernel shape{.b = r.loss.b, .h = hidden(r), .v = r.loss.v};
+    return to_named(tpu_tile::fitted(operators::tile_chip(state), wanted, shape, changes));
   }
 };
 

@@ -104,8 +104,18 @@ std::vector<tile::Violation> check(const tile::Chip& chip, Pass pass, const Kern
 /// The smallest that R7 and R9 allow for this many rows.
 BlockSizes smallest_blocks(const tile::Chip& chip, std::int64_t b);
 
-/// Legal blocks for the shape: published ones, else those that move the fewest bytes; nothing where
-/// none are legal. `pass` may be value_and_grad, whose blocks serve both kernels.
+/// The nearest to `wanted` that divide B and H: those of a table may come from other extents. What
+/// was changed is added to `changes`, each behind "; ".
+BlockSizes fitted(const tile::Chip& chip, const BlockSizes& wanted, const Kernel& kernel,
+                  std::string& changes);
+
+/// Legal blocks for the shape that move the fewest bytes; nothing where none are legal. `pass` may
+/// be value_and_grad, whose blocks serve both kernels.
+std::optional<std::pair<BlockSizes, BlockSource>> own_blocks(const tile::Chip& chip, Pass pass,
+                                                             const Kernel& kernel,
+                                                             const Operands& operands);
+/// Those of the tables, else `own_blocks`: what a call has of the table's rows around it
+/// (host/operators/tuned.hpp), for a kernel without a call.
 std::optional<std::pair<BlockSizes, BlockSource>> choose_blocks(const tile::Chip& chip, Pass pass,
                                                                 const Kernel& kernel,
                                                                 const Operands& operands);

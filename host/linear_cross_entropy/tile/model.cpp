@@ -36,7 +36,7 @@ std::int64_t declared(const tile::Chip& chip, Pass pass, const Kernel& kernel,
 }
 
 // A sweep ends at the largest published number of rows, 8192, and at four times the largest
-// published depth and columns, 1024 and 2048 (tuning/lookup/published.cpp).
+// published depth and columns, 1024 and 2048 (tuning/tables/published.csv).
 constexpr std::int64_t most_rows = 8192, most_depth = 4096, most_columns = 8192;
 
 /// Sizes that a sweep tries of one dimension.
