@@ -137,11 +137,10 @@ EngineEntry simt_engine() {
                       std::vector<std::string>&) {
     EngineShapes all;
     for (const std::int64_t tile : {64, 32, 128}) {
-      for (const std::int64_t item : {8, 4}) {
+      for (const std::int64_t item : {8, 4, 16}) {
         for (const std::int64_t depth : {16, 8, 32}) {
           const Shape shape{tile, item, depth};
-          // Each column of a tile needs a work-item (FOR_COLUMNS of cl_kernels/engines/simt).
-          if (shape.items() < tile || shape.why_unsupported(facts)) continue;
+          if (shape.why_unsupported(facts)) continue;
           all.push_back(std::make_shared<SimtEngine>(facts, shape));
         }
       }

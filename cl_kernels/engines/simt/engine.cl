@@ -20,8 +20,7 @@
 // A tile lives in local memory, for one panel of columns only: the host gives all of k in one step.
 #define c_tile local float*
 #define ENGINE_TILE(index) tile_c
-// SIMT_ITEMS is at least TILE_N (host/engines/simt.cpp), so that each column has a work-item, and
-// that holds all of it.
+// A column belongs to one work-item, which holds all of it.
 #define FOR_COLUMNS(column) \
   for (int column = (int)get_local_id(0); column < TILE_N; column += SIMT_ITEMS)
 #define FOR_ROWS(m, rows) for (int m = 0; m < (rows); ++m)
