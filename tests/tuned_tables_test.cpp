@@ -75,7 +75,7 @@ TEST(Lookup, TheFirstBucketThatHoldsTheShapeAnswersForTheDeviceOrItsClass) {
   EXPECT_EQ(found(false), 3);
   key.extents = {2049, 1024, 16384};
   EXPECT_EQ(found(false), 1);
-  key.extents = {8192, 1024, 65537};
+  key.extents = {8192, 1025, 65537};
   EXPECT_EQ(found(false), 2);
   key.extents = {512, 256, 4096};
   key.device = "another";
