@@ -86,7 +86,8 @@ static inline LANE_CAT(ushort) lane_to_bf16(lane_f value) {
 
 // Stores that pass the caches by, to addresses of whole vectors: a line that is written whole is
 // then not read first. The builtin is clang's. Two vectors of 16 bits go as one: what is cut down
-// to 16 bits as it is stored, LLVM stores by an instruction that knows no such hint.
+// to 16 bits as it is stored, LLVM stores by an instruction that knows no such hint. No fence: the
+// locked instruction by which a driver's thread says that it is done empties the write buffers too.
 #ifdef __has_builtin
 #if LANES > 1 && __has_builtin(__builtin_nontemporal_store)
 #define LANES_STREAM 1
