@@ -85,12 +85,27 @@ std::vector<Session::Planned> Session::plan() {
   const auto add = [&](Planned planned) {
     const auto name = planned.row.name();
     if (std::find(names.begin(), names.end(), name) != names.end()) return;
+std::vector<Row> Session::with_blocks(Row row) const {
+  const bool inferred = options_.include_inferred || options_.block_sizes.empty();
+  row.names_blocks = options_.block_sizes.size() + (inferred ? 1 : 0) > 1;
+  std::vector<Row> rows;
+  for (const auto& sizes : options_.block_sizes) {
+    rows.push_back(row);
+    rows.back().block_sizes = row.problem.op->own_blocks(sizes);
+  }
+  if (inferred) rows.push_back(row);
+  return rows;
+}
+
     names.push_back(name);
     rows.push_back(std::move(planned));
   };
   const auto add_implementation = [&](Row row, const std::string& name) {
     row.implementation = name;
-    if (name == eigen_gemm) return add({row, EigenGemm::why_not(row)});
+    if (name == eigen_gemm) {
+      row.block_sizes.clear();  // it has none, so that all of these are one row
+      return add({row, EigenGemm::why_not(row)});
+    }
     const BenchOperator& op = *row.problem.op;
     const auto infos = op.implementations();
     if (name != "opencl" && std::none_of(infos.begin(), infos.end(),
@@ -134,7 +149,9 @@ std::vector<Session::Planned> Session::plan() {
             if (!op->has(pass)) continue;
             for (const auto& name : options_.implementations) {
               for (const auto& problem : taught({op, types.first, types.second, vh, shape})) {
-                add_implementation(row_of(problem, pass), name);
+                for (const auto& row : with_blocks(row_of(problem, pass))) {
+                  add_implementation(row, name);
+                }
               }
             }
           }
