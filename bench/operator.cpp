@@ -109,6 +109,11 @@ Dispatch BenchOperator::call(Context& context, const Row& row, const Options& op
   return completion.dispatch();
 }
 
+void BenchOperator::compile(Context& context, const Row& row, const Options& options,
+                            const Views& views) const {
+  operators::plan(context, call_of(row, options, views));
+}
+
 CostEstimate BenchOperator::cost_of(Context& context, const Row& row,
                                     const Options& options) const {
   return cost_estimate(context, call_of(row, options, question_of(row)));

@@ -44,6 +44,8 @@ class BenchOperator {
   std::vector<NamedValue> own_blocks(const std::vector<NamedValue>& sizes) const;
   /// One call of the library for one row; blocks until the outputs are there.
   Dispatch call(Context& context, const Row& row, const Options& options, const Views& views) const;
+  /// Compiles all that the row's calls need.
+  void compile(Context& context, const Row& row, const Options& options, const Views& views) const;
   CostEstimate cost_of(Context& context, const Row& row, const Options& options) const;
   /// Why the row cannot run; nothing: it can. Throws for names that do not exist.
   std::optional<std::string> why_not(Context& context, const Row& row,

@@ -25,9 +25,10 @@ std::unique_ptr<benchmark::BenchmarkReporter> make_reporter(const std::string& f
 }
 
 bool LineReporter::ReportContext(const Context&) {
-  GetOutputStream() << fmt::format("{:<72} {:>10} {:>7} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9}\n",
-                                   "row", "ms", "spread", "GFLOP/s", "peak", "bound", "extra MiB",
-                                   "first s", "deviation");
+  GetOutputStream() << fmt::format(
+      "{:<72} {:>10} {:>7} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "row", "ms",
+      "spread", "GFLOP/s", "peak", "bound", "extra MiB", "first s", "compile s", "mean dev.",
+      "largest");
   return true;
 }
 
@@ -46,11 +47,13 @@ void LineReporter::ReportRuns(const std::vector<Run>& runs) {
       return found == run.counters.end() ? NAN : found->second.value;
     };
     out << fmt::format(
-        "{:<72} {:>10.3f} {:>6.1f}% {:>8.1f} {:>5.1f}% {:>5.1f}% {:>9.1f} {:>9.3f} {:>9.2g}{}\n",
+        "{:<72} {:>10.3f} {:>6.1f}% {:>8.1f} {:>5.1f}% {:>5.1f}% {:>9.1f} {:>9.3f} {:>9.3f} "
+        "{:>9.2g} {:>9.2g}{}\n",
         name, 1e3 * value("median_seconds"), 100.0 * value("spread"),
         1e-9 * value("flops_per_second"), 100.0 * value("fraction_of_peak"),
         100.0 * value("fraction_of_bound"), value("extra_bytes_peak") / (1 << 20),
-        value("first_call_seconds"), value("max_abs_deviation"),
+        value("first_call_seconds"), value("compile_seconds"), value("mean_abs_deviation"),
+        value("max_abs_deviation"),
         value("noisy") > 0.0
             ? fmt::format("  noisy ({:.0f}/{:.0f}), {:.1f}% of the peak at that moment",
                           value("samples_counted"), value("samples"),
