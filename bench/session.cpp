@@ -24,6 +24,12 @@ std::string processor_name() {
   return "unknown";
 }
 
+/// Ends a row that has no results. Its label is its status then (reporter.cpp).
+void skip(benchmark::State& state, const char* status, const std::string& why) {
+  state.SetLabel(status);
+  state.SkipWithError(why.c_str());
+}
+
 }  // namespace
 
 Session::Session(const Options& options, double min_seconds)
@@ -79,12 +85,6 @@ Row Session::row_of(ProblemKey problem, Pass pass) const {
   return row;
 }
 
-std::vector<Session::Planned> Session::plan() {
-  std::vector<Planned> rows;
-  std::vector<std::string> names;
-  const auto add = [&](Planned planned) {
-    const auto name = planned.row.name();
-    if (std::find(names.begin(), names.end(), name) != names.end()) return;
 std::vector<Row> Session::with_blocks(Row row) const {
   const bool inferred = options_.include_inferred || options_.block_sizes.empty();
   row.names_blocks = options_.block_sizes.size() + (inferred ? 1 : 0) > 1;
@@ -97,6 +97,12 @@ std::vector<Row> Session::with_blocks(Row row) const {
   return rows;
 }
 
+std::vector<Session::Planned> Session::plan() {
+  std::vector<Planned> rows;
+  std::vector<std::string> names;
+  const auto add = [&](Planned planned) {
+    const auto name = planned.row.name();
+    if (std::find(names.begin(), names.end(), name) != names.end()) return;
     names.push_back(name);
     rows.push_back(std::move(planned));
   };
@@ -171,8 +177,7 @@ std::function<double()> Session::prepare(const Row& row) {
 
 void Session::run(benchmark::State& state, const Planned& planned) {
   if (!planned.refusal.empty()) {
-    state.SkipWithError(("refused: " + planned.refusal).c_str());
-    return;
+    return skip(state, "refused", "refused: " + planned.refusal);
   }
   try {
     const Row& row = planned.row;
@@ -184,9 +189,12 @@ void Session::run(benchmark::State& state, const Planned& planned) {
     measurement.take_samples(min_seconds_);
     measurement.check();
     measurement.report(state);
+  } catch (const WrongResults& error) {
+    failed_ = true;
+    skip(state, "wrong", error.what());
   } catch (const std::exception& error) {
     failed_ = true;
-    state.SkipWithError(error.what());
+    skip(state, "failed", error.what());
   }
 }
 
@@ -196,7 +204,7 @@ void Session::run(benchmark::State& state, const CustomRow& row) {
     measure_custom(state, row, make_context(), peaks_of("opencl"), options_, min_seconds_);
   } catch (const std::exception& error) {
     failed_ = true;
-    state.SkipWithError(error.what());
+    skip(state, "failed", error.what());
   }
 }
 
