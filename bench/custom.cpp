@@ -225,8 +225,10 @@ void measure_custom(benchmark::State& state, const CustomRow& row, Context conte
     dispatch = completion.dispatch();
   };
   const double start = now();
+  row.kernel.plan(context, sets.at(0).inputs, sets.at(0).outputs, row.options);
+  const double compiled = now();
   call(0);
-  const double first = now() - start;
+  const FirstCall first{.seconds = now() - start, .compile_seconds = compiled - start};
   const Timing timing =
       measure(peaks, peaks::Kind::copy, {options.samples, min_seconds, options.max_seconds}, call,
               {}, most_repeats);

@@ -68,6 +68,15 @@ ArrayOf BenchOperator::result(const ProblemKey& key) const {
           .extents = extents_of(key, output.shape)};
 }
 
+std::vector<NamedValue> BenchOperator::own_blocks(const std::vector<NamedValue>& sizes) const {
+  std::vector<NamedValue> own;
+  for (const auto& size : sizes) {
+    const auto same = [&](const auto& axis) { return axis.name == size.name; };
+    if (std::any_of(op_.block_sizes.begin(), op_.block_sizes.end(), same)) own.push_back(size);
+  }
+  return own;
+}
+
 Call BenchOperator::call_of(const Row& row, const Options& options, const Views& views) const {
   Call call(op_, row.pass);
   for (std::size_t i = 0; i < op_.inputs.size(); ++i) {
@@ -85,7 +94,7 @@ Call BenchOperator::call_of(const Row& row, const Options& options, const Views&
   call.set("divergence", static_cast<std::int64_t>(row.problem.divergence));
   call.set("gradient_filter_eps", row.gradient_filter_eps);
   call.implementation = row.implementation;
-  if (!options.block_sizes.empty()) call.set_block_sizes(options.block_sizes);
+  if (!row.block_sizes.empty()) call.set_block_sizes(row.block_sizes);
   call.knobs = options.knobs;
   if (options.workspace_bytes) {
     call.workspace_bytes = static_cast<std::size_t>(*options.workspace_bytes);
@@ -98,6 +107,11 @@ Dispatch BenchOperator::call(Context& context, const Row& row, const Options& op
   Completion completion = run(context, call_of(row, options, views));
   completion.wait();
   return completion.dispatch();
+}
+
+void BenchOperator::compile(Context& context, const Row& row, const Options& options,
+                            const Views& views) const {
+  operators::plan(context, call_of(row, options, views));
 }
 
 CostEstimate BenchOperator::cost_of(Context& context, const Row& row,

@@ -40,8 +40,12 @@ class BenchOperator {
   /// What the operator is for, its first output: the loss, or y.
   ArrayOf result(const ProblemKey& key) const;
 
+  /// Those of the block sizes that the operator has.
+  std::vector<NamedValue> own_blocks(const std::vector<NamedValue>& sizes) const;
   /// One call of the library for one row; blocks until the outputs are there.
   Dispatch call(Context& context, const Row& row, const Options& options, const Views& views) const;
+  /// Compiles all that the row's calls need.
+  void compile(Context& context, const Row& row, const Options& options, const Views& views) const;
   CostEstimate cost_of(Context& context, const Row& row, const Options& options) const;
   /// Why the row cannot run; nothing: it can. Throws for names that do not exist.
   std::optional<std::string> why_not(Context& context, const Row& row,

@@ -195,20 +195,31 @@ void add_problem_options(CLI::App& app, Options& o) {
   app.add_flag("--in-place", o.in_place, in_place + " writes its gradient over its input");
 }
 
+/// "64,512,64;128,512,64".
+void add_block_sizes(const std::string& text, Options& o) {
+  for (const auto& item : programs::split("--block-sizes", text, ';')) {
+    const auto sizes = programs::parse_integers("--block-sizes", item, ',');
+    if (sizes.size() != 3) {
+      fail_call(fmt::format("--block-sizes: '{}' has {} numbers; it takes three numbers, B,H,V",
+                            item, sizes.size()));
+    }
+    o.block_sizes.push_back(
+        {{"b_block_size", sizes[0]}, {"h_block_size", sizes[1]}, {"v_block_size", sizes[2]}});
+  }
+}
+
 /// How a row runs, and for how long.
 void add_execution_options(CLI::App& app, Options& o) {
-  app.add_option_function<std::string>(
+  app.add_option_function<std::vector<std::string>>(
          "--block-sizes",
-         [&o](const std::string& text) {
-           const auto sizes = programs::parse_integers("--block-sizes", text, ',');
-           if (sizes.size() != 3) {
-             throw CLI::ValidationError("--block-sizes", "takes three numbers, B,H,V");
-           }
-           o.block_sizes = {
-               {"b_block_size", sizes[0]}, {"h_block_size", sizes[1]}, {"v_block_size", sizes[2]}};
+         [&o](const std::vector<std::string>& given) {
+           for (const auto& text : given) add_block_sizes(text, o);
          },
-         "block sizes instead of the implementation's own")
-      ->type_name("B,H,V");
+         "block sizes instead of the implementation's own; may be repeated, for rows with each")
+      ->allow_extra_args(false)
+      ->type_name("B,H,V[;...]");
+  app.add_flag("--include-inferred", o.include_inferred,
+               "beside the rows of --block-sizes one with the implementation's own");
   app.add_option_function<std::string>(
          "--knobs",
          [&o](const std::string& text) {
@@ -283,6 +294,11 @@ void check_options(const Options& o) {
   if (!(o.gradient_filter_eps >= 0.0f && o.gradient_filter_eps < 1.0f)) {
     fail_call(
         fmt::format("--gradient-filter-eps {} is outside 0 to below 1", o.gradient_filter_eps));
+  }
+  if (o.include_inferred && o.block_sizes.empty()) {
+    fail_call(
+        "--include-inferred goes with --block-sizes; without it every row has the "
+        "implementation's own block sizes");
   }
   if (o.workspace_bytes && *o.workspace_bytes < 0) {
     fail_call(fmt::format("--workspace-bytes {} is negative", *o.workspace_bytes));

@@ -4,15 +4,32 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <sstream>
 
+#include "programs/report.hpp"
 #include "tessera/error.hpp"
 
 namespace tessera::bench {
+namespace {
+
+double counter_of(const benchmark::BenchmarkReporter::Run& run, const char* name) {
+  const auto found = run.counters.find(name);
+  return found == run.counters.end() ? NAN : found->second.value;
+}
+
+std::string status_of(const benchmark::BenchmarkReporter::Run& run) {
+  // Google Benchmark keeps numbers, a label and a message of a row. The label of a row without
+  // results is free for its status.
+  if (run.error_occurred) return run.report_label;
+  return counter_of(run, "noisy") > 0.0 ? "noisy" : "ok";
+}
+
+}  // namespace
 
 std::unique_ptr<benchmark::BenchmarkReporter> make_reporter(const std::string& format,
                                                             std::ostream* to) {
   if (format.empty()) return std::make_unique<Named<LineReporter>>(to);
-  if (format == "json") return std::make_unique<Named<benchmark::JSONReporter>>(to);
+  if (format == "json") return std::make_unique<Named<StatusReporter>>(to);
   if (format == "console") return std::make_unique<Named<benchmark::ConsoleReporter>>(to);
 // The CSV reporter is deprecated for its demand that all rows have the same counters, which ours
 // do.
@@ -24,10 +41,32 @@ std::unique_ptr<benchmark::BenchmarkReporter> make_reporter(const std::string& f
               fmt::format("'{}' is no format of Google Benchmark: console, json or csv", format));
 }
 
+void StatusReporter::ReportRuns(const std::vector<Run>& runs) {
+  std::ostream& out = GetOutputStream();
+  for (const auto& run : runs) {
+    std::ostringstream stream;
+    SetOutputStream(&stream);
+    JSONReporter::ReportRuns({run});
+    SetOutputStream(&out);
+    std::string text = stream.str();
+    if (run.run_type == Run::RT_Iteration) {  // statistics of repetitions have no status
+      // A driver's message may be no UTF-8.
+      const auto quoted = [](const std::string& value) {
+        return programs::Json(value).dump(-1, ' ', false, programs::Json::error_handler_t::replace);
+      };
+      // The last line is the brace that ends the row.
+      text.insert(text.rfind('\n'), fmt::format(",\n      \"status\": {},\n      \"error\": {}",
+                                                quoted(status_of(run)), quoted(run.error_message)));
+    }
+    out << text;
+  }
+}
+
 bool LineReporter::ReportContext(const Context&) {
-  GetOutputStream() << fmt::format("{:<72} {:>10} {:>7} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9}\n",
-                                   "row", "ms", "spread", "GFLOP/s", "peak", "bound", "extra MiB",
-                                   "first s", "deviation");
+  GetOutputStream() << fmt::format(
+      "{:<72} {:>10} {:>7} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9}\n", "row", "ms",
+      "spread", "GFLOP/s", "peak", "bound", "extra MiB", "first s", "compile s", "mean dev.",
+      "largest");
   return true;
 }
 
@@ -41,16 +80,15 @@ void LineReporter::ReportRuns(const std::vector<Run>& runs) {
       continue;
     }
     // Of a custom kernel, nobody knows how many operations it takes nor what it should give.
-    const auto value = [&](const char* counter) {
-      const auto found = run.counters.find(counter);
-      return found == run.counters.end() ? NAN : found->second.value;
-    };
+    const auto value = [&](const char* counter) { return counter_of(run, counter); };
     out << fmt::format(
-        "{:<72} {:>10.3f} {:>6.1f}% {:>8.1f} {:>5.1f}% {:>5.1f}% {:>9.1f} {:>9.3f} {:>9.2g}{}\n",
+        "{:<72} {:>10.3f} {:>6.1f}% {:>8.1f} {:>5.1f}% {:>5.1f}% {:>9.1f} {:>9.3f} {:>9.3f} "
+        "{:>9.2g} {:>9.2g}{}\n",
         name, 1e3 * value("median_seconds"), 100.0 * value("spread"),
         1e-9 * value("flops_per_second"), 100.0 * value("fraction_of_peak"),
         100.0 * value("fraction_of_bound"), value("extra_bytes_peak") / (1 << 20),
-        value("first_call_seconds"), value("max_abs_deviation"),
+        value("first_call_seconds"), value("compile_seconds"), value("mean_abs_deviation"),
+        value("max_abs_deviation"),
         value("noisy") > 0.0
             ? fmt::format("  noisy ({:.0f}/{:.0f}), {:.1f}% of the peak at that moment",
                           value("samples_counted"), value("samples"),

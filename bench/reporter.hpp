@@ -39,6 +39,13 @@ class Named final : public Reporter {
 std::unique_ptr<benchmark::BenchmarkReporter> make_reporter(const std::string& format,
                                                             std::ostream* to = nullptr);
 
+/// Google Benchmark's JSON. Each row also has its "status", one of ok, noisy, wrong, failed and
+/// refused, and its "error", which is empty where it has results.
+class StatusReporter : public benchmark::JSONReporter {
+ public:
+  void ReportRuns(const std::vector<Run>& runs) override;
+};
+
 /// A line per row that fits a terminal; the JSON has everything.
 class LineReporter : public benchmark::BenchmarkReporter {
  public:

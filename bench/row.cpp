@@ -24,6 +24,12 @@ std::string Row::name() const {
   if (p.trained) text += "/trained";
   if (gradient_filter_eps > 0.0f) text += fmt::format("/filter{:g}", gradient_filter_eps);
   if (p.ignored > 0.0) text += fmt::format("/ignored{:g}", 100.0 * p.ignored);
+  if (names_blocks && !block_sizes.empty()) {
+    text += "/blocks";
+    for (const auto& size : block_sizes) {
+      text += fmt::format("{}{}", &size == &block_sizes.front() ? "" : "x", size.value);
+    }
+  }
   return text;
 }
 

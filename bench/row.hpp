@@ -56,6 +56,8 @@ struct Row {
   bool grad_x = true, grad_w = true;
   bool in_place = false;  ///< the gradient is written over its input
   float gradient_filter_eps = 0.0f;
+  std::vector<NamedValue> block_sizes{};  ///< empty: the implementation's own
+  bool names_blocks = false;              ///< there are rows with others beside it
 
   bool gradients() const { return pass != Pass::forward; }
   bool values() const { return pass != Pass::backward; }
@@ -88,7 +90,9 @@ struct Options {
   bool in_place = false;
   bool trained = false;
   float gradient_filter_eps = 0.0f;
-  std::vector<NamedValue> block_sizes{};  ///< an operator takes those that it has
+  /// Each has rows of its own; an operator takes those of the sizes that it has.
+  std::vector<std::vector<NamedValue>> block_sizes{};
+  bool include_inferred = false;  ///< rows with the implementation's own block sizes beside them
   std::vector<NamedValue> knobs{};
   std::optional<std::int64_t> workspace_bytes{};
   std::string device{};

@@ -14,8 +14,20 @@
 
 namespace tessera::bench {
 
+struct FirstCall {
+  double seconds = 0.0;          ///< with the compiling
+  double compile_seconds = 0.0;  ///< of these, what building programs took; 0 where none are built
+};
+
+/// A call whose results are wrong.
+class WrongResults : public Error {
+ public:
+  explicit WrongResults(const std::string& what)
+      : Error(ErrorCode::execution_failed, "wrong results: " + what) {}
+};
+
 /// Reports to `state` what a row's calls took.
-void report_timing(benchmark::State& state, const Timing& timing, double first_seconds);
+void report_timing(benchmark::State& state, const Timing& timing, const FirstCall& first);
 
 /// One row of the report: its first call, its samples, the check of what they computed, and the
 /// counters. Call first_call, take_samples, check and report once each, in this order; each throws
@@ -32,7 +44,7 @@ class RowMeasurement {
   /// Makes one more call and returns its seconds.
   double timed_call();
   void take_samples(double min_seconds);
-  /// Throws `Error execution_failed` for wrong results.
+  /// Throws `WrongResults`.
   void check();
   void report(benchmark::State& state);
 
@@ -56,7 +68,7 @@ class RowMeasurement {
   std::optional<EigenGemm> products_{};  ///< only for the row of bare products
 
   Dispatch dispatch_{};
-  double first_seconds_ = 0.0;
+  FirstCall first_{};
   std::int64_t turns_ = 0;  ///< calls made for samples
   Timing timing_{};
   Deviation deviation_{};

@@ -24,6 +24,12 @@ std::string processor_name() {
   return "unknown";
 }
 
+/// Ends a row that has no results. Its label is its status then (reporter.cpp).
+void skip(benchmark::State& state, const char* status, const std::string& why) {
+  state.SetLabel(status);
+  state.SkipWithError(why.c_str());
+}
+
 }  // namespace
 
 Session::Session(const Options& options, double min_seconds)
@@ -79,6 +85,18 @@ Row Session::row_of(ProblemKey problem, Pass pass) const {
   return row;
 }
 
+std::vector<Row> Session::with_blocks(Row row) const {
+  const bool inferred = options_.include_inferred || options_.block_sizes.empty();
+  row.names_blocks = options_.block_sizes.size() + (inferred ? 1 : 0) > 1;
+  std::vector<Row> rows;
+  for (const auto& sizes : options_.block_sizes) {
+    rows.push_back(row);
+    rows.back().block_sizes = row.problem.op->own_blocks(sizes);
+  }
+  if (inferred) rows.push_back(row);
+  return rows;
+}
+
 std::vector<Session::Planned> Session::plan() {
   std::vector<Planned> rows;
   std::vector<std::string> names;
@@ -90,7 +108,10 @@ std::vector<Session::Planned> Session::plan() {
   };
   const auto add_implementation = [&](Row row, const std::string& name) {
     row.implementation = name;
-    if (name == eigen_gemm) return add({row, EigenGemm::why_not(row)});
+    if (name == eigen_gemm) {
+      row.block_sizes.clear();  // it has none, so that all of these are one row
+      return add({row, EigenGemm::why_not(row)});
+    }
     const BenchOperator& op = *row.problem.op;
     const auto infos = op.implementations();
     if (name != "opencl" && std::none_of(infos.begin(), infos.end(),
@@ -134,7 +155,9 @@ std::vector<Session::Planned> Session::plan() {
             if (!op->has(pass)) continue;
             for (const auto& name : options_.implementations) {
               for (const auto& problem : taught({op, types.first, types.second, vh, shape})) {
-                add_implementation(row_of(problem, pass), name);
+                for (const auto& row : with_blocks(row_of(problem, pass))) {
+                  add_implementation(row, name);
+                }
               }
             }
           }
@@ -154,8 +177,7 @@ std::function<double()> Session::prepare(const Row& row) {
 
 void Session::run(benchmark::State& state, const Planned& planned) {
   if (!planned.refusal.empty()) {
-    state.SkipWithError(("refused: " + planned.refusal).c_str());
-    return;
+    return skip(state, "refused", "refused: " + planned.refusal);
   }
   try {
     const Row& row = planned.row;
@@ -167,9 +189,12 @@ void Session::run(benchmark::State& state, const Planned& planned) {
     measurement.take_samples(min_seconds_);
     measurement.check();
     measurement.report(state);
+  } catch (const WrongResults& error) {
+    failed_ = true;
+    skip(state, "wrong", error.what());
   } catch (const std::exception& error) {
     failed_ = true;
-    state.SkipWithError(error.what());
+    skip(state, "failed", error.what());
   }
 }
 
@@ -179,7 +204,7 @@ void Session::run(benchmark::State& state, const CustomRow& row) {
     measure_custom(state, row, make_context(), peaks_of("opencl"), options_, min_seconds_);
   } catch (const std::exception& error) {
     failed_ = true;
-    state.SkipWithError(error.what());
+    skip(state, "failed", error.what());
   }
 }
 

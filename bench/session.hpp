@@ -47,6 +47,8 @@ class Session {
   Context make_context() const;
   /// The row of a problem and a pass, with those of the options that its operator has.
   Row row_of(ProblemKey problem, Pass pass) const;
+  /// The row with each of the block sizes asked for.
+  std::vector<Row> with_blocks(Row row) const;
   Peaks& peaks_of(const std::string& implementation);
   const Data& data_of(const ProblemKey& key);
 

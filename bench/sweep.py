@@ -164,7 +164,8 @@ def rows_of(data):
             line = {"value": run["value"], "pass": p["pass"],
                     "implementation": p["implementation"], "types": p["types"],
                     "layout": p["layout"], "b": int(p["b"]), "h": int(p["h"] or 0),
-                    "v": int(p["v"] or 1), **{k: row[k] for k in sweep_plots.FIGURES}}
+                    "v": int(p["v"] or 1), **{k: row[k] for k in sweep_plots.FIGURES},
+                    **{k: row.get(k, "") for k in sweep_plots.LATER_FIGURES}}
             if data["sweep"] == "filter":  # of eps 0 nothing is compared
                 line.update({k: row.get(k, 0.0) for k in sweep_plots.FILTER_FIGURES})
                 line["filter_time"] = row.get("filter_time", 1.0)

@@ -9,6 +9,8 @@ FIGURES = ("median_seconds", "spread", "flops", "flops_per_second", "peak_flops_
            "fraction_of_peak", "fraction_of_bracket", "fraction_of_bound", "bytes_ideal",
            "bytes_moved", "extra_bytes_peak", "first_call_seconds", "tokens_per_second", "noisy",
            "samples", "samples_counted", "max_abs_deviation")
+# Results of an older tessera-bench do not have these.
+LATER_FIGURES = ("compile_seconds", "mean_abs_deviation")
 # And of rows with gradient_filter_eps.
 FILTER_FIGURES = tuple(f"grad_{of}_filter_{what}" for of in "xw" for what in ("norm", "max"))
 

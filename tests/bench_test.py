@@ -13,7 +13,7 @@ import tempfile
 COUNTERS = {
     "flops", "flops_per_second", "peak_flops_per_second", "fraction_of_peak", "bytes_ideal",
     "bytes_moved", "extra_bytes_peak", "first_call_seconds", "max_abs_deviation",
-    "mean_abs_deviation",
+    "mean_abs_deviation", "compile_seconds",
     "tokens_per_second", "fraction_of_bound", "fraction_of_bracket", "executed_flops",
     "transcendentals", "median_seconds", "spread", "samples", "samples_counted", "noisy",
     "deviation_in_tolerances"}
@@ -55,6 +55,11 @@ def check_row(name, row, b):
     check(math.isclose(row["tokens_per_second"] * row["median_seconds"], b, rel_tol=1e-3),
           f"{name}: tokens_per_second")
     check(("noisy" in row["label"]) == bool(row["noisy"]), f"{name}: label {row['label']}")
+    check(row["status"] == ("noisy" if row["noisy"] else "ok") and row["error"] == "",
+          f"{name}: status {row['status']}, error {row['error']!r}")
+    check(row["compile_seconds"] < row["first_call_seconds"] and
+          (row["compile_seconds"] > 0) == ("/opencl" in name),
+          f"{name}: compiling took {row['compile_seconds']} of {row['first_call_seconds']} s")
 
 
 def passes_types_and_layouts():
@@ -91,6 +96,10 @@ def device_rows(folder):
     check("linear_cross_entropy/forward/eigen.gemm/f32/vh/B33/H40/V129" in good, f"{good}")
     check("softmax_cross_entropy/value_and_grad/eigen/f32/B33/V129" in good, f"{good}")
     check("softmax_cross_entropy/forward/eigen.gemm/f32/B33/V129" in refused, f"{refused}")
+    for row in rows:
+        if row.get("error_occurred"):
+            check(row["status"] == "refused" and row["error"] == row["error_message"] != "",
+                  f"{row}")
     code, text, err = run("--shapes", "33x40x129", "--implementations", "eigen", *QUICK,
                           "--benchmark_format=csv")
     (folder / "bench.csv").write_text(text)
@@ -99,6 +108,11 @@ def device_rows(folder):
                                 capture_output=True, text=True)
         check(report.returncode == 0 and "| value_and_grad | eigen | f32 |" in report.stdout,
               f"report.py {file}: {report.stderr} {report.stdout}")
+    # Results of an older tessera-bench, whose rows have less.
+    old = source / "bench/results/models-2026-11-22.json"
+    report = subprocess.run([sys.executable, source / "bench/report.py", old], capture_output=True,
+                            text=True)
+    check(report.returncode == 0 and "| opencl.cpu |" in report.stdout, report.stderr)
     bad = folder / "bad.json"
     bad.write_text("{")
     report = subprocess.run([sys.executable, source / "bench/report.py", bad], capture_output=True,
@@ -120,6 +134,27 @@ def one_gradient_and_own_blocks():
     check(name.endswith("/B6/H16/V40/dx"), name)
     check(row["flops"] == 4 * 6 * 16 * 40, f"{name}: {row['flops']}")
     check("v_block_size 64 (caller)" in row["label"], row["label"])
+
+
+def several_blocks():
+    asked = ("--implementations", "eigen,eigen.gemm", "--passes", "forward", "--shapes", "6x16x40",
+             "--include-inferred")
+    _, rows = rows_of(*asked, "--block-sizes", "64,512,64;0,512,64", "--block-sizes", "32,512,64")
+    stem = "linear_cross_entropy/forward/eigen/f32/vh/B6/H16/V40"
+    wanted = {f"{stem}/blocks64x512x64": "v_block_size 64 (caller)",
+              f"{stem}/blocks32x512x64": "b_block_size 32", stem: "(heuristic)"}
+    check(rows.keys() == {*wanted, f"{stem}/blocks0x512x64", stem.replace("eigen", "eigen.gemm")},
+          f"names {sorted(rows)}")
+    for name, label in wanted.items():
+        check_row(name, rows[name], 6)
+        check(label in rows[name]["label"], f"{name}: {rows[name]['label']}")
+    # The one that cannot be does not end the run, and says why.
+    illegal = rows[f"{stem}/blocks0x512x64"]
+    check(illegal["status"] == "refused" and "b_block_size" in illegal["error"], f"{illegal}")
+    # Sizes that an operator does not have are not in its names.
+    _, rows = rows_of("--operators", "softmax_cross_entropy", *asked, "--block-sizes", "8,1,64",
+                      "--block-sizes", "8,2,64")
+    check(sum("/blocks8x64" in name for name in rows) == 1, f"{sorted(rows)}")
 
 
 def ignored_rows():
@@ -228,6 +263,10 @@ def custom_rows(folder):
     if "there is no OpenCL device" in out + err:
         return
     check(code == 1 and "a row failed" in err, f"--custom: exit {code}: {err}")
+    code, out, _ = run("--custom", str(file), *QUICK, "--benchmark_format=json")
+    rows = json.loads(out)["benchmarks"]
+    check([row["status"] for row in rows] == ["failed"] * 2 and all(row["error"] for row in rows),
+          f"--custom: {rows}")
     (folder / "kernel.cl").write_text("kernel void add(global const INPUT_0_TYPE* x, "
                                       "global OUTPUT_0_TYPE* y, float s) {"
                                       "y[get_global_id(0)] = N * s * x[get_global_id(0)]; }")
@@ -237,6 +276,8 @@ def custom_rows(folder):
     check(list(rows) == ["custom/add/f32[8,64]/N3", "custom/add/f32[4]/N1"], f"--custom: {rows}")
     for name, measured in rows.items():
         check(measured["bytes_ideal"] in (4096, 32) and measured["median_seconds"] > 0, name)
+        check(0 < measured["compile_seconds"] < measured["first_call_seconds"] and
+              measured["status"] in ("ok", "noisy"), f"{name}: {measured}")
     for changes, message in (({"source": "absent.cl"}, "cannot read"), ({"rows": []}, "no rows"),
                              ({"rows": [{}]}, "row 0"),
                              ({"rows": [row, {**row, "outputs": [{"dtype": "f8", "shape": []}]}]},
@@ -266,7 +307,10 @@ def bad_calls(folder):
         (["--shapes", str(empty)], "holds no shape"),
         (["--shapes", str(wrong)], "wrong.txt:1: "),
         (["--shapes", "2x3", "--tokens", "0"], "--tokens 0 is below 1"),
-        (["--block-sizes", "1,2"], "takes three numbers"),
+        (["--block-sizes", "1,2"], "'1,2' has 2 numbers; it takes three numbers"),
+        (["--block-sizes", "1,2,3;"], "empty item"),
+        (["--block-sizes", "1,2,3", "4,5,6"], "4,5,6"),
+        (["--include-inferred"], "--include-inferred goes with --block-sizes"),
         (["--workspace-bytes", "-1"], "-1 is negative"),
         (["--ignored", "1"], "1 is outside 0 to below 1"),
         (["--target-pairs", "-1"], "-1 is negative"),
@@ -319,6 +363,7 @@ with tempfile.TemporaryDirectory(prefix="tessera_bench_") as scratch:
     device_rows(pathlib.Path(scratch))
     quiet()
     one_gradient_and_own_blocks()
+    several_blocks()
     ignored_rows()
     rows_of_pairs()
     rows_of_dense_targets()
