@@ -52,8 +52,8 @@ std::vector<std::byte> grad_w_with_cache(std::int64_t bytes, DType type, bool w_
   auto* runtime = opencl::runtime_of(context.state());
   if (runtime == nullptr || !runtime->facts().is_cpu) return {};
   runtime->facts_for_test().cache_bytes = bytes;
-  // More tokens than a vector has lanes, so that tiles are at their widest; H has whole lines and
-  // the columns of a tile that is not full, V whole lines only.
+  // More tokens than a vector has lanes, so that tiles are at their widest. Rows of H and of V are
+  // whole lines; the last of the tiles that divide H is half full.
   constexpr std::int64_t b = 37, h = 224, v = 304;
   HostTensor x(type, {b, h});
   HostTensor w(type, {h, v}, w_is_vh ? Dims{1, h} : Dims{v, 1});

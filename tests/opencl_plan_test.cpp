@@ -138,6 +138,22 @@ TEST_F(OpenclPlan, ManyCoresHaveWork) {
   }
 }
 
+/// The device's cache has 64 MiB.
+TEST_F(OpenclPlan, AGradWThatTheCacheHoldsIsNotStreamed) {
+  const auto facts = cpu(16);
+  const auto shapes = engines::make_cpu_shapes(facts, 64, engines::DotBf16::none);
+  const auto streams = [&](DType type, std::int64_t v) {
+    const Question q{Pass::value_and_grad, type, 64, 2048, v, WLayout::vh, {}};
+    return with_request(q, [&](const lce::Request& request) {
+      return linear::make_schedule(request, shapes, facts).schedule.streams_grad_w;
+    });
+  };
+  EXPECT_TRUE(streams(DType::f32, 16384));
+  EXPECT_FALSE(streams(DType::bf16, 16384));
+  EXPECT_TRUE(streams(DType::bf16, 16385));
+  EXPECT_FALSE(streams(DType::f32, 8192));
+}
+
 /// Where the default workspace is too small for the sums of grad_x, the call gets what its fastest
 /// shape needs, not the least that any could run with.
 TEST_F(OpenclPlan, TheDefaultWorkspaceIsAWish) {

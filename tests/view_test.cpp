@@ -178,6 +178,13 @@ TEST(HostTensorTest, TypesStridesAndErrors) {
   EXPECT_EQ(scalar.item(), 2.5f);
 }
 
+TEST(HostTensorTest, ElementsBeginAtACacheLine) {
+  for (const std::int64_t extent : {1, 3, 17, 100, 1000, 100003}) {
+    const HostTensor tensor(DType::bf16, {extent});
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.data()) % 64, 0u) << extent;
+  }
+}
+
 TEST(Footprint, ReachesTheLastElement) {
   float data[64];
   EXPECT_EQ(dispatch::footprint_bytes(View()), 0);

@@ -182,7 +182,7 @@ class CpuEngine final : public Engine {
     }
     return best;
   }
-  /// What fits the last level may be read from there by whoever asked for it.
+  /// A matrix that fits the last-level cache is better left there: its reader finds it.
   bool streams(std::int64_t bytes) const override {
     return cache_bytes_ > 0 && bytes > cache_bytes_;
   }

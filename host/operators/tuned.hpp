@@ -54,8 +54,8 @@ BlockReport given_way(const std::string& implementation, const std::string& row,
                       const Error& error);
 
 /// Calls `use` with the request as a row completes it, and where there is none, or `use` throws
-/// what `gives_way`, with the request as it is. From `is_final` on what it throws is the call's
-/// own.
+/// what `gives_way`, with the request as it is. Once `is_final` is true, what `use` throws is the
+/// call's own error: it may have begun to write.
 void with_row(const TunedCall& call, const bool& is_final,
               const std::function<void(const Request&, const BlockReport&)>& use);
 
