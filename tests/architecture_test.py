@@ -125,6 +125,7 @@ def check_kernel_include(path, name, quoted=True):
 
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+VARIADIC = re.compile(r"^\s*#\s*define\s+\w+\([^)]*\.\.\.\s*\)", re.MULTILINE)
 
 
 def check_tree(root):
@@ -140,6 +141,8 @@ def check_tree(root):
             text = file.read_text(encoding="utf-8")
             if "SPDX-License-Identifier: Apache-2.0" not in text[:200]:
                 problems.append(f"{path}: no SPDX-License-Identifier in its first lines")
+            if file.suffix == ".cl" and VARIADIC.search(text):
+                problems.append(f"{path}: NVIDIA's compiler takes no variadic macros")
             for match in INCLUDE.finditer(text):
                 name, quoted = match.group(2), match.group(1) == '"'
                 if file.suffix in (".cl", ".h") and folder == "cl_kernels":
@@ -300,6 +303,8 @@ def check_rules():
                 if not check_include(p, n, q)]
     problems += [f"the rules forbid {p} to include {n}" for p, n, q in allowed
                  if check_include(p, n, q)]
+    if not VARIADIC.search("#define EACH(v, ...) __VA_ARGS__"):
+        problems.append("the rules let kernels have variadic macros")
     if not check_kernel_include("cl_kernels/common/types.cl", "engines/simt/tile.cl"):
         problems.append("the rules let common kernels include an engine")
     if not check_kernel_include("cl_kernels/loss/merge.cl", "host/arguments/offsets.hpp", False):

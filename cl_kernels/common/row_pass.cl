@@ -16,17 +16,18 @@
   for (long v = (begin) + (long)get_local_id(0) * LANES; v < (end); v += STEP)
 
 // The same from 0 to `h`, with the number of columns that there are from v on: LANES, which the
-// compiler then knows, until the last step.
-#define FOR_ALL_COLUMNS(v, count, h, ...)   \
+// compiler then knows, until the last step. NVIDIA's compiler takes no variadic macros, so commas
+// of `body` stand in parentheses.
+#define FOR_ALL_COLUMNS(v, count, h, body)  \
   {                                         \
     long v = (long)get_local_id(0) * LANES; \
     for (; v + LANES <= (h); v += STEP) {   \
       const long count = LANES;             \
-      __VA_ARGS__                           \
+      body                                  \
     }                                       \
     if (v < (h)) {                          \
       const long count = (h)-v;             \
-      __VA_ARGS__                           \
+      body                                  \
     }                                       \
   }
 

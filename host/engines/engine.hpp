@@ -190,6 +190,8 @@ struct Operands {
   std::int64_t n = std::int64_t{1} << 31;  ///< columns that count; few may ask for another shape
   DType a = DType::f32, b = DType::f32;    ///< of the visited product
   bool rows = false;  ///< there is no product: rows are passed over element by element
+  /// The call has products of f32 beside those: of a dz that is not to be rounded, of a teacher.
+  bool more_f32 = false;
 };
 
 /// A row of the list of engines.
@@ -223,6 +225,7 @@ void add_engine(EngineEntry entry);
 
 // One function a file: host/engines/<name>.cpp.
 EngineEntry cpu_engine();
+EngineEntry mma_engine();
 EngineEntry simt_engine();
 
 /// Why extents are beyond what kernels count with: rows, h and columns of one launch are 32-bit

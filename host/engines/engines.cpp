@@ -18,6 +18,7 @@ namespace {
 std::vector<EngineEntry>& list() {
   static auto& all = *new std::vector<EngineEntry>{
       cpu_engine(),
+      mma_engine(),
       simt_engine(),
   };
   return all;

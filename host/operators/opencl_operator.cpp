@@ -36,13 +36,14 @@ class PreparedCalls {
     check_facts(runtime);
     for (const auto& known : verdicts_) {
       if (known.engine_name == engine_name && known.a == operands.a && known.b == operands.b &&
-          known.rows == operands.rows) {
+          known.rows == operands.rows && known.more_f32 == operands.more_f32) {
         return known.reason;
       }
     }
     auto reason = engines::engine_entry(engine_name).why_unsupported(runtime.facts(), operands);
     return verdicts_
-        .emplace_back(KnownVerdict{engine_name, operands.a, operands.b, operands.rows, reason})
+        .emplace_back(KnownVerdict{engine_name, operands.a, operands.b, operands.rows,
+                                   operands.more_f32, reason})
         .reason;
   }
 
@@ -81,7 +82,7 @@ class PreparedCalls {
   struct KnownVerdict {
     std::string engine_name;
     DType a, b;  ///< of the operands
-    bool rows;
+    bool rows, more_f32;
     std::optional<std::string> reason;
   };
   struct KnownCall {

@@ -44,7 +44,8 @@ std::optional<std::string> TestOperator::why_absent(Context& context,
   for (std::size_t i = 0; i < op_.inputs.size(); ++i) {
     const auto& input = op_.inputs[i];
     if (!is_needed(input.reads)) continue;
-    const DType type = input.types == ElementTypes::integer ? DType::i32 : DType::f32;
+    const DType real = implementation == matrix_units ? DType::bf16 : DType::f32;
+    const DType type = input.types == ElementTypes::integer ? DType::i32 : real;
     call.inputs[i] = View::host(nullptr, type, extents(least, input.shape));
   }
   return operators::why_unsupported(context, implementation, call);

@@ -161,7 +161,10 @@ std::vector<Case> cases_of(const TestOperator& op, const std::string& group);
 
 /// Names to test, in the table's order: implementations(), restricted by the comma-separated
 /// TESSERA_TEST_IMPLEMENTATIONS ("opencl" means every row under it).
+/// `matrix_units` is among them only where the environment names it.
 std::vector<std::string> implementations_of(const TestOperator& op);
+/// Multiplies bf16 alone: of a device that has the instruction, or emulates it.
+inline constexpr const char* matrix_units = "opencl.mma";
 /// The same of any operator.
 std::vector<std::string> wanted_of(const std::vector<ImplementationInfo>& all);
 /// Of the operator whose cases a test has made by hand.

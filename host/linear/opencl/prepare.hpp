@@ -18,7 +18,10 @@
 namespace tessera::linear {
 
 inline engines::Operands operands_of(const Request& request) {
-  return {.a = request.inputs.w.dtype(), .b = request.inputs.x.dtype()};
+  return {.a = request.inputs.w.dtype(),
+          .b = request.inputs.x.dtype(),
+          .more_f32 = has_gradients(request.loss.pass) &&
+                      (request.execution.dz_dtype == DType::f32 || request.gradients.grad_bias)};
 }
 
 /// Engine and schedule of a request; `programs` are left to the operator. Throws Error
@@ -66,7 +69,7 @@ class Opencl : public operators::OpenclOperator {
  public:
   using Prepared = operators::PreparedOf<Schedule, Programs>;
 
-  engines::Operands operands(const operators::Request& request) const final {
+  engines::Operands operands(const operators::Request& request) const override {
     return operands_of(layer_of(own(request)));
   }
   std::vector<std::int64_t> multiples(const engines::Engine& engine) const final {

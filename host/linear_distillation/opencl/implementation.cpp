@@ -17,6 +17,15 @@ namespace {
 class Opencl final : public linear::Opencl<Request, Programs> {
   Request own(const operators::Request& request) const override { return request_of(request); }
 
+  engines::Operands operands(const operators::Request& request) const override {
+    auto operands = linear::Opencl<Request, Programs>::operands(request);
+    const auto& in = request_of(request).inputs;
+    for (const View* view : {&in.teacher_x, &in.teacher_w}) {
+      if (*view && view->dtype() != DType::bf16) operands.more_f32 = true;
+    }
+    return operands;
+  }
+
   std::optional<std::string> own_refuses(const Request& request,
                                          const opencl::DeviceFacts& facts) const override {
     auto beyond = engines::beyond_32_bits({{"B", request.loss.b},

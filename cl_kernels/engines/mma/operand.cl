@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operands of the mma engine: words of pairs of bf16 in panels, which is how the instruction takes
+// operand B. What an epilogue stores is such pairs too, whatever becomes of it.
+#ifndef TESSERA_MMA_OPERAND_CL
+#define TESSERA_MMA_OPERAND_CL
+
+#if LANES != 1
+#error "the mma engine has one column per work-item"
+#endif
+#define PANEL_ITEMS TILE_N
+#define OPERAND_EXTENT(k_count) WORDS(k_count)
+#ifndef STORED_PAIRS
+#define STORED_PAIRS 1
+#endif
+
+#include "engines/pairs.cl"
+// Behind it, since it asks for WORD_ELEMENTS.
+#include "engines/panels.cl"
+
+#endif

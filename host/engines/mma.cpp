@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "host/engines/gates.hpp"
+#include "host/engines/tiles.hpp"
+#include "host/opencl/runtime.hpp"
+#include "tessera/error.hpp"
+
+namespace tessera::engines {
+namespace {
+
+/// A tile of C by warps of 32, from steps of `depth` words of k.
+struct Shape {
+  std::int64_t tile_m, tile_n, warps_m, warps_n, depth;
+  std::int64_t items() const { return 32 * warps_m * warps_n; }
+  /// The larger of both forms of operand A, twice, or the tile of C (engines/mma/engine.cl).
+  std::int64_t local_bytes() const {
+    const std::int64_t a = std::max(depth * (tile_m + 8), tile_m * (depth + 4));
+    return 4 * (std::max(2 * (a + depth * (tile_n + 8)), tile_m * (tile_n + 8)) + items());
+  }
+  /// Each work-item has its sums, what comes in of both operands, and 64 for the rest.
+  std::int64_t registers() const {
+    return tile_m * tile_n + (tile_m + tile_n) * depth + 64 * items();
+  }
+};
+
+/// Largest first. A group may have more local memory than the driver reports from sm_90 on, whose
+/// compiler takes up to 227 KiB; the second is for the 48 KiB that all take.
+constexpr Shape large = {128, 128, 2, 4, 16}, small = {64, 128, 2, 4, 16};
+/// For devices without the instruction, where every product takes a whole tile's time.
+constexpr Shape emulated = {32, 32, 1, 2, 16};
+
+bool emulates(const opencl::DeviceFacts& facts) {
+  return facts.bf16_products == opencl::Bf16Products::emulated;
+}
+
+/// "sm_90" as 90; 0: not one of NVIDIA's.
+int capability(const opencl::DeviceFacts& facts) {
+  int number = 0;
+  if (facts.architecture.starts_with("sm_")) {
+    const char* const end = facts.architecture.data() + facts.architecture.size();
+    std::from_chars(facts.architecture.data() + 3, end, number);
+  }
+  return number;
+}
+
+class MmaEngine final : public TileEngine {
+ public:
+  MmaEngine(const opencl::DeviceFacts& facts, const Shape& shape)
+      : TileEngine(facts, {.tile_m = shape.tile_m,
+                           .tile_n = shape.tile_n,
+                           .items = shape.items(),
+                           .local_bytes = shape.local_bytes(),
+                           .registers = shape.registers()}),
+        shape_(shape),
+        emulates_(emulates(facts)) {}
+
+  std::string name() const override { return "mma"; }
+  using Engine::options;
+  std::string options() const override {
+    return fmt::format(
+        "-DLANES=1 -DTILE_M={} -DTILE_N={} -DWARPS_M={} -DWARPS_N={} -DDEPTH={} -DPACK_STEP={} "
+        "-DMMA={}",
+        shape_.tile_m, shape_.tile_n, shape_.warps_m, shape_.warps_n, shape_.depth, pack_step(),
+        emulates_ ? 2 : 1);
+  }
+  std::vector<NamedValue> knobs() const override {
+    return {{"tile_rows", shape_.tile_m},
+            {"tile_columns", shape_.tile_n},
+            {"warps", shape_.warps_m * shape_.warps_n},
+            {"depth", shape_.depth}};
+  }
+  BlockRule rule() const override { return {shape_.tile_m, shape_.tile_n, 2 * shape_.depth}; }
+  using Engine::operand_words;
+  std::int64_t operand_words(const Product& product) const override {
+    return ceil_div(product.k, 2);
+  }
+  /// Whatever the types: others are not served.
+  DType stored_type(DType, DType) const override { return DType::bf16; }
+  /// The elements of a word.
+  std::int64_t pack_step() const override { return 2; }
+
+ private:
+  Shape shape_;
+  bool emulates_;
+};
+
+/// The shapes that a device may have room for, fastest first.
+std::vector<Shape> all_shapes(const opencl::DeviceFacts& facts) {
+  if (emulates(facts)) return {emulated};
+  std::vector<Shape> shapes;
+  if (capability(facts) >= 90 && facts.unit_local_bytes >= large.local_bytes()) {
+    shapes.push_back(large);
+  }
+  shapes.push_back(small);
+  return shapes;
+}
+
+/// Those that pass their gates; a description has no device to probe. Throws Error build_failed
+/// where none does, so that the next implementation serves.
+EngineShapes shapes_of(const opencl::DeviceFacts& facts, opencl::Runtime* runtime) {
+  EngineShapes open;
+  std::string reasons;
+  for (const auto& shape : all_shapes(facts)) {
+    auto engine = std::make_shared<MmaEngine>(facts, shape);
+    const auto reason = runtime == nullptr ? std::string()
+                                           : runtime->keep<Gates>().why_closed(
+                                                 *runtime, *engine, [] { return std::string(); });
+    if (reason.empty()) {
+      open.push_back(std::move(engine));
+    } else {
+      reasons += (reasons.empty() ? "" : "; ") + reason;
+    }
+  }
+  if (open.empty()) throw Error(ErrorCode::build_failed, "mma.sync is not to be used: " + reasons);
+  return open;
+}
+
+}  // namespace
+
+EngineEntry mma_engine() {
+  EngineEntry entry;
+  entry.name = "mma";
+  entry.description = "matrix units of NVIDIA GPUs, bf16 with f32 sums, by mma.sync (sm_80 on)";
+  entry.why_unsupported = [](const opencl::DeviceFacts& facts,
+                             const Operands& operands) -> std::optional<std::string> {
+    constexpr const char* instead = "; opencl.simt serves";
+    if (!emulates(facts)) {
+      if (capability(facts) < 80) return "the device has no mma.sync of bf16 (NVIDIA, sm_80 on)";
+      if (facts.local_memory_bytes < small.local_bytes() ||
+          facts.max_work_group_size < small.items()) {
+        return fmt::format(
+            "it needs {} bytes of local memory and work-groups of {}, the device has {} and {}",
+            small.local_bytes(), small.items(), facts.local_memory_bytes,
+            facts.max_work_group_size);
+      }
+    }
+    if (operands.rows) return std::string("there is nothing to multiply") + instead;
+    if (operands.a != DType::bf16 || operands.b != DType::bf16 || operands.more_f32) {
+      return std::string(
+                 "a product of the call has an operand that is not bf16 or not to be "
+                 "rounded to it (dz of grad_bias and of dz_dtype f32)") +
+             instead;
+    }
+    return std::nullopt;
+  };
+  entry.shapes = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime* runtime,
+                    std::vector<std::string>&) { return shapes_of(facts, runtime); };
+  entry.variants = entry.shapes;
+  return entry;
+}
+
+}  // namespace tessera::engines

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host/engines/tiles.hpp"
+
+#include <algorithm>
+
+namespace tessera::engines {
+namespace {
+
+/// Groups that a compute unit runs at once: what its local memory and registers have room for, up
+/// to what the machine allows. Of an unknown machine 8 at most, as with 64 Ki registers.
+std::int64_t resident_groups(const opencl::DeviceFacts& facts, const TileShape& tile) {
+  const std::int64_t local = std::max(facts.unit_local_bytes, facts.local_memory_bytes);
+  std::int64_t groups = std::min(local / tile.local_bytes,
+                                 facts.unit_groups > 0 ? facts.unit_groups : std::int64_t{8});
+  if (facts.unit_registers > 0) groups = std::min(groups, facts.unit_registers / tile.registers);
+  return std::max<std::int64_t>(groups, 1);
+}
+
+}  // namespace
+
+TileEngine::TileEngine(const opencl::DeviceFacts& facts, const TileShape& tile)
+    : tile_(tile),
+      compute_units_(std::max<std::int64_t>(facts.compute_units, 1)),
+      resident_(resident_groups(facts, tile)),
+      cached_words_(std::max(facts.is_gpu ? facts.cache_bytes / 8 : 0, Engine::cached_words())),
+      is_gpu_(facts.is_gpu) {}
+
+Blocks TileEngine::heuristic(const Product& p) const {
+  const std::int64_t tile = tile_.tile_m;
+  const std::int64_t columns = std::clamp<std::int64_t>(round_up(p.n, tile_.tile_n), tile_.tile_n,
+                                                        std::max<std::int64_t>(1024, tile_.tile_n));
+  // Panels of columns times parts of A are the work-groups. Whole rounds of what runs at once leave
+  // none waiting; eight groups or more for each compute unit hide its latencies, and parts no
+  // shorter than a tile keep what is stored of each few.
+  const std::int64_t panels = columns / tile_.tile_n;
+  const std::int64_t rounds =
+      std::max(ceil_div(8, resident_), ceil_div(ceil_div(p.m, 2048) * panels, slots()));
+  const std::int64_t parts = std::max<std::int64_t>(1, rounds * slots() / panels);
+  return {.m = std::max(round_up(ceil_div(std::max<std::int64_t>(p.m, 1), parts), tile), tile),
+          .n = columns,
+          .k = 512};
+}
+
+std::int64_t TileEngine::parts(std::int64_t m, const Cut& cut, std::int64_t) const {
+  return std::max<std::int64_t>(1, ceil_div(m, cut.tile_m));
+}
+
+/// A GPU with more slots than there are groups; a part of fewer than 256 is over too soon.
+std::int64_t TileEngine::k_parts(std::int64_t groups, std::int64_t k) const {
+  if (!is_gpu_) return 1;
+  return std::max<std::int64_t>(1, std::min(slots() / groups, k / 256));
+}
+
+/// A GPU waits several microseconds for a launch. Of 4 H flops or more for each element of dz it
+/// takes longer than to write and read that once more from its memory, 12 bytes.
+std::int64_t TileEngine::worthwhile_ranges() const {
+  return is_gpu_ ? 48 : Engine::worthwhile_ranges();
+}
+
+}  // namespace tessera::engines
