@@ -148,13 +148,17 @@ typedef struct {
   long extent;
 } matrix_b;
 
-#define ENGINE_GROUP ((int)get_group_id(0))
 #define ENGINE_GROUPS ((int)get_num_groups(0))
-#define PANEL_BEGIN ((int)get_group_id(1) * e.panels_per_group)
 #define PANEL_END(panels) min(PANEL_BEGIN + e.panels_per_group, panels)
 #define BATCH_INDEX ((long)get_group_id(2))
 
 #include "engines/ENGINE/engine.cl"
+
+// An engine may have its groups in another order.
+#ifndef ENGINE_GROUP
+#define ENGINE_GROUP ((int)get_group_id(0))
+#define PANEL_BEGIN ((int)get_group_id(1) * e.panels_per_group)
+#endif
 
 // Whether the sums of the tile are complete after this step of k. Where they always are, no test:
 // an epilogue may hold barriers, and PoCL 3.1 miscompiled those behind this condition.

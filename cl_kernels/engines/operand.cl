@@ -11,7 +11,8 @@
 //       ROW_ELSEWHERE: another launch writes it. k0 is a multiple of PACK_STEP, k1 one or k_count
 //   operand_pack_columns(out, row_count, row, start, from, k_stride, k_count, panel0, panel1)
 //       the rows of the matrix that share a word, WORD_ELEMENTS of them from `row` on, as rows of
-//       panels of its columns, whose depth is the rows; start[i] is where row + i begins
+//       panels of its columns, whose depth is the rows; start[i] is where row + i begins. All
+//       work-items of a group make the call together, PACK_ITEMS of them: they share the columns
 #ifndef TESSERA_OPERAND_CL
 #define TESSERA_OPERAND_CL
 
@@ -29,6 +30,10 @@ typedef struct {
 
 #define ROW_PADDING (-1)
 #define ROW_ELSEWHERE (-2)
+
+// The engine's PANEL_ITEMS is known where these are used.
+#define PACK_ITEM (PANEL_ITEMS > 1 ? (int)get_local_id(0) : 0)
+#define PACK_ITEMS (PANEL_ITEMS > 1 ? (int)get_local_size(0) : 1)
 
 #include "engines/ENGINE/operand.cl"
 

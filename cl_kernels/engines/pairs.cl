@@ -41,7 +41,7 @@ static inline void operand_pack_columns(global operand_word* out, long row_count
     }
 #endif
     // Each half by itself: the other may be another launch's.
-    for (; n < TILE_N; ++n) {
+    for (n += PACK_ITEM; n < TILE_N; n += PACK_ITEMS) {
       for (int which = 0; which < 2; ++which) {
         if (start[which] == ROW_ELSEWHERE) continue;
         ((global ushort*)to)[2 * n + which] =

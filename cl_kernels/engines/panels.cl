@@ -127,7 +127,7 @@ static inline void operand_pack_columns(global operand_word* out, long row_count
     }
 #endif
     // One loop: of two with bounds per work-item, Intel's vectoriser loads for rows that have none.
-    for (; n < TILE_N; ++n) {
+    for (n += PACK_ITEM; n < TILE_N; n += PACK_ITEMS) {
       to[n] = n < valid ? LOAD(PACK_TYPE, from, start + (k0 + n) * k_stride) : 0.0f;
     }
   }

@@ -48,19 +48,25 @@ kernel void pack_rows(global const ELEMENT(X_TYPE) * x, global const int* info,
   }
 }
 
-// For dz^T x: operand B of depth tokens, its columns H.
-// Work-item (word of rows, group of PANEL_STEP panels).
+// For dz^T x: operand B of depth tokens, its columns H. Work-item (word of rows, group of
+// PANEL_STEP panels); where work-items share the columns of a panel, a work-group (group of panels,
+// word).
 kernel void pack_columns(global const ELEMENT(X_TYPE) * x, global const int* info,
                          global const int* rows, global operand_word* out,
                          pack_columns_arguments a) {
+#if PANEL_ITEMS > 1
+  const long i = SECOND_INDEX * WORD_ELEMENTS;
+  const long begin = (long)get_group_id(0) * PANEL_STEP;
+#else
   const long i = (long)get_global_id(0) * WORD_ELEMENTS;
+  const long begin = (long)get_global_id(1) * PANEL_STEP;
+#endif
   if (i >= a.size.row_count) return;
   long start[WORD_ELEMENTS];
   for (int n = 0; n < WORD_ELEMENTS; ++n) {
     start[n] = row_start(a.size.chunk_begin + i + n, info + a.at.info, rows + a.at.rows, &a.size.x);
   }
   const long panels = (a.size.h_count + TILE_N - 1) / TILE_N;
-  const long begin = (long)get_global_id(1) * PANEL_STEP;
   operand_pack_columns(out + a.at.out, a.size.row_count, i, start, x + a.at.x, a.size.x.h_stride,
                        a.size.h_count, begin, min(begin + PANEL_STEP, panels));
 }

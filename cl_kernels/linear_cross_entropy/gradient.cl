@@ -59,7 +59,7 @@ kernel ENGINE_KERNEL void gradient(
 }
 
 // From kept logits, for columns v_base .. v_base + v_count; dz may take their place. Panel by
-// panel, as dz lies. Work-item (of a panel's, group of columns).
+// panel, as dz lies. Work-item (of a panel's, group of columns, group of panels).
 kernel void gradient_of_kept(global const ELEMENT(CLASS_TYPE) * class_weight,
                              global const int* labels, global const int* info,
                              global const uchar* kept, global const float* coefficients,
@@ -72,11 +72,13 @@ kernel void gradient_of_kept(global const ELEMENT(CLASS_TYPE) * class_weight,
   const long counted = COUNTED_TOKENS;
   // Of the columns of a panel that are this work-item's, LANES at a time.
   lane_targets target[TILE_N / LANES / PANEL_ITEMS];
-  for (int panel = 0; panel < a.size.panels; ++panel) {
+  lane_row rows[TILE_N / LANES / PANEL_ITEMS];
+  for (int panel = (int)get_group_id(2); panel < a.size.panels; panel += (int)get_num_groups(2)) {
     const int is_used = (long)panel * TILE_N < counted;
     for (int column = (int)get_global_id(0) * LANES, n = 0; is_used && column < TILE_N;
          column += step, ++n) {
       OPEN_TARGETS(&target[n], panel * TILE_N + column, (int)(a.size.v_base + v_begin))
+      load_lane_row(&rows[n], coefficients + a.at.coefficients, a.size.ld, panel * TILE_N + column);
     }
     for (long v = v_begin; v < v_end; ++v) {
       global const ushort* logits = KEPT_AT((long)panel, v);
@@ -88,11 +90,9 @@ kernel void gradient_of_kept(global const ELEMENT(CLASS_TYPE) * class_weight,
           ADD_TO_BIAS((lane_f)(0.0f), v, a.size.first && panel == 0 && column == 0)
           continue;
         }
-        lane_row r;
-        load_lane_row(&r, coefficients + a.at.coefficients, a.size.ld, panel * TILE_N + column);
         const lane_f logit = KEPT_LOAD(logits, column);
         const lane_f g = targets_dlogit(&target[n], (int)(a.size.v_base + v), logit,
-                                        (lane_f)(CLASS_AT(a.size.v_base + v)), &r);
+                                        (lane_f)(CLASS_AT(a.size.v_base + v)), &rows[n]);
         const lane_f value = lane_dz(g, logit, a.size.logit.scale, a.size.logit.cap);
         operand_store(value, to, v);
         ADD_TO_BIAS(value, v, a.size.first && panel == 0 && column == 0)

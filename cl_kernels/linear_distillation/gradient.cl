@@ -33,7 +33,7 @@ kernel void distill_gradient(global const int* labels, global const int* info,
   const long counted = COUNTED_TOKENS;
   // Of the columns of a panel that are this work-item's, LANES at a time.
   lane_targets target[TILE_N / LANES / PANEL_ITEMS];
-  for (int panel = 0; panel < a.size.panels; ++panel) {
+  for (int panel = (int)get_group_id(2); panel < a.size.panels; panel += (int)get_num_groups(2)) {
     const int is_used = (long)panel * TILE_N < counted;
     for (int column = (int)get_global_id(0) * LANES, n = 0; is_used && column < TILE_N;
          column += step, ++n) {

@@ -177,8 +177,11 @@ class Engine {
   std::int64_t filling_rows(std::int64_t n) const;
   /// Work sizes of a kernel that copies rows: (element / pack_step, row).
   opencl::Range copy_range(std::int64_t elements, std::int64_t rows) const;
-  /// Work sizes of a kernel that visits an operand: (of a panel's, `second`), a group each.
-  opencl::Range panel_range(std::int64_t second) const;
+  /// Work sizes of a kernel that visits an operand: (of a panel's, `second`, and of `panels` as
+  /// many as it takes to fill a device of many work-items), a group each.
+  opencl::Range panel_range(std::int64_t second, std::int64_t panels = 1) const;
+  /// Work sizes of a kernel that copies columns into panels: (group of panels, word of rows).
+  opencl::Range columns_range(std::int64_t groups, std::int64_t words) const;
 };
 
 /// An engine in all its shapes: first the fastest, then those with narrower tiles, for blocks and

@@ -138,8 +138,16 @@ opencl::Range Engine::copy_range(std::int64_t elements, std::int64_t rows) const
   return opencl::with_second({{size(round_up(steps, group)), 1, 1}, {size(group), 1, 1}}, rows);
 }
 
-opencl::Range Engine::panel_range(std::int64_t second) const {
-  return {{size(panel_items()), size(second), 1}, {size(panel_items()), 1, 1}};
+opencl::Range Engine::panel_range(std::int64_t second, std::int64_t panels) const {
+  constexpr std::int64_t most = 64;  // enough for any device, and allowed along the third axis
+  const std::int64_t third = panel_items() > 1 ? std::clamp<std::int64_t>(panels, 1, most) : 1;
+  return {{size(panel_items()), size(second), size(third)}, {size(panel_items()), 1, 1}};
+}
+
+opencl::Range Engine::columns_range(std::int64_t groups, std::int64_t words) const {
+  if (panel_items() == 1) return opencl::per_element(words, groups);
+  constexpr std::int64_t group = 64;
+  return opencl::with_second({{size(groups * group), 1, 1}, {size(group), 1, 1}}, words);
 }
 
 std::int64_t default_workspace_bytes(const opencl::DeviceFacts& facts, std::int64_t columns) {

@@ -12,26 +12,26 @@
 namespace tessera::engines {
 namespace {
 
-/// A tile of C by warps of 32, from steps of `depth` words of k.
+/// A tile of C by warps of 32, from steps of `depth` words of k, `stages` of them at a time.
 struct Shape {
-  std::int64_t tile_m, tile_n, warps_m, warps_n, depth;
+  std::int64_t tile_m, tile_n, warps_m, warps_n, depth, stages;
+  std::int64_t groups = 1;  ///< that a multiprocessor is to have registers for
   std::int64_t items() const { return 32 * warps_m * warps_n; }
-  /// The larger of both forms of operand A, twice, or the tile of C (engines/mma/engine.cl).
+  /// The largest form of operand A and B for each stage, or the tile of C (engines/mma/engine.cl).
   std::int64_t local_bytes() const {
-    const std::int64_t a = std::max(depth * (tile_m + 8), tile_m * (depth + 4));
-    return 4 * (std::max(2 * (a + depth * (tile_n + 8)), tile_m * (tile_n + 8)) + items());
+    const std::int64_t a = std::max(
+        {tile_m * (depth + 4), 2 * depth * (tile_m / 2 + 4), tile_m / 2 * (2 * depth + 8)});
+    return 4 * (std::max(stages * (a + depth * (tile_n + 8)), tile_m * (tile_n + 8)) + items());
   }
-  /// Each work-item has its sums, what comes in of both operands, and 64 for the rest.
-  std::int64_t registers() const {
-    return tile_m * tile_n + (tile_m + tile_n) * depth + 64 * items();
-  }
+  /// Each work-item has its sums, and 64 for the rest.
+  std::int64_t registers() const { return tile_m * tile_n + 64 * items(); }
 };
 
 /// Largest first. A group may have more local memory than the driver reports from sm_90 on, whose
 /// compiler takes up to 227 KiB; the second is for the 48 KiB that all take.
-constexpr Shape large = {128, 128, 2, 4, 16}, small = {64, 128, 2, 4, 16};
+constexpr Shape large = {128, 128, 2, 4, 16, 4, 2}, small = {64, 128, 2, 4, 16, 3, 2};
 /// For devices without the instruction, where every product takes a whole tile's time.
-constexpr Shape emulated = {32, 32, 1, 2, 16};
+constexpr Shape emulated = {32, 32, 1, 2, 16, 3, 1};
 
 bool emulates(const opencl::DeviceFacts& facts) {
   return facts.bf16_products == opencl::Bf16Products::emulated;
@@ -61,17 +61,25 @@ class MmaEngine final : public TileEngine {
   std::string name() const override { return "mma"; }
   using Engine::options;
   std::string options() const override {
+    // The compiler takes as many registers as there are for one group.
+    const std::string limit =
+        shape_.groups > 1 && !emulates_
+            ? fmt::format(" -cl-nv-maxrregcount={}", 65536 / shape_.groups / shape_.items() / 8 * 8)
+            : "";
     return fmt::format(
-        "-DLANES=1 -DTILE_M={} -DTILE_N={} -DWARPS_M={} -DWARPS_N={} -DDEPTH={} -DPACK_STEP={} "
-        "-DMMA={}",
-        shape_.tile_m, shape_.tile_n, shape_.warps_m, shape_.warps_n, shape_.depth, pack_step(),
-        emulates_ ? 2 : 1);
+               "-DLANES=1 -DTILE_M={} -DTILE_N={} -DWARPS_M={} -DWARPS_N={} -DDEPTH={} -DSTAGES={} "
+               "-DPACK_STEP={} -DMMA={}",
+               shape_.tile_m, shape_.tile_n, shape_.warps_m, shape_.warps_n, shape_.depth,
+               shape_.stages, pack_step(), emulates_ ? 2 : 1) +
+           limit;
   }
   std::vector<NamedValue> knobs() const override {
     return {{"tile_rows", shape_.tile_m},
             {"tile_columns", shape_.tile_n},
             {"warps", shape_.warps_m * shape_.warps_n},
-            {"depth", shape_.depth}};
+            {"depth", shape_.depth},
+            {"stages", shape_.stages},
+            {"groups", shape_.groups}};
   }
   BlockRule rule() const override { return {shape_.tile_m, shape_.tile_n, 2 * shape_.depth}; }
   using Engine::operand_words;
@@ -149,7 +157,19 @@ EngineEntry mma_engine() {
   };
   entry.shapes = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime* runtime,
                     std::vector<std::string>&) { return shapes_of(facts, runtime); };
-  entry.variants = entry.shapes;
+  entry.variants = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime*,
+                      std::vector<std::string>&) {
+    EngineShapes all;
+    for (const Shape& shape : {Shape{128, 128, 2, 4, 16, 4, 2}, Shape{128, 128, 2, 4, 16, 4, 1},
+                               Shape{128, 128, 2, 4, 16, 3, 2}, Shape{128, 128, 2, 2, 16, 4, 2},
+                               Shape{128, 128, 2, 2, 16, 3, 2}, Shape{128, 256, 2, 4, 16, 4, 1},
+                               Shape{128, 256, 2, 4, 16, 3, 1}, Shape{128, 128, 2, 4, 32, 3, 2},
+                               Shape{128, 128, 2, 4, 32, 2, 2}, Shape{64, 128, 2, 4, 16, 3, 2},
+                               Shape{64, 128, 2, 2, 16, 3, 3}, Shape{128, 256, 2, 4, 32, 3, 1}}) {
+      all.push_back(std::make_shared<MmaEngine>(facts, shape));
+    }
+    return all;
+  };
   return entry;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine for matrix units that a warp of 32 drives together (NVIDIA's mma.sync, by inline PTX):
 // products of bf16 with f32 sums. A work-group of WARPS_M x WARPS_N warps computes a TILE_M x
-// TILE_N tile from steps of DEPTH words of both operands in local memory, of which there are two:
-// one is multiplied while the next comes in through registers. MMA 1 is the instruction; MMA 2 has
-// every work-item form the elements that the instruction would give it, for devices without one.
+// TILE_N tile from steps of DEPTH words of both operands in local memory (product.cl). MMA 1 is the
+// instruction; MMA 2 has every work-item form the elements that the instruction would give it, for
+// devices without one.
 #ifndef TESSERA_MMA_ENGINE_CL
 #define TESSERA_MMA_ENGINE_CL
 
@@ -17,31 +17,7 @@
 #define A_STRIP TILE_M
 #define ENGINE_WHOLE_K 1
 
-// How a step of A lies in local memory: rows of words along k, or, where its m are contiguous in
-// memory, rows of m for each word of k. The spare words at the end of a row put the words that a
-// warp reads together, 4 along k of 8 rows or columns, into different banks.
-#define A_BY_WORDS (A_LAYOUT == ALONG_FIRST && !A_OPERAND)
-#if A_BY_WORDS
-#define MMA_LD_A (TILE_M + 8)
-#define MMA_WORDS_A (DEPTH * MMA_LD_A)
-#define MMA_A_AT(m, k) ((k)*MMA_LD_A + (m))
-#else
-#define MMA_LD_A (DEPTH + 4)
-#define MMA_WORDS_A (TILE_M * MMA_LD_A)
-#define MMA_A_AT(m, k) ((m)*MMA_LD_A + (k))
-#endif
-#define MMA_LD_B (TILE_N + 8)
-#define MMA_B_AT(k, n) ((k)*MMA_LD_B + (n))
-#define MMA_STAGE (MMA_WORDS_A + DEPTH * MMA_LD_B)
-
-// A tile of C that an epilogue visits takes the place of the steps.
 #define MMA_LD_C (TILE_N + 8)
-#if PRODUCT == PRODUCT_ACCUMULATE || 2 * MMA_STAGE > TILE_M * MMA_LD_C
-#define MMA_SHARED (2 * MMA_STAGE)
-#else
-#define MMA_SHARED (TILE_M * MMA_LD_C)
-#endif
-
 #define c_tile local float*
 #define ENGINE_TILE(index) ((local float*)mma_shared)
 #define TILE_AT(tile, m, column) (tile)[(m)*MMA_LD_C + (column)]
@@ -107,12 +83,28 @@ static inline int mma_min_index(int value, local int* values) {
 #define ENGINE_LOCALS                       \
   local uint4 mma_shared[(MMA_SHARED) / 4]; \
   MMA_COLUMN_VALUES
+// The groups in bands of panels, which take turns first: those that run at once then share what
+// they read of both operands.
+#define MMA_BAND 8
+#define MMA_IN_BAND ((int)(get_group_id(1) * get_num_groups(0) + get_group_id(0)))
+#define MMA_FIRST (MMA_IN_BAND / (MMA_BAND * (int)get_num_groups(0)) * MMA_BAND)
+#define MMA_BAND_SIZE min((int)get_num_groups(1) - MMA_FIRST, MMA_BAND)
+#define MMA_WITHIN (MMA_IN_BAND % (MMA_BAND * (int)get_num_groups(0)))
+#define ENGINE_GROUP (MMA_WITHIN / MMA_BAND_SIZE)
+#define PANEL_BEGIN ((MMA_FIRST + MMA_WITHIN % MMA_BAND_SIZE) * e.panels_per_group)
+
 // Operands come in step by step inside the multiplication.
 #define ENGINE_LOAD
 #define ENGINE_TURN
 
-#include "engines/mma/operand_a.cl"
 #include "engines/mma/product.cl"
+
+// A tile of C that an epilogue visits takes the place of the steps.
+#if PRODUCT == PRODUCT_ACCUMULATE || STAGES * MMA_STAGE > TILE_M * MMA_LD_C
+#define MMA_SHARED (STAGES * MMA_STAGE)
+#else
+#define MMA_SHARED (TILE_M * MMA_LD_C)
+#endif
 
 // Into the local tile, for an epilogue; complete when this returns.
 #define ENGINE_MULTIPLY(tile, b, panel, index, count)                                       \

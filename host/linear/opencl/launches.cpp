@@ -46,7 +46,7 @@ void Run::pack(const Chunk& chunk, bool columns) {
       x.offset += h_begin_ * segment.stride;
       call_.launch(
           programs_.pack_columns,
-          opencl::per_element(chunk.rows, ceil_div(ceil_div(h_count_, tile_n_), panel_step)),
+          engine_.columns_range(ceil_div(ceil_div(h_count_, tile_n_), panel_step), chunk.rows),
           kernels::pack_columns_memory{
               .x = x, .info = rows_.info(), .rows = rows_.rows(), .out = packed_columns_},
           {.x = row_segment(segment),

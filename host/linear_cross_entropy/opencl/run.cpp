@@ -100,7 +100,7 @@ void Run::gradient_of_kept(const Chunk& chunk, const Piece& piece, std::int64_t 
     coefficients.offset += first;
     Scratch out = dz.memory;
     out.offset += first * dz.columns;
-    call_.launch(gradient_, engine_.panel_range(ceil_div(count, columns)),
+    call_.launch(gradient_, engine_.panel_range(ceil_div(count, columns), part.panels),
                  kernels::gradient_of_kept_memory{.class_weight = rows_.class_weight(),
                                                   .labels = rows_.compact_labels(),
                                                   .info = rows_.info(),

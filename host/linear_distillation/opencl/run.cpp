@@ -265,7 +265,7 @@ void Run::gradient(const Chunk& chunk, Piece& piece, std::int64_t begin, std::in
     form_both(chunk, piece, even_slices(piece, begin, count), own_programs_.again, logits);
   }
   const std::int64_t columns = engine_.panel_rows(count);
-  call_.launch(own_programs_.gradient, engine_.panel_range(ceil_div(count, columns)),
+  call_.launch(own_programs_.gradient, engine_.panel_range(ceil_div(count, columns), chunk.panels),
                kernels::distill_gradient_memory{.labels = rows_.compact_labels(),
                                                 .info = rows_.info(),
                                                 .kept = logits.student.memory,
