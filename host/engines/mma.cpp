@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "host/engines/gates.hpp"
 #include "host/engines/tiles.hpp"
@@ -27,9 +28,12 @@ struct Shape {
   std::int64_t registers() const { return tile_m * tile_n + 64 * items(); }
 };
 
-/// Largest first. A group may have more local memory than the driver reports from sm_90 on, whose
-/// compiler takes up to 227 KiB; the second is for the 48 KiB that all take.
-constexpr Shape large = {128, 128, 2, 4, 16, 4, 2}, small = {64, 128, 2, 4, 16, 3, 2};
+/// Fastest first. A warp multiplies 64 x 64 of the first, which takes all registers of a
+/// multiprocessor; the second is for few columns. Their groups have more local memory than drivers
+/// report: from sm_90 on NVIDIA's compiler takes up to 227 KiB. The third has the 48 KiB that all
+/// devices do.
+constexpr Shape large = {128, 256, 2, 4, 32, 3, 1}, narrow = {128, 128, 2, 4, 32, 3, 2},
+                small = {64, 128, 2, 4, 16, 3, 2};
 /// For devices without the instruction, where every product takes a whole tile's time.
 constexpr Shape emulated = {32, 32, 1, 2, 16, 3, 1};
 
@@ -61,25 +65,25 @@ class MmaEngine final : public TileEngine {
   std::string name() const override { return "mma"; }
   using Engine::options;
   std::string options() const override {
-    // The compiler takes as many registers as there are for one group.
-    const std::string limit =
-        shape_.groups > 1 && !emulates_
-            ? fmt::format(" -cl-nv-maxrregcount={}", 65536 / shape_.groups / shape_.items() / 8 * 8)
-            : "";
+    // Left alone, the compiler takes as many registers as there are for one group.
+    constexpr std::int64_t registers_of_unit = 65536;
+    std::string limit;
+    if (shape_.groups > 1 && !emulates_) {
+      limit = fmt::format(" -cl-nv-maxrregcount={}",
+                          registers_of_unit / shape_.groups / shape_.items() / 8 * 8);
+    }
     return fmt::format(
                "-DLANES=1 -DTILE_M={} -DTILE_N={} -DWARPS_M={} -DWARPS_N={} -DDEPTH={} -DSTAGES={} "
-               "-DPACK_STEP={} -DMMA={}",
+               "-DBAND={} -DPACK_STEP={} -DMMA={}",
                shape_.tile_m, shape_.tile_n, shape_.warps_m, shape_.warps_n, shape_.depth,
-               shape_.stages, pack_step(), emulates_ ? 2 : 1) +
+               shape_.stages, emulates_ ? 2 : 8, pack_step(), emulates_ ? 2 : 1) +
            limit;
   }
   std::vector<NamedValue> knobs() const override {
     return {{"tile_rows", shape_.tile_m},
             {"tile_columns", shape_.tile_n},
-            {"warps", shape_.warps_m * shape_.warps_n},
             {"depth", shape_.depth},
-            {"stages", shape_.stages},
-            {"groups", shape_.groups}};
+            {"stages", shape_.stages}};
   }
   BlockRule rule() const override { return {shape_.tile_m, shape_.tile_n, 2 * shape_.depth}; }
   using Engine::operand_words;
@@ -96,23 +100,21 @@ class MmaEngine final : public TileEngine {
   bool emulates_;
 };
 
-/// The shapes that a device may have room for, fastest first.
-std::vector<Shape> all_shapes(const opencl::DeviceFacts& facts) {
+/// The shapes that a device may have room for.
+std::vector<Shape> all_shapes(const opencl::DeviceFacts& facts, std::int64_t columns) {
   if (emulates(facts)) return {emulated};
-  std::vector<Shape> shapes;
-  if (capability(facts) >= 90 && facts.unit_local_bytes >= large.local_bytes()) {
-    shapes.push_back(large);
-  }
-  shapes.push_back(small);
-  return shapes;
+  if (capability(facts) < 90 || facts.unit_local_bytes < large.local_bytes()) return {small};
+  if (columns <= narrow.tile_n) return {narrow, small};
+  return {large, narrow, small};
 }
 
 /// Those that pass their gates; a description has no device to probe. Throws Error build_failed
 /// where none does, so that the next implementation serves.
-EngineShapes shapes_of(const opencl::DeviceFacts& facts, opencl::Runtime* runtime) {
+EngineShapes shapes_of(const opencl::DeviceFacts& facts, std::int64_t columns,
+                       opencl::Runtime* runtime) {
   EngineShapes open;
   std::string reasons;
-  for (const auto& shape : all_shapes(facts)) {
+  for (const auto& shape : all_shapes(facts, columns)) {
     auto engine = std::make_shared<MmaEngine>(facts, shape);
     const auto reason = runtime == nullptr ? std::string()
                                            : runtime->keep<Gates>().why_closed(
@@ -155,20 +157,12 @@ EngineEntry mma_engine() {
     }
     return std::nullopt;
   };
-  entry.shapes = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime* runtime,
-                    std::vector<std::string>&) { return shapes_of(facts, runtime); };
-  entry.variants = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime*,
+  entry.shapes = [](const opencl::DeviceFacts& facts, const Operands& operands,
+                    opencl::Runtime* runtime,
+                    std::vector<std::string>&) { return shapes_of(facts, operands.n, runtime); };
+  entry.variants = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime* runtime,
                       std::vector<std::string>&) {
-    EngineShapes all;
-    for (const Shape& shape : {Shape{128, 128, 2, 4, 16, 4, 2}, Shape{128, 128, 2, 4, 16, 4, 1},
-                               Shape{128, 128, 2, 4, 16, 3, 2}, Shape{128, 128, 2, 2, 16, 4, 2},
-                               Shape{128, 128, 2, 2, 16, 3, 2}, Shape{128, 256, 2, 4, 16, 4, 1},
-                               Shape{128, 256, 2, 4, 16, 3, 1}, Shape{128, 128, 2, 4, 32, 3, 2},
-                               Shape{128, 128, 2, 4, 32, 2, 2}, Shape{64, 128, 2, 4, 16, 3, 2},
-                               Shape{64, 128, 2, 2, 16, 3, 3}, Shape{128, 256, 2, 4, 32, 3, 1}}) {
-      all.push_back(std::make_shared<MmaEngine>(facts, shape));
-    }
-    return all;
+    return shapes_of(facts, std::numeric_limits<std::int64_t>::max(), runtime);
   };
   return entry;
 }

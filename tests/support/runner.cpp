@@ -172,7 +172,7 @@ bool tiny() {
 bool serves(const std::string& implementation, const Case& c) {
   if (implementation == matrix_units) {
     const bool sums_bias = c.bias && (c.gradients & grad_bias_bit) != 0;
-    return c.op->multiplies_bf16(c) && c.dz_dtype != DType::f32 && !sums_bias;
+    return c.op->multiplies_bf16_alone(c) && c.dz_dtype != DType::f32 && !sums_bias;
   }
   return implementation != "tpu_tile" || c.targets == Targets::labels;
 }

@@ -132,6 +132,8 @@ class TestOperator {
   /// True where both operands of a matrix product are bf16: an implementation may then round the
   /// gradient of the products to bf16, and multiply pairs.
   virtual bool multiplies_bf16(const Case& c) const = 0;
+  /// True where every other product of the call has such operands too.
+  virtual bool multiplies_bf16_alone(const Case& c) const { return multiplies_bf16(c); }
   /// Columns of the summary: the types and the layout of the operands.
   virtual std::string types_of(const Case& c) const = 0;
   virtual std::string layout_of(const Case& c) const = 0;

@@ -83,13 +83,12 @@ static inline int mma_min_index(int value, local int* values) {
 #define ENGINE_LOCALS                       \
   local uint4 mma_shared[(MMA_SHARED) / 4]; \
   MMA_COLUMN_VALUES
-// The groups in bands of panels, which take turns first: those that run at once then share what
-// they read of both operands.
-#define MMA_BAND 8
+// The groups in bands of BAND panels, which take turns first: those that run at once then share
+// what they read of both operands.
 #define MMA_IN_BAND ((int)(get_group_id(1) * get_num_groups(0) + get_group_id(0)))
-#define MMA_FIRST (MMA_IN_BAND / (MMA_BAND * (int)get_num_groups(0)) * MMA_BAND)
-#define MMA_BAND_SIZE min((int)get_num_groups(1) - MMA_FIRST, MMA_BAND)
-#define MMA_WITHIN (MMA_IN_BAND % (MMA_BAND * (int)get_num_groups(0)))
+#define MMA_FIRST (MMA_IN_BAND / (BAND * (int)get_num_groups(0)) * BAND)
+#define MMA_BAND_SIZE min((int)get_num_groups(1) - MMA_FIRST, BAND)
+#define MMA_WITHIN (MMA_IN_BAND % (BAND * (int)get_num_groups(0)))
 #define ENGINE_GROUP (MMA_WITHIN / MMA_BAND_SIZE)
 #define PANEL_BEGIN ((MMA_FIRST + MMA_WITHIN % MMA_BAND_SIZE) * e.panels_per_group)
 

@@ -288,6 +288,9 @@ class LinearDistillation final : public TestOperatorOf<ld::Operator> {
   bool multiplies_bf16(const Case& c) const override {
     return c.x_type == DType::bf16 && c.w_type == DType::bf16;
   }
+  bool multiplies_bf16_alone(const Case& c) const override {
+    return multiplies_bf16(c) && c.side_type == DType::bf16;  // the teacher's
+  }
   std::string types_of(const Case& c) const override { return student().types_of(c); }
   std::string layout_of(const Case& c) const override { return student().layout_of(c); }
 
