@@ -172,4 +172,28 @@ kernel void dot_bf16_peak(global float16* out, int rounds, float a, float b) {
 #endif
 )";
 
+const char* const mma_source = R"(
+// A warp of 32 multiplies 16 x 16 and 16 x 8 elements with one instruction.
+#define STEP(s)                                                                                   \
+  __asm__ volatile(                                                                               \
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%4,%4,%4}, "        \
+      "{%5,%5}, {%0,%1,%2,%3};"                                                                   \
+      : "+f"(s.x), "+f"(s.y), "+f"(s.z), "+f"(s.w) : "r"(x), "r"(y));
+#define EACH                                                    \
+  STEP(s0) STEP(s1) STEP(s2) STEP(s3) STEP(s4) STEP(s5)         \
+  STEP(s6) STEP(s7) STEP(s8) STEP(s9) STEP(s10) STEP(s11)
+kernel void dot_bf16_peak(global float4* out, int rounds, float a, float b) {
+  const uint ua = as_uint(a), ub = as_uint(b);
+  const uint x = (ua & 0xffff0000u) | (ua >> 16), y = (ub & 0xffff0000u) | (ub >> 16);
+  float4 s0 = (float4)((float)get_global_id(0)), s1 = s0 + 1.0f, s2 = s1 + 1.0f, s3 = s2 + 1.0f,
+         s4 = s3 + 1.0f, s5 = s4 + 1.0f, s6 = s5 + 1.0f, s7 = s6 + 1.0f, s8 = s7 + 1.0f,
+         s9 = s8 + 1.0f, s10 = s9 + 1.0f, s11 = s10 + 1.0f;
+  for (int i = 0; i < rounds; ++i) {
+    EACH EACH
+  }
+  out[get_global_id(0)] =
+      ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7)) + ((s8 + s9) + (s10 + s11));
+}
+)";
+
 }  // namespace tessera::peaks

@@ -86,6 +86,9 @@ class DeviceMeter final : public Meter {
     if (cpu_ && processor_has_bf16_dot_product() && width_ == 16) {
       bf16_program_ = with_kernel(build(vdpbf16ps_source, 16), "dot_bf16_peak");
     }
+    if (multiplies_matrices()) {
+      bf16_program_ = with_kernel(build(mma_source, 1), "dot_bf16_peak");
+    }
     if (cpu_) {
       nontemporal_program_ = with_kernel(build(kernel_source, memory_width_, " -DNONTEMPORAL"),
                                          "write_nontemporal_peak");
@@ -98,7 +101,7 @@ class DeviceMeter final : public Meter {
                   : "measured on CPU devices only";
     }
     if (kind != Kind::dot_bf16 || bf16_program_) return {};
-    if (!cpu_) return "matrix units of this device are not reached by portable OpenCL C";
+    if (!cpu_) return "the device has no matrix units that are known here (NVIDIA, sm_80 on)";
     if (!processor_has_bf16_dot_product()) {
       return "the processor has no bf16 dot product (avx512bf16)";
     }
@@ -113,7 +116,10 @@ class DeviceMeter final : public Meter {
         return fmt::format("{}, fma on {} vectors of {} floats each", where, compute_chains,
                            width_);
       case Kind::dot_bf16:
-        return fmt::format("{}, vdpbf16ps on {} vectors of 16 floats each", where, compute_chains);
+        return cpu_
+                   ? fmt::format("{}, vdpbf16ps on {} vectors of 16 floats each", where,
+                                 compute_chains)
+                   : fmt::format("{}, mma.sync on {} blocks of 16 x 8 each", where, compute_chains);
       case Kind::exp:
         return fmt::format("{}, {} on {} vectors of {} floats each", where,
                            polynomial_.value_or(false) ? "2^x as a polynomial of degree 6" : "exp2",
@@ -146,6 +152,16 @@ class DeviceMeter final : public Meter {
     cl_int rounds = 1;          ///< compute kernels: within a launch
     std::int64_t launches = 1;  ///< memory kernels: one after another
   };
+
+  /// One of NVIDIA's with mma.sync of bf16: capability 8.0 on.
+  bool multiplies_matrices() const {
+    constexpr cl_device_info nv_capability_major = 0x4000;
+    cl_uint major = 0;
+    return !cpu_ &&
+           clGetDeviceInfo(device_, nv_capability_major, sizeof major, &major, nullptr) ==
+               CL_SUCCESS &&
+           major >= 8;
+  }
 
   /// Of every kind but exp, which has two.
   static std::string kernel_name(Kind kind) {
@@ -198,7 +214,8 @@ class DeviceMeter final : public Meter {
       case Kind::fma_f32:
         return rounds * 2 * width_;
       case Kind::dot_bf16:
-        return rounds * 4 * 16;  // two products and two sums for each of 16 floats
+        // Two products and two sums for each of 16 floats; 16 x 8 x 16 products of a warp of 32.
+        return rounds * (cpu_ ? 4 * 16 : 2 * 16 * 8 * 16 / 32);
       case Kind::exp:
         return rounds * width_;
       default:

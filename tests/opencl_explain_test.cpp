@@ -151,6 +151,48 @@ TEST(OpenclExplain, ReasonsAreThoseOfTheCall) {
             "no pass over all logits comes before the gradients");
 }
 
+/// Matrix units serve what is bf16 alone, from sm_80 on; for the rest their refusal says why.
+TEST(OpenclExplain, MatrixUnitsServeWhatIsBf16) {
+  const auto plan_of = [](const char* machine, DType x, DType w, LossOptions options,
+                          std::optional<DType> dz = std::nullopt, bool bias = false) {
+    Context context({.plan_for = machine, .warning_handler = [](const std::string&) {}});
+    options.wants.grad_x = options.wants.grad_w = true;
+    options.wants.grad_bias = bias;
+    return lce::plan(context, Pass::value_and_grad,
+                     {.x = View::host(nullptr, x, {512, 1024}),
+                      .labels = View::host(nullptr, DType::i32, {512}),
+                      .w = View::host(nullptr, w, {1024, 32768}, {1, 1024}),
+                      .bias = bias ? View::host(nullptr, DType::bf16, {32768}) : View()},
+                     {}, {}, options, {.dz_dtype = dz})
+        .dispatch;
+  };
+  const auto bf16 = DType::bf16, f32 = DType::f32;
+  const auto knob = [](const Dispatch& of, std::string_view name) {
+    const auto found = std::find_if(of.knobs.begin(), of.knobs.end(),
+                                    [&](const auto& one) { return one.name == name; });
+    return found == of.knobs.end() ? -1 : found->value;
+  };
+  const Dispatch h100 = plan_of("h100", bf16, bf16, {});
+  EXPECT_EQ(h100.implementation, "opencl.mma");
+  EXPECT_EQ(knob(h100, "tile_columns"), 256);
+  EXPECT_EQ(h100.notes, std::vector<std::string>{"dz is rounded to bf16"});
+  // No more local memory than its driver reports.
+  const Dispatch a100 = plan_of("a100", bf16, bf16, {});
+  EXPECT_EQ(a100.implementation, "opencl.mma");
+  EXPECT_EQ(knob(a100, "tile_rows"), 64);
+  for (const auto& other :
+       {plan_of("h100", f32, bf16, {}), plan_of("h100", bf16, f32, {}),
+        plan_of("h100", bf16, bf16, {}, f32), plan_of("h100", bf16, bf16, {}, {}, true),
+        plan_of("mi300x", bf16, bf16, {}), plan_of("a770", bf16, bf16, {})}) {
+    EXPECT_EQ(other.implementation, "opencl.simt");
+    const auto refused =
+        std::find_if(other.refused.begin(), other.refused.end(),
+                     [](const auto& r) { return r.implementation == "opencl.mma"; });
+    ASSERT_NE(refused, other.refused.end());
+    EXPECT_FALSE(refused->reason.empty());
+  }
+}
+
 /// Without a caller's blocks there is nothing to note; with them what has no effect is, and the
 /// plan reports what was used.
 TEST(OpenclExplain, BlocksWithoutEffectAreNoted) {
@@ -159,13 +201,12 @@ TEST(OpenclExplain, BlocksWithoutEffectAreNoted) {
     from_named(plan.dispatch.block_sizes, blocks);
     return blocks;
   };
-  const std::string never = "these kernels were never measured on a GPU";
-  EXPECT_EQ(plan_for("h100", {}).dispatch.notes, std::vector{never});
+  EXPECT_EQ(plan_for("h100", {}).dispatch.notes, std::vector<std::string>{});
   Question q{.blocks = lce::BlockSizes{256, 32, 2048}};
   Plan plan = plan_for("h100", q);
   EXPECT_EQ(plan.dispatch.notes,
             (std::vector<std::string>{
-                never, "h_block_size = 32 has no effect: opencl.simt sums all of H at once",
+                "h_block_size = 32 has no effect: opencl.simt sums all of H at once",
                 "b_block_size = 256 has no effect: the schedule one_chunk takes 512 rows "
                 "at a time"}));
   EXPECT_EQ(blocks_of(plan).b_block_size, 512);
@@ -174,7 +215,7 @@ TEST(OpenclExplain, BlocksWithoutEffectAreNoted) {
   // What is reported can be given.
   q.blocks = blocks_of(plan);
   const Plan again = plan_for("h100", q);
-  EXPECT_EQ(again.dispatch.notes, std::vector{never});
+  EXPECT_EQ(again.dispatch.notes, std::vector<std::string>{});
   EXPECT_EQ(again.dispatch.block_sizes, plan.dispatch.block_sizes);
   // On a CPU h_block_size is a step, and b_block_size bounds the chunks of forward.
   q = {.pass = Pass::forward, .blocks = lce::BlockSizes{256, 32, 2048}};

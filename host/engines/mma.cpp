@@ -35,7 +35,7 @@ struct Shape {
 constexpr Shape large = {128, 256, 2, 4, 32, 3, 1}, narrow = {128, 128, 2, 4, 32, 3, 2},
                 small = {64, 128, 2, 4, 16, 3, 2};
 /// For devices without the instruction, where every product takes a whole tile's time.
-constexpr Shape emulated = {32, 32, 1, 2, 16, 3, 1};
+constexpr Shape emulated = {32, 16, 1, 2, 16, 2, 1};
 
 bool emulates(const opencl::DeviceFacts& facts) {
   return facts.bf16_products == opencl::Bf16Products::emulated;

@@ -11,7 +11,7 @@ namespace {
 struct Shape {
   std::int64_t tile, item, depth;
   std::int64_t items() const { return (tile / item) * (tile / item); }
-  std::int64_t local_bytes() const { return 4 * (tile * tile + depth * (tile + 1) + depth * tile); }
+  std::int64_t local_bytes() const { return 4 * (tile * tile + depth * (tile + 4) + depth * tile); }
   /// Of a group: each work-item has its sums, a row and a column of operands, and 32 for the rest.
   std::int64_t registers() const { return items() * (item * item + 2 * item + 32); }
   /// Nothing: the device can run it.
@@ -31,6 +31,9 @@ struct Shape {
 /// 64 work-items, 16 KiB + 2 * 4.25 KiB of local memory: legal on every OpenCL 1.2 device (32 KiB),
 /// and enough reuse to be bound by arithmetic.
 constexpr Shape best = {64, 8, 16};
+/// On GPUs, whose registers what is fetched for the next panels takes.
+constexpr Shape best_of_gpu = {64, 8, 8};
+const Shape& best_on(const opencl::DeviceFacts& facts) { return facts.is_gpu ? best_of_gpu : best; }
 
 class SimtEngine final : public TileEngine {
  public:
@@ -66,22 +69,24 @@ EngineEntry simt_engine() {
   EngineEntry entry;
   entry.name = "simt";
   entry.description =
-      "OpenCL C 1.2 on any device: work-group tiles in local memory; compiled for GPUs, never run "
-      "on one";
+      "OpenCL C 1.2 on any device: work-group tiles in local memory; of GPUs measured on an H100";
   entry.why_unsupported = [](const opencl::DeviceFacts& facts, const Operands&) {
-    return best.why_unsupported(facts);
+    return best_on(facts).why_unsupported(facts);
   };
   entry.shapes = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime*,
                     std::vector<std::string>& notes) {
-    if (facts.is_gpu) notes.push_back("these kernels were never measured on a GPU");
-    return EngineShapes{std::make_shared<SimtEngine>(facts, best)};
+    if (facts.is_gpu && !facts.architecture.starts_with("sm_")) {
+      notes.push_back("of GPUs these kernels were measured on NVIDIA's alone");
+    }
+    return EngineShapes{std::make_shared<SimtEngine>(facts, best_on(facts))};
   };
   entry.variants = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime*,
                       std::vector<std::string>&) {
     EngineShapes all;
     for (const std::int64_t tile : {64, 32, 128}) {
       for (const std::int64_t item : {8, 4, 16}) {
-        for (const std::int64_t depth : {16, 8, 32}) {
+        const std::int64_t first = best_on(facts).depth;
+        for (const std::int64_t depth : {first, 24 - first, std::int64_t{32}}) {
           const Shape shape{tile, item, depth};
           if (shape.why_unsupported(facts)) continue;
           all.push_back(std::make_shared<SimtEngine>(facts, shape));

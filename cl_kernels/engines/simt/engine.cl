@@ -9,8 +9,13 @@
 #define SIMT_COLUMNS (TILE_N / ITEM_N)
 #define SIMT_ROWS (TILE_M / ITEM_M)
 #define SIMT_ITEMS (SIMT_COLUMNS * SIMT_ROWS)
-// One spare element a row: neighbours that store down a column then hit different banks.
-#define SIMT_LD_A (TILE_M + 1)
+// Four spare elements a row: neighbours that store down a column then hit different banks, and four
+// elements are still read at once.
+#define SIMT_LD_A (TILE_M + 4)
+// A work-item's elements come four side by side, so that it reads them of local memory at once.
+#define SIMT_M(m) ((m) / 4 * (4 * SIMT_ROWS) + item_m * 4 + (m) % 4)
+#define SIMT_N(n) ((n) / 4 * (4 * SIMT_COLUMNS) + item_n * 4 + (n) % 4)
+#define SIMT_FOUR(p) (*(local const float4*)(p))
 
 #define ENGINE_KERNEL __attribute__((reqd_work_group_size(SIMT_ITEMS, 1, 1)))
 #define ENGINE_SETUP(scratch)
@@ -41,10 +46,10 @@
 #else
 #define SIMT_TILE local float tile_c[TILE_M * TILE_N];
 #endif
-#define ENGINE_LOCALS                          \
-  SIMT_TILE                                    \
-  local float panel_a[SIMT_DEPTH * SIMT_LD_A]; \
-  local float panel_b[SIMT_DEPTH * TILE_N];
+#define ENGINE_LOCALS                                \
+  SIMT_TILE                                          \
+  local float4 panel_a4[SIMT_DEPTH * SIMT_LD_A / 4]; \
+  local float4 panel_b4[SIMT_DEPTH * TILE_N / 4];
 // A is read panel by panel inside the multiplication.
 #define ENGINE_LOAD
 #define ENGINE_TURN
@@ -67,38 +72,61 @@
 #define SIMT_SKIP(k)
 #endif
 
+#define SIMT_FOURS_B (SIMT_DEPTH * TILE_N / 4)
+#define SIMT_LOADS_A (SIMT_DEPTH * TILE_M / SIMT_ITEMS)
+#define SIMT_LOADS_B ((SIMT_FOURS_B + SIMT_ITEMS - 1) / SIMT_ITEMS)
+// Sums are in registers only where every index of theirs is known.
+#define UNROLLED _Pragma("unroll")
+
 // acc = A * b over all of the tile's depth; every work-item of the group takes part.
-#define SIMT_PRODUCT(b, panel)                                                                     \
-  const int item = (int)get_local_id(0);                                                           \
-  const int item_m = item / SIMT_COLUMNS;                                                          \
-  const int item_n = item % SIMT_COLUMNS;                                                          \
-  global const float* columns_ =                                                                   \
-      (global const float*)(b).base + panel_index((b).extent, panel, now.k, 0);                    \
-  float acc[ITEM_M][ITEM_N];                                                                       \
-  for (int m = 0; m < ITEM_M; ++m)                                                                 \
-    for (int n = 0; n < ITEM_N; ++n) acc[m][n] = 0.0f;                                             \
-  for (int k0 = 0; k0 < now.depth; k0 += SIMT_DEPTH) {                                             \
-    SIMT_SKIP(k0)                                                                                  \
-    /* The panels, and the tile that an epilogue reads, are free to be overwritten. */             \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                                  \
-    for (int i = item; i < SIMT_DEPTH * TILE_M; i += SIMT_ITEMS) {                                 \
-      SIMT_A_INDEX(i)                                                                              \
-      panel_a[k * SIMT_LD_A + m] = m < now.rows && k0 + k < now.depth ? A_AT(m, k0 + k) : 0.0f;    \
-    }                                                                                              \
-    for (int i = item; i < SIMT_DEPTH * TILE_N; i += SIMT_ITEMS) {                                 \
-      panel_b[i] = k0 + i / TILE_N < now.depth ? columns_[(long)k0 * TILE_N + i] : 0.0f;           \
-    }                                                                                              \
-    /* Both panels are complete before anybody reads them. */                                      \
-    barrier(CLK_LOCAL_MEM_FENCE);                                                                  \
-    for (int k = 0; k < SIMT_DEPTH; ++k) {                                                         \
-      float a_column[ITEM_M];                                                                      \
-      float b_row[ITEM_N];                                                                         \
-      for (int m = 0; m < ITEM_M; ++m)                                                             \
-        a_column[m] = panel_a[k * SIMT_LD_A + item_m + m * SIMT_ROWS];                             \
-      for (int n = 0; n < ITEM_N; ++n) b_row[n] = panel_b[k * TILE_N + item_n + n * SIMT_COLUMNS]; \
-      for (int m = 0; m < ITEM_M; ++m)                                                             \
-        for (int n = 0; n < ITEM_N; ++n) acc[m][n] = fma(a_column[m], b_row[n], acc[m][n]);        \
-    }                                                                                              \
+#define SIMT_PRODUCT(b, panel)                                                                    \
+  const int item = (int)get_local_id(0);                                                          \
+  const int item_m = item / SIMT_COLUMNS;                                                         \
+  const int item_n = item % SIMT_COLUMNS;                                                         \
+  global const float* columns_ =                                                                  \
+      (global const float*)(b).base + panel_index((b).extent, panel, now.k, 0);                   \
+  local float* panel_a = (local float*)panel_a4;                                                  \
+  local float* panel_b = (local float*)panel_b4;                                                  \
+  float acc[ITEM_M][ITEM_N];                                                                      \
+  UNROLLED for (int m = 0; m < ITEM_M; ++m) UNROLLED for (int n = 0; n < ITEM_N; ++n) acc[m][n] = \
+      0.0f;                                                                                       \
+  for (int k0 = 0; k0 < now.depth; k0 += SIMT_DEPTH) {                                            \
+    SIMT_SKIP(k0)                                                                                 \
+    /* The panels, and the tile that an epilogue reads, are free to be overwritten. */            \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                 \
+    /* All loads before the first of them is needed. */                                           \
+    float a_coming[SIMT_LOADS_A];                                                                 \
+    float4 b_coming[SIMT_LOADS_B];                                                                \
+    UNROLLED for (int j = 0; j < SIMT_LOADS_A; ++j) {                                             \
+      SIMT_A_INDEX(item + j * SIMT_ITEMS)                                                         \
+      a_coming[j] = m < now.rows && k0 + k < now.depth ? A_AT(m, k0 + k) : 0.0f;                  \
+    }                                                                                             \
+    UNROLLED for (int j = 0; j < SIMT_LOADS_B; ++j) {                                             \
+      const int i = item + j * SIMT_ITEMS;                                                        \
+      b_coming[j] = i < SIMT_FOURS_B && k0 + i / (TILE_N / 4) < now.depth                         \
+                        ? ((global const float4*)columns_)[(long)k0 * (TILE_N / 4) + i]           \
+                        : (float4)(0.0f);                                                         \
+    }                                                                                             \
+    UNROLLED for (int j = 0; j < SIMT_LOADS_A; ++j) {                                             \
+      SIMT_A_INDEX(item + j * SIMT_ITEMS)                                                         \
+      panel_a[k * SIMT_LD_A + m] = a_coming[j];                                                   \
+    }                                                                                             \
+    UNROLLED for (int j = 0; j < SIMT_LOADS_B; ++j) {                                             \
+      const int i = item + j * SIMT_ITEMS;                                                        \
+      if (i < SIMT_FOURS_B) panel_b4[i] = b_coming[j];                                            \
+    }                                                                                             \
+    /* Both panels are complete before anybody reads them. */                                     \
+    barrier(CLK_LOCAL_MEM_FENCE);                                                                 \
+    for (int k = 0; k < SIMT_DEPTH; ++k) {                                                        \
+      float a_column[ITEM_M];                                                                     \
+      float b_row[ITEM_N];                                                                        \
+      UNROLLED for (int m = 0; m < ITEM_M; m += 4)                                                \
+          vstore4(SIMT_FOUR(panel_a + k * SIMT_LD_A + SIMT_M(m)), 0, a_column + m);               \
+      UNROLLED for (int n = 0; n < ITEM_N; n += 4)                                                \
+          vstore4(SIMT_FOUR(panel_b + k * TILE_N + SIMT_N(n)), 0, b_row + n);                     \
+      UNROLLED for (int m = 0; m < ITEM_M; ++m) UNROLLED for (int n = 0; n < ITEM_N; ++n)         \
+          acc[m][n] = fma(a_column[m], b_row[n], acc[m][n]);                                      \
+    }                                                                                             \
   }
 
 // Neighbouring work-items read along whichever index is contiguous in memory.
@@ -118,27 +146,26 @@
     SIMT_PRODUCT(b, panel)                                                                \
     /* With depth 0 the loop above has no barrier; an earlier epilogue may still read. */ \
     barrier(CLK_LOCAL_MEM_FENCE);                                                         \
-    for (int m = 0; m < ITEM_M; ++m)                                                      \
-      for (int n = 0; n < ITEM_N; ++n)                                                    \
-        TILE_SET(tile, item_m + m * SIMT_ROWS, item_n + n * SIMT_COLUMNS, acc[m][n]);     \
+    UNROLLED for (int m = 0; m < ITEM_M; ++m) UNROLLED for (int n = 0; n < ITEM_N; ++n)   \
+        TILE_SET(tile, SIMT_M(m), SIMT_N(n), acc[m][n]);                                  \
     /* The epilogue reads elements that other work-items wrote. */                        \
     barrier(CLK_LOCAL_MEM_FENCE);                                                         \
   }
 
 // Straight into memory, for sums that outlive the group. No work-item reads another's elements, so
 // nothing has to be waited for.
-#define ENGINE_ACCUMULATE(sums, b, panel, index, count, first)                  \
-  {                                                                             \
-    SIMT_PRODUCT(b, panel)                                                      \
-    global float* to_ = (sums);                                                 \
-    for (int m = 0; m < ITEM_M; ++m) {                                          \
-      const int r = item_m + m * SIMT_ROWS;                                     \
-      if (r >= now.rows) continue;                                              \
-      for (int n = 0; n < ITEM_N; ++n) {                                        \
-        global float* at_ = to_ + (long)r * TILE_N + item_n + n * SIMT_COLUMNS; \
-        *at_ = (first) ? acc[m][n] : *at_ + acc[m][n];                          \
-      }                                                                         \
-    }                                                                           \
+#define ENGINE_ACCUMULATE(sums, b, panel, index, count, first)  \
+  {                                                             \
+    SIMT_PRODUCT(b, panel)                                      \
+    global float* to_ = (sums);                                 \
+    UNROLLED for (int m = 0; m < ITEM_M; ++m) {                 \
+      const int r = SIMT_M(m);                                  \
+      if (r >= now.rows) continue;                              \
+      UNROLLED for (int n = 0; n < ITEM_N; ++n) {               \
+        global float* at_ = to_ + (long)r * TILE_N + SIMT_N(n); \
+        *at_ = (first) ? acc[m][n] : *at_ + acc[m][n];          \
+      }                                                         \
+    }                                                           \
   }
 #define ENGINE_RESCALE(sums, rows, factors)                 \
   {                                                         \
