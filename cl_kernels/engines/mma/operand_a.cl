@@ -31,9 +31,9 @@
 // All of a panel is there.
 #define MMA_WHOLE_A 1
 static inline void mma_bring_a(local uint* to, const matrix_a* matrix, const a_tile* now, int k0,
-                               int item, int whole) {
+                               int item, int whole, int part) {
 #pragma unroll
-  for (int i = 0; i < MMA_QUADS_A; ++i) {
+  for (int i = MMA_SHARE(MMA_QUADS_A, part); i < MMA_SHARE(MMA_QUADS_A, part + 1); ++i) {
     const int at = item + i * MMA_ITEMS;
     const int row = at / (MMA_WIDTH_A / 4), word = at % (MMA_WIDTH_A / 4) * 4;
     const int k = ELEMENTS((int)now->k + k0) + word;
@@ -60,10 +60,10 @@ static inline void mma_bring_a(local uint* to, const matrix_a* matrix, const a_t
 #endif
 
 static inline void mma_bring_a(local uint* to, const matrix_a* matrix, const a_tile* now, int k0,
-                               int item, int whole) {
+                               int item, int whole, int part) {
   const int end = min(matrix->k_count, ELEMENTS((int)now->k + now->depth));
 #pragma unroll
-  for (int i = 0; i < MMA_QUADS_A; ++i) {
+  for (int i = MMA_SHARE(MMA_QUADS_A, part); i < MMA_SHARE(MMA_QUADS_A, part + 1); ++i) {
     const int at = item + i * MMA_ITEMS;
     const int row = at / (MMA_WIDTH_A / 4), word = at % (MMA_WIDTH_A / 4) * 4;
     local uint* here = to + row * MMA_LD_A + word;

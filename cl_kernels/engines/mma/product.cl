@@ -24,6 +24,11 @@ static inline void mma_copy(local uint* to, global const operand_word* from, int
 #define MMA_ARRIVED(n)
 #endif
 
+// A step is multiplied in blocks of 8 words, and a work-item brings its share of another in as many
+// parts, so that neither waits for the other.
+#define MMA_PARTS (DEPTH / 8)
+#define MMA_SHARE(all, part) ((all) * (part) / MMA_PARTS)
+
 #include "engines/mma/operand_a.cl"
 
 // A step of operand B: rows of words for each pair of k, which is how the instruction takes it.
@@ -37,10 +42,10 @@ static inline void mma_copy(local uint* to, global const operand_word* from, int
 #define MMA_STEP_B 1
 #endif
 static inline void mma_bring_b(local uint* to, const matrix_b* b, long panel, long k, int depth,
-                               int item) {
+                               int item, int part) {
   global const operand_word* from = b->base + (panel * b->extent + k * MMA_STEP_B) * TILE_N;
 #pragma unroll
-  for (int i = 0; i < MMA_QUADS_B; ++i) {
+  for (int i = MMA_SHARE(MMA_QUADS_B, part); i < MMA_SHARE(MMA_QUADS_B, part + 1); ++i) {
     const int at = item + i * MMA_ITEMS;
     const int row = at / (TILE_N / 4), n = at % (TILE_N / 4) * 4;
     mma_copy(to + row * MMA_LD_B + n, from + (row * MMA_STEP_B) * TILE_N + n, row < depth ? 4 : 0);
@@ -67,35 +72,51 @@ static inline void mma_bring_b(local uint* to, const matrix_b* b, long panel, lo
       "{%8,%9}, {%0,%1,%2,%3};"                                                            \
       : "+f"(low.x), "+f"(low.y), "+f"(high.x), "+f"(high.y)                               \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-static inline void mma_multiply(float2* sums, local const uint* step, int warp, int lane) {
+// What a warp takes of a block of both operands.
+typedef struct {
+  uint a[MMA_M][4], b[MMA_N][2];
+} mma_block;
+static inline void mma_take(mma_block* block, local const uint* step, int k, int warp, int lane) {
   local const uint* b_at =
-      step + MMA_WORDS_A + lane % 4 * MMA_LD_B + warp % WARPS_N * (8 * MMA_N) + lane / 4;
+      step + MMA_WORDS_A + (8 * k + lane % 4) * MMA_LD_B + warp % WARPS_N * (8 * MMA_N) + lane / 4;
 #pragma unroll
-  for (int k = 0; k < DEPTH / 8; ++k) {
-    uint b[MMA_N][2];
+  for (int m = 0; m < MMA_M; ++m) {
+    MMA_BLOCK_A(block->a[m], step, warp / WARPS_N * (16 * MMA_M) + 16 * m, k, lane)
+  }
+#pragma unroll
+  for (int n = 0; n < MMA_N; ++n) {
+    block->b[n][0] = b_at[8 * n];
+    block->b[n][1] = b_at[4 * MMA_LD_B + 8 * n];
+  }
+}
+static inline void mma_multiply(float2* sums, const mma_block* block) {
+#pragma unroll
+  for (int m = 0; m < MMA_M; ++m) {
 #pragma unroll
     for (int n = 0; n < MMA_N; ++n) {
-      b[n][0] = b_at[8 * k * MMA_LD_B + 8 * n];
-      b[n][1] = b_at[(8 * k + 4) * MMA_LD_B + 8 * n];
-    }
-#pragma unroll
-    for (int m = 0; m < MMA_M; ++m) {
-      uint a[4];
-      MMA_BLOCK_A(a, step, warp / WARPS_N * (16 * MMA_M) + 16 * m, k, lane)
-#pragma unroll
-      for (int n = 0; n < MMA_N; ++n) {
-        MMA_INSTRUCTION(sums[2 * (m * MMA_N + n)], sums[2 * (m * MMA_N + n) + 1], a, b[n])
-      }
+      MMA_INSTRUCTION(sums[2 * (m * MMA_N + n)], sums[2 * (m * MMA_N + n) + 1], block->a[m],
+                      block->b[n])
     }
   }
 }
 #else
-static inline void mma_multiply(float2* sums, local const uint* step, int warp_, int lane_) {
+typedef struct {
+  local const uint* step;
+  int k, warp, lane;
+} mma_block;
+static inline void mma_take(mma_block* block, local const uint* step, int k, int warp, int lane) {
+  block->step = step;
+  block->k = k;
+  block->warp = warp;
+  block->lane = lane;
+}
+static inline void mma_multiply(float2* sums, const mma_block* block) {
+  const int warp_ = block->warp, lane_ = block->lane;
   for (int r = 0; r < MMA_RESULTS; ++r) {
     float2 sum = sums[r];
-    for (int k = 0; k < ELEMENTS(DEPTH); ++k) {
-      const float a = as_float(mma_element_a(step, MMA_ROW(r), k) << 16);
-      const uint2 b = vload2(0, step + MMA_WORDS_A + k / 2 * MMA_LD_B + MMA_COLUMN(r));
+    for (int k = 16 * block->k; k < 16 * (block->k + 1); ++k) {
+      const float a = as_float(mma_element_a(block->step, MMA_ROW(r), k) << 16);
+      const uint2 b = vload2(0, block->step + MMA_WORDS_A + k / 2 * MMA_LD_B + MMA_COLUMN(r));
       sum = fma((float2)(a), as_float2(k % 2 ? b & (uint2)(0xffff0000u) : b << 16), sum);
     }
     sums[r] = sum;
@@ -112,15 +133,17 @@ static inline void mma_multiply(float2* sums, local const uint* step, int warp_,
 #endif
 
 #define MMA_STEP_AT(stage) ((local uint*)mma_shared + (stage)*MMA_STAGE)
-// Brings the step `coming_` into a stage, if there is one, and goes on to the one after it.
-#define MMA_BRING(b, panel, stage)                                              \
-  if (coming_ < now.depth) {                                                    \
-    mma_bring_a(MMA_STEP_AT(stage), &matrix, &now, coming_, item, whole_);      \
-    mma_bring_b(MMA_STEP_AT(stage) + MMA_WORDS_A, &(b), panel, now.k + coming_, \
-                now.depth - coming_, item);                                     \
-    coming_ += DEPTH;                                                           \
-    MMA_SKIP(coming_)                                                           \
-  }                                                                             \
+// Brings a part of the step `coming_` into a stage, if there is one; after the last part it is the
+// turn of the step after it.
+#define MMA_BRING(b, panel, stage, part)                                         \
+  if (coming_ < now.depth) {                                                     \
+    mma_bring_a(MMA_STEP_AT(stage), &matrix, &now, coming_, item, whole_, part); \
+    mma_bring_b(MMA_STEP_AT(stage) + MMA_WORDS_A, &(b), panel, now.k + coming_,  \
+                now.depth - coming_, item, part);                                \
+  }
+#define MMA_BROUGHT \
+  coming_ += DEPTH; \
+  MMA_SKIP(coming_) \
   MMA_SENT
 
 // Nobody stored the other half of the last word of an odd k, and 0 times a NaN is one.
@@ -150,7 +173,8 @@ static inline void mma_multiply(float2* sums, local const uint* step, int warp_,
   /* The steps, and the tile in their place, are free to be overwritten. */                       \
   barrier(CLK_LOCAL_MEM_FENCE);                                                                   \
   for (int stage = 0; stage < STAGES - 1; ++stage) {                                              \
-    MMA_BRING(b, panel, stage)                                                                    \
+    _Pragma("unroll") for (int part = 0; part < MMA_PARTS; ++part)                                \
+        MMA_BRING(b, panel, stage, part) MMA_BROUGHT                                              \
   }                                                                                               \
   while (k_ < now.depth) {                                                                        \
     MMA_ARRIVED(STAGES - 2)                                                                       \
@@ -158,8 +182,13 @@ static inline void mma_multiply(float2* sums, local const uint* step, int warp_,
     barrier(CLK_LOCAL_MEM_FENCE);                                                                 \
     MMA_CLEAR_HALF(stage_)                                                                        \
     const int free_ = stage_ == 0 ? STAGES - 1 : stage_ - 1;                                      \
-    MMA_BRING(b, panel, free_)                                                                    \
-    mma_multiply(sums_, MMA_STEP_AT(stage_), warp_, lane_);                                       \
+    _Pragma("unroll") for (int part = 0; part < MMA_PARTS; ++part) {                              \
+      mma_block block;                                                                            \
+      mma_take(&block, MMA_STEP_AT(stage_), part, warp_, lane_);                                  \
+      MMA_BRING(b, panel, free_, part)                                                            \
+      mma_multiply(sums_, &block);                                                                \
+    }                                                                                             \
+    MMA_BROUGHT                                                                                   \
     stage_ = stage_ + 1 == STAGES ? 0 : stage_ + 1;                                               \
     k_ += DEPTH;                                                                                  \
     MMA_SKIP(k_)                                                                                  \
