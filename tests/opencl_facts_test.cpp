@@ -111,8 +111,8 @@ TEST(OpenclFacts, ResidentGroupsFollowFromTheUnit) {
   const auto of = [&](const char* name) { return resident(opencl::machine_of(name).facts); };
   EXPECT_EQ(of("h100"), 9);
   EXPECT_EQ(of("rtx4090"), 4);
-  EXPECT_EQ(of("mi300x"), 2);
-  EXPECT_EQ(of("a770"), 5);
+  EXPECT_EQ(of("mi300x"), 3);
+  EXPECT_EQ(of("a770"), 6);
   EXPECT_EQ(of("8-units"), 1);
   DeviceFacts facts = gpu("", 1, 1 << 20);
   EXPECT_EQ(resident(facts), 8) << "of an unknown machine";

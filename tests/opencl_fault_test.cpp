@@ -255,6 +255,7 @@ TEST_F(FaultTest, ADriverWhoseBuildsFailIsAReportedFallback) {
     EXPECT_FALSE(dispatch.refused.empty());
     for (const auto& refusal : dispatch.refused) {
       EXPECT_TRUE(refusal.implementation.starts_with("opencl"));
+      if (refusal.implementation == "opencl.mma") continue;  // no device here has them
       EXPECT_NE(refusal.reason.find("failed by the test layer"), std::string::npos)
           << refusal.reason;
     }
