@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tuning/tune/search.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <random>
+
+#include "bench/measure.hpp"
+#include "bench/operator.hpp"
+#include "programs/cli.hpp"
+#include "tessera/version.hpp"
+#include "tuning/lookup/lines.hpp"
+#include "tuning/tune/child.hpp"
+
+namespace tessera::tuning {
+namespace {
+
+/// A candidate that is this much slower than the heuristic when it is first looked at gets no
+/// rounds: single measurements differ by that much.
+constexpr double promising = 0.98;
+/// Of a problem's time, what the search takes at most; the rounds have the rest.
+constexpr double share_of_search = 0.6;
+
+/// The command line of tessera-bench for one candidate.
+std::vector<std::string> words_of(const bench::Options& options, const bench::Row& row,
+                                  const Candidate& candidate) {
+  const auto& key = row.problem;
+  std::vector<std::string> words = {
+      "--benchmark_format=json",
+      fmt::format("--operators={}", key.op->name()),
+      fmt::format("--passes={}", to_string(row.pass)),
+      fmt::format("--implementations={}", row.implementation),
+      fmt::format("--dtypes={}:{}", to_string(key.x), to_string(key.w)),
+      fmt::format("--w-layout={}", key.w_is_vh ? "vh" : "hv"),
+      fmt::format("--shapes={}x{}x{}", key.shape.b, std::max<std::int64_t>(key.shape.h, 1),
+                  std::max<std::int64_t>(key.shape.v, 1)),
+      fmt::format("--samples={}", options.samples),
+      fmt::format("--max-seconds={:g}", options.max_seconds)};
+  if (!options.device.empty()) words.push_back("--device=" + options.device);
+  if (options.threads) words.push_back(fmt::format("--threads={}", *options.threads));
+  if (!candidate.block_sizes.empty()) {
+    // The bench takes three, and those of the axes that there are.
+    std::array<std::int64_t, 3> sizes = {1, 1, 1};
+    for (const auto& [name, value] : candidate.block_sizes) {
+      sizes[std::string("bhv").find(name.front())] = value;
+    }
+    words.push_back(fmt::format("--block-sizes={}", fmt::join(sizes, ",")));
+  }
+  std::vector<std::string> knobs;
+  for (const auto& [name, value] : candidate.knobs) {
+    knobs.push_back(fmt::format("{}={}", name, value));
+  }
+  if (!knobs.empty()) words.push_back(fmt::format("--knobs={}", fmt::join(knobs, ",")));
+  return words;
+}
+
+std::string text_of_seconds(double seconds) {
+  return seconds < 100.0 ? fmt::format("{:.0f} s", std::max(seconds, 0.0))
+                         : fmt::format("{:.0f} min", seconds / 60.0);
+}
+
+/// The candidates in the order in which they are looked at, without the heuristic.
+std::vector<Candidate> in_order(const Space& space, Strategy strategy, std::uint64_t seed) {
+  std::vector<Candidate> order(space.candidates.begin() + 1, space.candidates.end());
+  if (strategy == Strategy::grid) return order;
+  std::mt19937_64 lot(seed);
+  // std::shuffle is another one with each standard library.
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[lot() % i]);
+  if (strategy == Strategy::halving) {
+    std::stable_sort(order.begin(), order.end(),
+                     [](const auto& a, const auto& b) { return a.changes < b.changes; });
+  }
+  return order;
+}
+
+class Tuner {
+ public:
+  Tuner(Context& context, const bench::Options& options, const SearchPlan& plan, RawResults known)
+      : context_(context),
+        options_(options),
+        plan_(plan),
+        writer_(plan.out, known.whole_bytes),
+        end_(bench::now() + plan.budget_seconds) {
+    for (auto& record : known.records) {
+      if (record["revision"] == revision() || !record.is_good()) {
+        known_.insert_or_assign(key_of(record), std::move(record));
+      }
+    }
+  }
+
+  /// With an equal share of the time that is left for each of the problems that are.
+  void tune(const Problem& problem, std::size_t place, std::size_t count) {
+    start_ = bench::now();
+    deadline_ = start_ + (end_ - start_) / static_cast<double>(count - place);
+    problem_ = &problem;
+    head_ = fmt::format("{} of {}", place + 1, count);
+    taken_ = 0;
+    failures_.clear();
+    const Space space = make_space(context_, problem.row, plan_.vary);
+    const Candidate own;
+    const auto first = measure(own, "search", 0, deadline_);
+    fmt::print("{} ({})\n", problem.row.name(), problem.bucket);
+    if (!first || !first->is_good()) {
+      fmt::print("  given up: {}\n", first ? (*first)["status"] + ": " + (*first)["error"]
+                                           : "there is no time left for it");
+      return;
+    }
+    const auto best = search(in_order(space, plan_.strategy, plan_.seed), own);
+    const int rounds = best.empty() ? 0 : take_turns(best, own);
+    fmt::print("  of {} candidates {} were tried and {} failed; {}\n", space.candidates.size(),
+               scores_.size(), failures_.size(),
+               best.empty() ? "none promises to be faster than the heuristic"
+                            : fmt::format("{} took turns with the heuristic, {} rounds",
+                                          best.size(), rounds));
+    for (const auto& failure : failures_) fmt::print("    {}\n", failure);
+    std::fflush(stdout);
+  }
+
+ private:
+  static std::string key_of(const Record& record) {
+    return record.joined({"operator", "pass", "implementation", "device", "dtype", "layout",
+                          "shape", "config", "stage", "round"});
+  }
+
+  /// The candidate's line, known from before or measured until then; nothing: there is no time
+  /// left.
+  std::optional<Record> measure(const Candidate& candidate, const char* stage, int round,
+                                double until) {
+    Record record = record_of(context_, *problem_);
+    record["config"] = candidate.config();
+    record["block_sizes"] = text_of(candidate.block_sizes);
+    record["knobs"] = text_of(candidate.knobs);
+    record["stage"] = stage;
+    record["round"] = std::to_string(round);
+    const auto known = known_.find(key_of(record));
+    if (known != known_.end()) return note(candidate, known->second);
+    if (bench::now() >= until) return std::nullopt;
+    const double begin = bench::now();
+    measure_in_child(plan_.bench, words_of(options_, problem_->row, candidate),
+                     plan_.timeout_seconds, record);
+    if (record["revision"].empty()) record["revision"] = revision();
+    ++taken_;
+    each_ += (bench::now() - begin - each_) / static_cast<double>(taken_);
+    writer_.add(record);
+    fmt::print(stderr, "tessera-tune: {}, {} left: {} {} {}, {}: {}\n", head_,
+               text_of_seconds(end_ - bench::now()), problem_->row.name(), stage, round,
+               candidate.config(),
+               record.is_good() ? fmt::format("{:.3f} ms, {:.1f}% of the peak",
+                                              1e3 * record.number("median_seconds"),
+                                              100.0 * record.number("share_of_peak"))
+                                : record["status"] + ": " + record["error"]);
+    return note(candidate, record);
+  }
+
+  std::optional<Record> note(const Candidate& candidate, const Record& record) {
+    if (!record.is_good()) {
+      failures_.push_back(
+          fmt::format("{}: {}: {}", candidate.config(), record["status"], record["error"]));
+    }
+    return record;
+  }
+
+  /// Measures once more in the search; false: there is no time left.
+  bool look(const Candidate& candidate, int round, double until) {
+    const auto record = measure(candidate, "search", round, until);
+    if (!record) return false;
+    scores_[candidate.config()].push_back(record->is_good() ? record->number("share_of_peak")
+                                                            : NAN);
+    return true;
+  }
+
+  /// In units of the peak beside each measurement; 0: it failed.
+  double score(const Candidate& candidate) const {
+    const auto found = scores_.find(candidate.config());
+    if (found == scores_.end()) return 0.0;
+    const double middle = bench::quantile(found->second, 0.5);
+    const bool good = std::all_of(found->second.begin(), found->second.end(),
+                                  [](double each) { return std::isfinite(each); });
+    return good ? middle : 0.0;
+  }
+
+  /// The candidates that get rounds, the best first.
+  std::vector<Candidate> search(std::vector<Candidate> left, const Candidate& own) {
+    scores_.clear();
+    const double reserve = each_ * plan_.rounds * (1 + plan_.finalists);
+    const double most = share_of_search * (deadline_ - start_);
+    const double until = std::max(deadline_ - reserve, start_ + (deadline_ - start_) - most);
+    const auto finalists = static_cast<std::size_t>(plan_.finalists);
+    const bool halves = plan_.strategy == Strategy::halving;
+    if (halves) {
+      // Half as many in each round, so that all rounds are twice the first, and the heuristic.
+      const double fit = std::max((until - bench::now()) / each_ / 2.0 - 2.0, 2.0);
+      if (static_cast<double>(left.size()) > fit) left.resize(static_cast<std::size_t>(fit));
+    }
+    bool in_time = true;
+    for (int round = 0; in_time; ++round) {
+      in_time = look(own, round, until);
+      for (const auto& candidate : left) in_time = in_time && look(candidate, round, until);
+      std::stable_sort(left.begin(), left.end(),
+                       [&](const auto& a, const auto& b) { return score(a) > score(b); });
+      std::erase_if(left, [&](const auto& each) { return score(each) == 0.0; });
+      if (!halves || left.size() <= finalists) break;
+      left.resize(std::max((left.size() + 1) / 2, finalists));
+    }
+    if (left.size() > finalists) left.resize(finalists);
+    std::erase_if(left, [&](const auto& each) { return score(each) < promising * score(own); });
+    return left;
+  }
+
+  /// Rounds in which every finalist and the heuristic are measured once, every second one in the
+  /// opposite order. Returns the number of whole rounds.
+  int take_turns(std::vector<Candidate> all, const Candidate& own) {
+    all.insert(all.begin(), own);
+    int round = 0;
+    for (; round < plan_.rounds; ++round) {
+      std::vector<std::string> failed;
+      for (const auto& candidate : all) {
+        const auto record = measure(candidate, "final", round, deadline_);
+        if (!record) return round;
+        if (!record->is_good()) failed.push_back(candidate.config());
+      }
+      std::erase_if(all, [&](const auto& each) {
+        return std::find(failed.begin(), failed.end(), each.config()) != failed.end();
+      });
+      if (all.size() < 2) break;
+      std::reverse(all.begin(), all.end());
+    }
+    return round;
+  }
+
+  Context& context_;
+  const bench::Options& options_;
+  const SearchPlan& plan_;
+  RawWriter writer_;
+  std::map<std::string, Record> known_{};
+  double end_;                           ///< of all problems
+  double start_ = 0.0, deadline_ = 0.0;  ///< of this one
+  const Problem* problem_ = nullptr;
+  std::string head_{};
+  int taken_ = 0;      ///< measurements of this problem
+  double each_ = 3.0;  ///< seconds that one takes
+  std::map<std::string, std::vector<double>> scores_{};
+  std::vector<std::string> failures_{};
+};
+
+void print_space(Context& context, const Problem& problem, const SearchPlan& plan) {
+  fmt::print("{} ({})\n", problem.row.name(), problem.bucket);
+  const Space space = make_space(context, problem.row, plan.vary);
+  fmt::print("  {} candidates, the heuristic among them\n", space.candidates.size());
+  for (const auto& [rule, excluded] : space.excluded) {
+    fmt::print("  {} excluded: {}\n", excluded.first, excluded.second);
+  }
+}
+
+}  // namespace
+
+void tune(Context& context, const bench::Options& options, const std::vector<Problem>& problems,
+          const SearchPlan& plan) {
+  std::vector<Problem> able;
+  for (const auto& problem : problems) {
+    if (problem.refusal.empty()) {
+      able.push_back(problem);
+    } else {
+      fmt::print("{}: refused: {}\n", problem.row.name(), problem.refusal);
+    }
+  }
+  if (able.empty()) throw Error(ErrorCode::unsupported, "none of these problems can be tuned here");
+  if (plan.dry_run) {
+    for (const auto& problem : able) print_space(context, problem, plan);
+    return;
+  }
+  RawResults known;
+  if (std::filesystem::is_regular_file(plan.out)) {
+    if (!plan.resume) {
+      programs::fail_call(fmt::format(
+          "--out: the file '{}' is there; give --resume to go on with it, or another", plan.out));
+    }
+    known = read_raw(plan.out);
+    for (const auto& each : known.problems) fmt::print(stderr, "tessera-tune: {}\n", each);
+    if (!known.is_raw) {
+      programs::fail_call(fmt::format(
+          "--out: nothing of the file '{}' can be used; give another, which is not there yet",
+          plan.out));
+    }
+  }
+  Tuner tuner(context, options, plan, std::move(known));
+  for (std::size_t i = 0; i < able.size(); ++i) tuner.tune(able[i], i, able.size());
+}
+
+}  // namespace tessera::tuning
