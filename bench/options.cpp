@@ -265,6 +265,9 @@ void add_options(CLI::App& app, Options& o) {
          "rows of a kernel of one's own, from a JSON file (docs/custom_kernels.md), instead "
          "of the library's operators")
       ->type_name("FILE");
+  app.add_flag("!--no-peak-list", o.lists_peaks,
+               "measure no peak that no row needs: for a process that measures one short row")
+      ->group("");
   app.add_option("--turns", o.turns, "what --compare starts: one call for each line on stdin")
       ->type_name("ROW")
       ->group("");

@@ -34,6 +34,7 @@ std::vector<std::string> words_of(const bench::Options& options, const bench::Ro
   const auto& key = row.problem;
   std::vector<std::string> words = {
       "--benchmark_format=json",
+      "--no-peak-list",
       fmt::format("--operators={}", key.op->name()),
       fmt::format("--passes={}", to_string(row.pass)),
       fmt::format("--implementations={}", row.implementation),
@@ -149,6 +150,7 @@ class Tuner {
     ++taken_;
     each_ += (bench::now() - begin - each_) / static_cast<double>(taken_);
     writer_.add(record);
+    known_.insert_or_assign(key_of(record), record);
     fmt::print(stderr, "tessera-tune: {}, {} left: {} {} {}, {}: {}\n", head_,
                text_of_seconds(end_ - bench::now()), problem_->row.name(), stage, round,
                candidate.config(),
