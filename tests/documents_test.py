@@ -98,7 +98,8 @@ def check_exit_codes(programs):
                   f"docs/errors.md: {code}")
             bad = arguments != ["--help"]
             check(done.stderr.count("\n") == bad, f"{name} {arguments}: {done.stderr!r}")
-    built = {name for file in ("programs", "bench", "bench/latency", "examples/train_text")
+    built = {name for file in ("programs", "bench", "bench/latency", "tuning/tune",
+                                  "examples/train_text")
              for name in re.findall(r'^\s+"(tessera-\w+)"\);$',
                                     "".join(f.read_text(encoding="utf-8") for f in
                                             (root / file).glob("*.cpp")), re.M)}

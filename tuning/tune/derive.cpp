@@ -189,11 +189,13 @@ std::map<std::string, Group> groups_of(const std::vector<std::string>& raw_files
     const auto key = key_of(record);
     auto& results = groups[key][record["shape"]];
     const auto& config = record["config"];
+    const auto& build = latest[key + record["shape"]].second;
+    // What crashed did not say its driver.
+    if (!build.empty() && !build.ends_with(record.joined({"revision"}))) continue;
     results.tried.insert(config);
     if (!record.is_good()) {
       results.failed.insert(config);
-    } else if (record["stage"] == "final" &&
-               record.joined({"driver", "revision"}) == latest[key + record["shape"]].second) {
+    } else if (record["stage"] == "final" && record.joined({"driver", "revision"}) == build) {
       results.rounds[config].insert_or_assign(fmt::format("{}/{}", file, record["round"]), record);
     }
   }
@@ -213,10 +215,9 @@ std::string text_of(const Verdict& verdict) {
 
 /// The lines of the table that is there; those of an empty one where none is.
 std::vector<std::string> read_table(const std::string& path) {
+  const auto header = fmt::format("{}", fmt::join(columns, ","));
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) {
-    return {std::string(format_line), fmt::format("{}", fmt::join(columns, ","))};
-  }
+  if (!std::filesystem::exists(path, error)) return {std::string(format_line), header};
   std::ifstream file(path, std::ios::binary);
   if (!file || !std::filesystem::is_regular_file(path, error)) {
     programs::fail_call(fmt::format("--table: the file '{}' cannot be read; give another", path));
@@ -230,6 +231,10 @@ std::vector<std::string> read_table(const std::string& path) {
         "\"{}\"; nothing was changed; give another",
         path, lines.empty() ? "" : lines.front().substr(0, 60), format_line));
   }
+  const bool is_empty = std::all_of(lines.begin(), lines.end(), [](const auto& line) {
+    return line.empty() || line.front() == '#';
+  });
+  if (is_empty) lines.push_back(header);
   for (const auto& each : parse_table(text, path).problems) {
     fmt::print(stderr, "tessera-tune: {}, and stays as it is\n", each);
   }

@@ -25,8 +25,8 @@ namespace {
 /// A candidate that is this much slower than the heuristic when it is first looked at gets no
 /// rounds: single measurements differ by that much.
 constexpr double promising = 0.98;
-/// Of a problem's time, what the search takes at most; the rounds have the rest.
-constexpr double share_of_search = 0.6;
+/// Of a problem's time, what the search has at least; the rounds have the rest, or what they need.
+constexpr double least_share_of_search = 0.4;
 
 /// The command line of tessera-bench for one candidate.
 std::vector<std::string> words_of(const bench::Options& options, const bench::Row& row,
@@ -90,9 +90,8 @@ class Tuner {
         writer_(plan.out, known.whole_bytes),
         end_(bench::now() + plan.budget_seconds) {
     for (auto& record : known.records) {
-      if (record["revision"] == revision() || !record.is_good()) {
-        known_.insert_or_assign(key_of(record), std::move(record));
-      }
+      if (record["revision"] != revision()) continue;
+      known_.insert_or_assign(key_of(record), std::move(record));
     }
   }
 
@@ -113,7 +112,9 @@ class Tuner {
                                            : "there is no time left for it");
       return;
     }
-    const auto best = search(in_order(space, plan_.strategy, plan_.seed), own);
+    const auto order = in_order(space, plan_.strategy, plan_.seed);
+    if (!take_known()) search(order, own);
+    const auto best = finalists_of(order);
     const int rounds = best.empty() ? 0 : take_turns(best, own);
     fmt::print("  of {} candidates {} were tried and {} failed; {}\n", space.candidates.size(),
                scores_.size(), failures_.size(),
@@ -125,21 +126,29 @@ class Tuner {
   }
 
  private:
+  static std::string problem_of(const Record& record) {
+    return record.joined(
+        {"operator", "pass", "implementation", "device", "dtype", "layout", "shape"});
+  }
   static std::string key_of(const Record& record) {
-    return record.joined({"operator", "pass", "implementation", "device", "dtype", "layout",
-                          "shape", "config", "stage", "round"});
+    return problem_of(record) + record.joined({"config", "stage", "round"});
   }
 
-  /// The candidate's line, known from before or measured until then; nothing: there is no time
-  /// left.
-  std::optional<Record> measure(const Candidate& candidate, const char* stage, int round,
-                                double until) {
+  Record new_record(const Candidate& candidate, const char* stage, int round) const {
     Record record = record_of(context_, *problem_);
     record["config"] = candidate.config();
     record["block_sizes"] = text_of(candidate.block_sizes);
     record["knobs"] = text_of(candidate.knobs);
     record["stage"] = stage;
     record["round"] = std::to_string(round);
+    return record;
+  }
+
+  /// The candidate's line, known from before or measured until then; nothing: there is no time
+  /// left.
+  std::optional<Record> measure(const Candidate& candidate, const char* stage, int round,
+                                double until) {
+    Record record = new_record(candidate, stage, round);
     const auto known = known_.find(key_of(record));
     if (known != known_.end()) return note(candidate, known->second);
     if (bench::now() >= until) return std::nullopt;
@@ -169,51 +178,94 @@ class Tuner {
     return record;
   }
 
-  /// Measures once more in the search; false: there is no time left.
+  /// Measures in a round of the search; false: there is no time left.
   bool look(const Candidate& candidate, int round, double until) {
     const auto record = measure(candidate, "search", round, until);
-    if (!record) return false;
-    scores_[candidate.config()].push_back(record->is_good() ? record->number("share_of_peak")
-                                                            : NAN);
-    return true;
+    if (record) add_score(*record);
+    return record.has_value();
   }
 
-  /// In units of the peak beside each measurement; 0: it failed.
+  void add_score(const Record& record) {
+    scores_[record["config"]][record["round"]] =
+        record.is_good() ? record.number("share_of_peak") : NAN;
+  }
+
+  /// The scores of an earlier run's search. True: it was over, since turns had begun.
+  bool take_known() {
+    scores_.clear();
+    bool over = false;
+    const auto problem = problem_of(record_of(context_, *problem_));
+    for (const auto& [key, record] : known_) {
+      if (problem_of(record) != problem) continue;
+      if (record["stage"] == "search") add_score(record);
+      over = over || record["stage"] == "final";
+    }
+    return over;
+  }
+
+  /// In units of the peak beside each measurement; 0: it failed, or was not looked at.
   double score(const Candidate& candidate) const {
+    std::vector<double> all;
     const auto found = scores_.find(candidate.config());
     if (found == scores_.end()) return 0.0;
-    const double middle = bench::quantile(found->second, 0.5);
-    const bool good = std::all_of(found->second.begin(), found->second.end(),
-                                  [](double each) { return std::isfinite(each); });
-    return good ? middle : 0.0;
+    for (const auto& [round, each] : found->second) all.push_back(each);
+    const bool good =
+        std::all_of(all.begin(), all.end(), [](double x) { return std::isfinite(x); });
+    return good ? bench::quantile(all, 0.5) : 0.0;
   }
 
-  /// The candidates that get rounds, the best first.
-  std::vector<Candidate> search(std::vector<Candidate> left, const Candidate& own) {
-    scores_.clear();
-    const double reserve = each_ * plan_.rounds * (1 + plan_.finalists);
-    const double most = share_of_search * (deadline_ - start_);
-    const double until = std::max(deadline_ - reserve, start_ + (deadline_ - start_) - most);
-    const auto finalists = static_cast<std::size_t>(plan_.finalists);
+  std::size_t rounds_of(const Candidate& candidate) const {
+    const auto found = scores_.find(candidate.config());
+    return found == scores_.end() ? 0 : found->second.size();
+  }
+
+  /// The best `count` of those that came furthest; fewer where no more ran.
+  std::vector<Candidate> best_of(const std::vector<Candidate>& order, std::size_t count) const {
+    std::vector<Candidate> best;
+    std::size_t furthest = 0;
+    for (const auto& each : order) furthest = std::max(furthest, rounds_of(each));
+    for (; furthest > 0 && best.size() < count; --furthest) {
+      best.clear();
+      std::copy_if(order.begin(), order.end(), std::back_inserter(best), [&](const auto& each) {
+        return rounds_of(each) >= furthest && score(each) > 0.0;
+      });
+    }
+    std::stable_sort(best.begin(), best.end(),
+                     [&](const auto& a, const auto& b) { return score(a) > score(b); });
+    if (best.size() > count) best.resize(count);
+    return best;
+  }
+
+  /// Looks at candidates until there is only time for the turns.
+  void search(std::vector<Candidate> left, const Candidate& own) {
+    const double span = deadline_ - start_;
+    const double turns = each_ * plan_.rounds * (1 + plan_.finalists);
+    const double until = std::max(deadline_ - turns, start_ + least_share_of_search * span);
     const bool halves = plan_.strategy == Strategy::halving;
     if (halves) {
       // Half as many in each round, so that all rounds are twice the first, and the heuristic.
       const double fit = std::max((until - bench::now()) / each_ / 2.0 - 2.0, 2.0);
       if (static_cast<double>(left.size()) > fit) left.resize(static_cast<std::size_t>(fit));
     }
-    bool in_time = true;
-    for (int round = 0; in_time; ++round) {
-      in_time = look(own, round, until);
+    const auto finalists = static_cast<std::size_t>(plan_.finalists);
+    for (int round = 0;; ++round) {
+      bool in_time = look(own, round, until);
       for (const auto& candidate : left) in_time = in_time && look(candidate, round, until);
-      std::stable_sort(left.begin(), left.end(),
-                       [&](const auto& a, const auto& b) { return score(a) > score(b); });
-      std::erase_if(left, [&](const auto& each) { return score(each) == 0.0; });
-      if (!halves || left.size() <= finalists) break;
-      left.resize(std::max((left.size() + 1) / 2, finalists));
+      if (!in_time || !halves || left.size() <= finalists) return;
+      left = best_of(left, std::max((left.size() + 1) / 2, finalists));
     }
-    if (left.size() > finalists) left.resize(finalists);
-    std::erase_if(left, [&](const auto& each) { return score(each) < promising * score(own); });
-    return left;
+  }
+
+  /// The candidates that take turns with the heuristic, the best first.
+  std::vector<Candidate> finalists_of(const std::vector<Candidate>& order) const {
+    auto best = best_of(order, static_cast<std::size_t>(plan_.finalists));
+    std::erase_if(best, [&](const auto& each) { return score(each) < promising * score({}); });
+    // Where time is short, all rounds of one are worth more than some of several.
+    while (best.size() > 1 &&
+           deadline_ - bench::now() < each_ * plan_.rounds * static_cast<double>(1 + best.size())) {
+      best.pop_back();
+    }
+    return best;
   }
 
   /// Rounds in which every finalist and the heuristic are measured once, every second one in the
@@ -246,9 +298,9 @@ class Tuner {
   double start_ = 0.0, deadline_ = 0.0;  ///< of this one
   const Problem* problem_ = nullptr;
   std::string head_{};
-  int taken_ = 0;      ///< measurements of this problem
-  double each_ = 3.0;  ///< seconds that one takes
-  std::map<std::string, std::vector<double>> scores_{};
+  int taken_ = 0;                                                  ///< measurements of this problem
+  double each_ = 3.0;                                              ///< seconds that one takes
+  std::map<std::string, std::map<std::string, double>> scores_{};  ///< by config, then by round
   std::vector<std::string> failures_{};
 };
 
