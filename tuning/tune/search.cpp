@@ -5,12 +5,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 
 #include "bench/measure.hpp"
 #include "bench/operator.hpp"
@@ -112,9 +114,14 @@ class Tuner {
                                            : "there is no time left for it");
       return;
     }
-    const auto order = in_order(space, plan_.strategy, plan_.seed);
+    auto order = in_order(space, plan_.strategy, plan_.seed);
+    // First what was good for another shape of the bucket: only such a candidate can get its row.
+    auto& carried = by_bucket_[bucket_of(record_of(context_, problem))];
+    std::stable_partition(order.begin(), order.end(),
+                          [&](const auto& each) { return carried.contains(each.config()); });
     if (!take_known()) search(order, own);
-    const auto best = finalists_of(order);
+    const auto best = finalists_of(order, carried);
+    for (const auto& each : best) carried.insert(each.config());
     const int rounds = best.empty() ? 0 : take_turns(best, own);
     fmt::print("  of {} candidates {} were tried and {} failed; {}\n", space.candidates.size(),
                scores_.size(), failures_.size(),
@@ -126,9 +133,13 @@ class Tuner {
   }
 
  private:
-  static std::string problem_of(const Record& record) {
+  /// What a row of a table is for.
+  static std::string bucket_of(const Record& record) {
     return record.joined(
-        {"operator", "pass", "implementation", "device", "dtype", "layout", "shape"});
+        {"operator", "pass", "implementation", "device", "dtype", "layout", "bucket"});
+  }
+  static std::string problem_of(const Record& record) {
+    return bucket_of(record) + record.joined({"shape"});
   }
   static std::string key_of(const Record& record) {
     return problem_of(record) + record.joined({"config", "stage", "round"});
@@ -256,9 +267,19 @@ class Tuner {
     }
   }
 
-  /// The candidates that take turns with the heuristic, the best first.
-  std::vector<Candidate> finalists_of(const std::vector<Candidate>& order) const {
-    auto best = best_of(order, static_cast<std::size_t>(plan_.finalists));
+  /// The candidates that take turns with the heuristic: the best of those that did so for another
+  /// shape of the bucket, then the best of all.
+  std::vector<Candidate> finalists_of(const std::vector<Candidate>& order,
+                                      const std::set<std::string>& carried) const {
+    const auto count = static_cast<std::size_t>(plan_.finalists);
+    std::vector<Candidate> known, best;
+    std::copy_if(order.begin(), order.end(), std::back_inserter(known),
+                 [&](const auto& each) { return carried.contains(each.config()); });
+    best = best_of(known, 1);
+    for (auto& each : best_of(order, count)) {
+      if (best.empty() || each.config() != best.front().config()) best.push_back(std::move(each));
+    }
+    if (best.size() > count) best.resize(count);
     std::erase_if(best, [&](const auto& each) { return score(each) < promising * score({}); });
     // Where time is short, all rounds of one are worth more than some of several.
     while (best.size() > 1 &&
@@ -300,6 +321,7 @@ class Tuner {
   std::string head_{};
   int taken_ = 0;                                                  ///< measurements of this problem
   double each_ = 3.0;                                              ///< seconds that one takes
+  std::map<std::string, std::set<std::string>> by_bucket_{};       ///< configs that took turns
   std::map<std::string, std::map<std::string, double>> scores_{};  ///< by config, then by round
   std::vector<std::string> failures_{};
 };

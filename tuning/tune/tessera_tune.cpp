@@ -9,7 +9,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <string>
 #include <vector>
