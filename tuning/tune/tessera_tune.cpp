@@ -173,8 +173,15 @@ void run(CommandLine& line) {
         fmt::format("--bench: '{}' is no program; name tessera-bench, or build it", plan.bench));
   }
   leave_tables_out();
-  std::vector<std::string> warnings;  // a row says itself what ran
-  auto context = programs::make_context(line.rows.device, line.rows.implementations, warnings);
+  // As the children have it.
+  ContextOptions options{.device = line.rows.device};
+  options.threads = static_cast<int>(line.rows.threads.value_or(0));
+  options.warning_handler = [](const std::string&) {};  // a row says itself what ran
+  const auto& names = line.rows.implementations;
+  options.host_only = options.device.empty() &&
+                      std::none_of(names.begin(), names.end(),
+                                   [](const auto& name) { return name.starts_with("opencl"); });
+  Context context(options);
   const auto problems = make_problems(context, line.rows, line.wanted);
   if (problems.empty()) {
     programs::fail_call(
