@@ -86,8 +86,7 @@ def blocks_of(record):
 def a_real_run(folder):
     """Two candidates of the real program."""
     out = folder / "real.csv"
-    code, text, err = run("--shapes", "8x16x64", "--implementations", "eigen", "--passes", "forward",
-                          "--vary", "h_block_size", "--search", "grid", "--rounds", 1,
+    code, text, err = run("--shapes", "8x16x64", *SMALL[2:], "--vary", "h_block_size", "--search", "grid", "--rounds", 1,
                           "--finalists", 1, "--samples", 1, "--max-seconds", 0.05, "--out", out)
     check(code == 0 and "tried and 0 failed" in text, f"a real run: {code}, {text}, {err}")
     records = records_of(out)
@@ -196,8 +195,8 @@ def table_keeps_the_rest(folder):
     kept = ["# A remark.",
             'linear_cross_entropy,forward,opencl.simt,"another, device",,,f32,vh,,,tiny,,item=4,,,,'
             "item=4,,,measured,", "a bad line,",
-            "linear_cross_entropy,forward,opencl.simt,a device,,,bf16,vh,,,tiny,,item=4,,,,item=4,,,"
-            "measured,"]
+            "linear_cross_entropy,forward,opencl.simt,a device,,,bf16,vh,,,tiny,,item=4,,,,item=4,"
+            ",,measured,"]
     mine = ("linear_cross_entropy,forward,opencl.simt,a device,,,f32,vh,,,tiny,,item=4,,,,item=4,,,"
             "measured,")
     old = TABLE + header + "\n".join([kept[0], mine, *kept[1:]]) + "\n"
@@ -255,7 +254,7 @@ def damaged_files(folder):
         raw.write_text(text)
         _, _, err = run("derive", raw, "--table", table)
         check(said in err, f"{said}: {err}")
-        raw.write_text(text + good.split("\n", 2)[2])  # the lines that are right are used all the same
+        raw.write_text(text + good.split("\n", 2)[2])  # right lines are used all the same
         code, out, err = run("derive", raw, "--table", folder / "new.csv")
         check(code == (2 if "tuning 2" in text else 0), f"{code}: {out} {err}")
     raw.write_text("# tessera raw tuning 2\nx\n")
