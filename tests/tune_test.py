@@ -86,8 +86,9 @@ def blocks_of(record):
 def a_real_run(folder):
     """Two candidates of the real program."""
     out = folder / "real.csv"
-    code, text, err = run("--shapes", "8x16x64", *SMALL[2:], "--vary", "h_block_size", "--search", "grid", "--rounds", 1,
-                          "--finalists", 1, "--samples", 1, "--max-seconds", 0.05, "--out", out)
+    code, text, err = run("--shapes", "8x16x64", *SMALL[2:], "--vary", "h_block_size", "--search",
+                          "grid", "--rounds", 1, "--finalists", 1, "--samples", 1,
+                          "--max-seconds", 0.05, "--out", out)
     check(code == 0 and "tried and 0 failed" in text, f"a real run: {code}, {text}, {err}")
     records = records_of(out)
     check(len({r["config"] for r in records}) > 1 and "heuristic" in {r["config"] for r in records},
@@ -215,7 +216,9 @@ def table_keeps_the_rest(folder):
     # Of two shapes of the bucket both have to win; a failure anywhere counts; so does the revision.
     for other, wins in ((raw_text([0.8] * 6, shape="B 9 H 8 V 8"), True),
                         (raw_text([1.0] * 6, shape="B 9 H 8 V 8"), False),
+                        (raw_text([1.0] * 6, shape="B 7 H 8 V 8"), False),
                         (raw_text([0.9], status="crashed"), False),
+                        (raw_text([0.9], status="crashed", revision="q"), True),
                         (raw_text([0.9] * 3, revision="s", date="2026-01-03"), False)):
         table.write_text(old)
         raw.write_text(raw_text([0.9] * 6))
