@@ -26,6 +26,24 @@ double quantile(std::vector<double> values, double share) {
   return values[low] + (at - std::floor(at)) * (values[high] - values[low]);
 }
 
+Ratio ratio_of(std::vector<double> ratios) {
+  std::sort(ratios.begin(), ratios.end());
+  const std::size_t n = ratios.size();
+  // The interval goes from the `rank`-th smallest ratio to the `rank`-th largest. `rank` is the
+  // largest for which fewer than `rank` ratios lie below the true median with a probability of at
+  // most 2.5%. How many lie below it is distributed binomially.
+  std::size_t rank = 0;
+  double below = 0.0, choose = std::pow(0.5, static_cast<double>(n));
+  for (std::size_t k = 0; k < n; ++k) {
+    below += choose;
+    if (below > 0.025) break;
+    rank = k + 1;
+    choose *= static_cast<double>(n - k) / static_cast<double>(k + 1);
+  }
+  const std::size_t low = rank == 0 ? 0 : rank - 1;
+  return {quantile(ratios, 0.5), ratios[low], ratios[n - 1 - low]};
+}
+
 double Peaks::sample(peaks::Kind kind) {
   const double value = meter_->sample(kind);
   auto& seen = seen_[kind];

@@ -65,4 +65,13 @@ double now();
 /// empty.
 double quantile(std::vector<double> values, double share);
 
+/// The median of some ratios, and an interval that holds the true median with a probability of at
+/// least 95%, whatever their distribution. Its ends are two of the ratios. Fewer than 6 ratios are
+/// too few for that: the interval is then their whole range, and the probability is lower.
+struct Ratio {
+  double median = 0.0, low = 0.0, high = 0.0;
+};
+/// `ratios` is not empty.
+Ratio ratio_of(std::vector<double> ratios);
+
 }  // namespace tessera::bench

@@ -119,6 +119,15 @@ CostEstimate BenchOperator::cost_of(Context& context, const Row& row,
   return cost_estimate(context, call_of(row, options, question_of(row)));
 }
 
+std::vector<dispatch::Choice> BenchOperator::choices(Context& context, const Row& row,
+                                                     const Options& options) const {
+  return operators::choices(context, call_of(row, options, question_of(row)));
+}
+
+Dispatch BenchOperator::foresee(Context& context, const Row& row, const Options& options) const {
+  return operators::foresee(context, call_of(row, options, question_of(row)));
+}
+
 std::optional<std::string> BenchOperator::why_not(Context& context, const Row& row,
                                                   const Options& options) const {
   Call call = call_of(row, options, question_of(row));

@@ -40,6 +40,8 @@ class BenchOperator {
   /// What the operator is for, its first output: the loss, or y.
   ArrayOf result(const ProblemKey& key) const;
 
+  /// The axes that it is cut along, each with its default.
+  const std::vector<NamedValue>& block_axes() const { return op_.block_sizes; }
   /// Those of the block sizes that the operator has.
   std::vector<NamedValue> own_blocks(const std::vector<NamedValue>& sizes) const;
   /// One call of the library for one row; blocks until the outputs are there.
@@ -47,6 +49,11 @@ class BenchOperator {
   /// Compiles all that the row's calls need.
   void compile(Context& context, const Row& row, const Options& options, const Views& views) const;
   CostEstimate cost_of(Context& context, const Row& row, const Options& options) const;
+  /// What block sizes and knobs the row can have, and what a call with those it has reports;
+  /// nothing is compiled.
+  std::vector<dispatch::Choice> choices(Context& context, const Row& row,
+                                        const Options& options) const;
+  Dispatch foresee(Context& context, const Row& row, const Options& options) const;
   /// Why the row cannot run; nothing: it can. Throws for names that do not exist.
   std::optional<std::string> why_not(Context& context, const Row& row,
                                      const Options& options) const;

@@ -112,16 +112,9 @@ std::vector<Shape> parse_shapes(const std::string& text, std::int64_t tokens) {
   return shapes;
 }
 
-namespace {
-
-/// Which rows there are.
-void add_problem_options(CLI::App& app, Options& o) {
+void add_row_options(CLI::App& app, Options& o) {
   std::map<std::string, const BenchOperator*> operators;
-  std::string in_place;
-  for (const auto* op : bench_operators()) {
-    operators.emplace(op->name(), op);
-    if (op->runs_in_place()) in_place += (in_place.empty() ? "" : ", ") + std::string(op->name());
-  }
+  for (const auto* op : bench_operators()) operators.emplace(op->name(), op);
   o.operators = {bench_operators().front()};
   add_choices<const BenchOperator*>(app, "--operators", o.operators, operators,
                                     fmt::format("({})", o.operators.front()->name()));
@@ -136,6 +129,23 @@ void add_problem_options(CLI::App& app, Options& o) {
   add_dtypes(app, o);
   add_choices<bool>(app, "--w-layout", o.layouts, {{"hv", false}, {"vh", true}},
                     "w as [H, V] (hv) or [V, H] (vh)");
+  app.add_option("--device", o.device, "text in a platform's or device's name, or P:D")
+      ->type_name("TEXT");
+  programs::add_integer(app, "--threads", o.threads, "host threads (one per hardware thread)");
+  app.add_option("--samples", o.samples, "timed samples of a row at least (9)")->type_name("N");
+  app.add_option("--max-seconds", o.max_seconds,
+                 "after this a row ends, as noisy if too few samples count (12)")
+      ->type_name("SECONDS");
+}
+
+namespace {
+
+/// Which rows there are.
+void add_problem_options(CLI::App& app, Options& o) {
+  std::string in_place;
+  for (const auto* op : bench_operators()) {
+    if (op->runs_in_place()) in_place += (in_place.empty() ? "" : ", ") + std::string(op->name());
+  }
   app.add_option_function<std::string>(
          "--target-pairs",
          [&o](const std::string& text) {
@@ -237,16 +247,9 @@ void add_execution_options(CLI::App& app, Options& o) {
       ->type_name("NAME=NUMBER,...");
   programs::add_integer(app, "--workspace-bytes", o.workspace_bytes,
                         "upper bound on scratch memory");
-  app.add_option("--device", o.device, "text in a platform's or device's name, or P:D")
-      ->type_name("TEXT");
-  programs::add_integer(app, "--threads", o.threads, "host threads (one per hardware thread)");
   programs::add_integer(app, "--rotate-bytes", o.rotate_bytes,
                         "arrays in turn add up to this at least, so that no cache holds them "
                         "(268435456)");
-  app.add_option("--samples", o.samples, "timed samples of a row at least (9)")->type_name("N");
-  app.add_option("--max-seconds", o.max_seconds,
-                 "after this a row ends, as noisy if too few samples count (12)")
-      ->type_name("SECONDS");
 }
 
 }  // namespace
@@ -262,9 +265,13 @@ void add_options(CLI::App& app, Options& o) {
          "rows of a kernel of one's own, from a JSON file (docs/custom_kernels.md), instead "
          "of the library's operators")
       ->type_name("FILE");
+  app.add_flag("!--no-peak-list", o.lists_peaks,
+               "measure no peak that no row needs: for a process that measures one short row")
+      ->group("");
   app.add_option("--turns", o.turns, "what --compare starts: one call for each line on stdin")
       ->type_name("ROW")
       ->group("");
+  add_row_options(app, o);
   add_problem_options(app, o);
   add_execution_options(app, o);
 }

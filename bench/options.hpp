@@ -8,6 +8,9 @@
 
 namespace tessera::bench {
 
+/// Those of which rows there are, and of how long each is measured.
+void add_row_options(CLI::App& app, Options& options);
+/// Those and all others of tessera-bench.
 void add_options(CLI::App& app, Options& options);
 /// Throws `Error invalid_argument` for values that do not go together.
 void check_options(const Options& options);

@@ -100,9 +100,10 @@ struct Options {
   std::optional<std::int64_t> rotate_bytes{};
   int samples = 9;
   double max_seconds = 12.0;
-  std::string compare{};  ///< another build's program; empty: this one is measured alone
-  std::string custom{};   ///< a file with rows of a custom kernel; empty: the library's operators
-  std::string turns{};    ///< the row that this process runs in turns with another
+  bool lists_peaks = true;  ///< all of them; false: only those that the rows need are sampled
+  std::string compare{};    ///< another build's program; empty: this one is measured alone
+  std::string custom{};     ///< a file with rows of a custom kernel; empty: the library's operators
+  std::string turns{};      ///< the row that this process runs in turns with another
 };
 
 }  // namespace tessera::bench

@@ -236,6 +236,7 @@ std::vector<std::pair<std::string, std::string>> Session::description() {
       }
     }
   };
+  if (!options_.lists_peaks) return lines;
   bool device = false, host = false;
   for (const auto& name : options_.implementations) {
     (name.starts_with("opencl") ? device : host) = true;

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -92,31 +91,6 @@ class Player {
   std::FILE* in_ = nullptr;
   std::FILE* out_ = nullptr;
 };
-
-/// The median of some ratios, and an interval that holds the true median with a probability of at
-/// least 95%, whatever their distribution. Its ends are two of the ratios. Fewer than 6 ratios are
-/// too few for that: the interval is then their whole range, and the probability is lower.
-struct Ratio {
-  double median = 0.0, low = 0.0, high = 0.0;
-};
-
-Ratio ratio_of(std::vector<double> ratios) {
-  std::sort(ratios.begin(), ratios.end());
-  const std::size_t n = ratios.size();
-  // The interval goes from the `rank`-th smallest ratio to the `rank`-th largest. `rank` is the
-  // largest for which fewer than `rank` ratios lie below the true median with a probability of at
-  // most 2.5%. How many lie below it is distributed binomially.
-  std::size_t rank = 0;
-  double below = 0.0, choose = std::pow(0.5, static_cast<double>(n));
-  for (std::size_t k = 0; k < n; ++k) {
-    below += choose;
-    if (below > 0.025) break;
-    rank = k + 1;
-    choose *= static_cast<double>(n - k) / static_cast<double>(k + 1);
-  }
-  const std::size_t low = rank == 0 ? 0 : rank - 1;
-  return {quantile(ratios, 0.5), ratios[low], ratios[n - 1 - low]};
-}
 
 /// What one pair of processes measures: the median time of a call of each, and the median over the
 /// rounds of the ratio of both times.

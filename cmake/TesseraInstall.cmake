@@ -53,7 +53,8 @@ tessera_pc(tessera tessera "${PROJECT_DESCRIPTION}" "${TESSERA_PC_PRIVATE_REQUIR
 # The tile machine alone, for who has no OpenCL and wants none.
 tessera_pc(tessera-tile tessera_tile "TPU kernels on the host: schedule, rules, races, time" "fmt")
 
-foreach(program IN ITEMS tessera-info tessera-score tessera-bench tessera-tile)
+foreach(program IN ITEMS tessera-info tessera-score tessera-bench tessera-tile
+                 tessera-tune)
   if(TARGET ${program})
     set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -51,7 +51,7 @@ for _name in OPERATORS:
 BELOW["host/catalog"] = _OPERATOR | {f"host/{_name}" for _name in OPERATORS}
 _ALL = set(BELOW)
 BELOW["bench"] = _ALL - {"examples"}  # shares the command line of programs
-BELOW["tuning"] = _ALL - {"programs", "examples"}
+BELOW["tuning"] = _ALL - {"examples"} | {"bench"}  # tessera-tune
 BELOW["tests"] = _ALL | {"bench"}
 
 # Single headers that stand on their own, of modules that are out of sight.

@@ -2,6 +2,7 @@
 # The pages beside the code, the programs and the committed results.
 set(document_programs "")
 foreach(program IN ITEMS tessera-info tessera-score tessera-tile tessera-bench tessera-latency
+                         tessera-tune
                          train_text distill)
   if(TARGET ${program})
     list(APPEND document_programs "$<TARGET_FILE:${program}>")

@@ -43,7 +43,8 @@ def check_results():
         check(ABSOLUTE.search(text), f"the pattern does not see the path in {text}")
     for text in ("1 GFLOP/s", "https://a.b/c", "x / y", "./build/x", "median, us/step", "a/b"):
         check(not ABSOLUTE.search(text), f"the pattern sees a path in {text}")
-    files = [f for f in (root / "bench/results").rglob("*") if f.suffix in (".json", ".csv", ".md")]
+    files = [f for folder in ("bench/results", "tuning/raw") for f in (root / folder).rglob("*")
+             if f.suffix in (".json", ".csv", ".md")]
     check(len(files) > 20, f"only {len(files)} results: is this the source tree?")
     for file in files:
         # `git describe` says "-dirty" of a build whose sources no commit has.
@@ -98,7 +99,8 @@ def check_exit_codes(programs):
                   f"docs/errors.md: {code}")
             bad = arguments != ["--help"]
             check(done.stderr.count("\n") == bad, f"{name} {arguments}: {done.stderr!r}")
-    built = {name for file in ("programs", "bench", "bench/latency", "examples/train_text")
+    built = {name for file in ("programs", "bench", "bench/latency", "tuning/tune",
+                                  "examples/train_text")
              for name in re.findall(r'^\s+"(tessera-\w+)"\);$',
                                     "".join(f.read_text(encoding="utf-8") for f in
                                             (root / file).glob("*.cpp")), re.M)}

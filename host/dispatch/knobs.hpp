@@ -11,6 +11,14 @@
 
 namespace tessera::dispatch {
 
+/// One of the ways in which an implementation can cut a call, for who looks for the fastest.
+struct Choice {
+  std::vector<NamedValue> knobs{};
+  /// What a legal block of each axis is a multiple of then, in the order of the description; empty:
+  /// any number is legal.
+  std::vector<std::int64_t> multiples{};
+};
+
 /// The value that a list gives a name; nothing: it does not have it.
 std::optional<std::int64_t> value_of(std::span<const NamedValue> list, std::string_view name);
 

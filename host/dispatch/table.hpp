@@ -9,6 +9,7 @@
 
 #include "host/dispatch/completion.hpp"
 #include "host/dispatch/context_state.hpp"
+#include "host/dispatch/knobs.hpp"
 #include "tessera/cost_estimate.hpp"
 #include "tessera/execution.hpp"
 
@@ -69,6 +70,14 @@ class Implementation {
   /// Whether `run` and `plan` take ExecutionOptions::knobs into account. False: only what they
   /// report anyway may be given.
   virtual bool sets_knobs() const noexcept { return false; }
+  /// What can be given, the best first; empty: its knobs follow from the call.
+  virtual std::vector<Choice> choices(ContextState& /*state*/, const Request& /*request*/) const {
+    return {};
+  }
+  /// What `plan` reports, without compiling anything.
+  virtual Dispatch foresee(ContextState& state, const Request& request) const {
+    return plan(state, request).dispatch;
+  }
   /// By what names tuned tables know the device that it runs on, and its class. Empty: the host.
   virtual std::pair<std::string, std::string> tuned_names(const ContextState& /*state*/) const {
     return {};

@@ -104,6 +104,23 @@ Plan plan(Context& context, Call call) {
   });
 }
 
+std::vector<dispatch::Choice> choices(Context& context, Call call) {
+  return with_checked(context, std::move(call), Form::question, [&](Request& request) {
+    auto& state = context.state();
+    return dispatch::choose(request.call.op->behind().table(), state, request)
+        .choices(state, request);
+  });
+}
+
+Dispatch foresee(Context& context, Call call) {
+  return with_checked(context, std::move(call), Form::question, [&](Request& request) {
+    request.drop_empty_gradients();
+    auto& state = context.state();
+    return dispatch::choose(request.call.op->behind().table(), state, request)
+        .foresee(state, request);
+  });
+}
+
 CostEstimate cost_estimate(Context& context, Call call) {
   return with_checked(context, std::move(call), Form::question, [&](Request& request) {
     auto& state = context.state();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "host/arguments/shape.hpp"
+#include "host/dispatch/knobs.hpp"
 #include "tessera/context.hpp"
 #include "tessera/cost_estimate.hpp"
 #include "tessera/execution.hpp"
@@ -199,6 +200,11 @@ TESSERA_API CostEstimate cost_estimate(Context& context, Call call);
 TESSERA_API std::optional<std::string> why_unsupported(Context& context,
                                                        const std::string& implementation,
                                                        Call call);
+/// What block sizes and knobs the first implementation that serves the call can be given, the best
+/// first; empty: its knobs follow from the call, and any block is legal.
+TESSERA_API std::vector<dispatch::Choice> choices(Context& context, Call call);
+/// What `plan` reports, without compiling anything.
+TESSERA_API Dispatch foresee(Context& context, Call call);
 /// Only the pass and the inputs of the call count.
 TESSERA_API std::pair<std::vector<NamedValue>, BlockSource> infer_block_sizes(
     Context& context, const std::string& implementation, Call call);

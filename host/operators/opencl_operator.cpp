@@ -217,6 +217,28 @@ class OpenclRow final : public dispatch::Implementation {
     return {std::move(dispatch.block_sizes), dispatch.block_source};
   }
 
+  std::vector<dispatch::Choice> choices(ContextState& state,
+                                        const dispatch::Request& request) const override {
+    auto& runtime = *opencl::runtime_of(state);
+    const auto operands = own_->operands(request_of(request));
+    std::vector<std::string> unused;
+    std::vector<dispatch::Choice> all;
+    for (const auto& shape : engines::engine_entry(engine_name_)
+                                 .variants(runtime.facts(), operands, &runtime, unused)) {
+      all.push_back(
+          {operands.rows ? engines::row_knobs(*shape) : shape->knobs(), own_->multiples(*shape)});
+    }
+    return all;
+  }
+
+  Dispatch foresee(ContextState& state, const dispatch::Request& request) const override {
+    Dispatch dispatch;
+    prepare(state, request_of(request), [&](const Request& used, const Prepared& prepared) {
+      describe(used, prepared, opencl::runtime_of(state)->info(), dispatch = {});
+    });
+    return dispatch;
+  }
+
   CostEstimate cost(ContextState& state, const dispatch::Request& request) const override {
     CostEstimate result;
     prepare(state, request_of(request), [&](const Request& used, const Prepared& prepared) {

@@ -5,89 +5,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
 
+#include "tuning/lookup/lines.hpp"
+
 namespace tessera::tuning {
 namespace {
-
-/// What is wrong with a line.
-struct BadLine {
-  std::string what;
-};
-
-/// Blocks beyond this are larger than any extent, and sums of them must not overflow.
-constexpr std::int64_t most_value = std::numeric_limits<std::int32_t>::max();
-
-/// Calls `use(line, number)` for each line, without its end; numbers begin at 1.
-template <class Use>
-void for_lines(std::string_view text, const Use& use) {
-  for (int number = 1; !text.empty(); ++number) {
-    const auto end = text.find('\n');
-    auto line = text.substr(0, end);
-    if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-    use(line, number);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  }
-}
-
-/// The cells of a line. One in quotes may hold commas, and two quotes for one.
-std::vector<std::string> cells_of(std::string_view line) {
-  std::vector<std::string> cells(1);
-  bool quoted = false;
-  for (std::size_t at = 0; at < line.size(); ++at) {
-    const char letter = line[at];
-    if (letter == '"') {
-      if (quoted && line.substr(at + 1, 1) == "\"") {
-        cells.back() += line[at++];
-      } else {
-        quoted = !quoted;
-      }
-    } else if (letter == ',' && !quoted) {
-      cells.emplace_back();
-    } else {
-      cells.back() += letter;
-    }
-  }
-  if (quoted) throw BadLine{"a quote is not closed"};
-  return cells;
-}
-
-template <class Number>
-std::optional<Number> number_of(std::string_view text) {
-  Number value{};
-  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (status != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-/// "b_block_size=8 v_block_size=64"
-std::vector<NamedValue> values_of(std::string_view column, std::string_view cell,
-                                  std::int64_t least) {
-  std::vector<NamedValue> values;
-  while (!cell.empty()) {
-    const auto end = cell.find(' ');
-    const auto one = cell.substr(0, end);
-    const auto equals = one.find('=');
-    const auto value = equals == std::string_view::npos
-                           ? std::nullopt
-                           : number_of<std::int64_t>(one.substr(equals + 1));
-    if (!value || equals == 0 || *value < least || *value > most_value) {
-      throw BadLine{fmt::format(
-          "{} has \"{}\"; give NAME=VALUE, with a space between two, and a value from {} to {}",
-          column, one, least, most_value)};
-    }
-    values.push_back({std::string(one.substr(0, equals)), *value});
-    const auto same = [&](const NamedValue& other) { return other.name == values.back().name; };
-    if (std::any_of(values.begin(), values.end() - 1, same)) {
-      throw BadLine{fmt::format("{} has {} twice", column, values.back().name)};
-    }
-    cell.remove_prefix(end == std::string_view::npos ? cell.size() : end + 1);
-  }
-  return values;
-}
 
 /// The cell, which has to be one of `allowed`.
 std::string one_of(std::string_view column, const std::string& cell,
