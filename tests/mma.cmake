@@ -11,7 +11,4 @@ if(TESSERA_OPENCL)
            --gtest_filter=*linear_*opencl_mma*)
   set_tests_properties(matrix_test_mma_more PROPERTIES LABELS long TIMEOUT 1800 ENVIRONMENT
                        "${mma};TESSERA_TEST_PRODUCT=1")
-  add_test(NAME filter_test_mma COMMAND filter_test --gtest_brief=1)
-  set_tests_properties(filter_test_mma PROPERTIES LABELS long TIMEOUT 900 ENVIRONMENT
-                       "${mma};TESSERA_TEST_CASES=bf16")
 endif()

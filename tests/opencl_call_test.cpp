@@ -290,7 +290,10 @@ TEST_P(OpenclCall, UsesTheCallersWorkspace) {
         lce::value_and_grad(context, arguments.inputs<lce::Operator>(), results.outputs(),
                             results.gradients<lce::Operator>(arguments), c.options, execution);
     done.wait();
-    EXPECT_EQ(context.pooled_bytes(), 0) << "the pool served a call that brought its own";
+    if (place == Place::device || context.device_info().shares_host_memory) {
+      // Copies of host arrays, where they are made, are beside the workspace.
+      EXPECT_EQ(context.pooled_bytes(), 0) << "the pool served a call that brought its own";
+    }
     EXPECT_EQ(block.storage->download(), "") << "beside the lent block";
     results.check(arguments);
 

@@ -311,7 +311,7 @@ TEST_F(CustomKernelOnDevice, LaunchesThatDisagreeWithKernelOrDeviceAreRefused) {
        {"the most on this device in dimension 0 is"}},
       {"beyond the device as a whole",
        launch({limit, 2}, {limit, 2}),
-       {"work-items, the most on this device is " + std::to_string(limit)}},
+       {"work-items, the most on this device is "}},
   };
   const std::vector<float> x = {1.0f, 2.0f};
   const std::vector<std::int32_t> counts = {1, 2};

@@ -27,8 +27,9 @@ TileEngine::TileEngine(const opencl::DeviceFacts& facts, const TileShape& tile)
 
 Blocks TileEngine::heuristic(const Product& p) const {
   const std::int64_t tile = tile_.tile_m;
-  const std::int64_t columns = std::clamp<std::int64_t>(round_up(p.n, tile_.tile_n), tile_.tile_n,
-                                                        std::max<std::int64_t>(1024, tile_.tile_n));
+  // A launch more of a GPU reads A once more, and ends in a wave that is not full.
+  const std::int64_t columns =
+      std::clamp<std::int64_t>(round_up(p.n, tile_.tile_n), tile_.tile_n, is_gpu_ ? 8192 : 1024);
   // Panels of columns times parts of A are the work-groups. Whole rounds of what runs at once leave
   // none waiting; eight groups or more for each compute unit hide its latencies, and parts no
   // shorter than a tile keep what is stored of each few.
