@@ -43,15 +43,16 @@ class SimtEngine final : public TileEngine {
                            .items = shape.items(),
                            .local_bytes = shape.local_bytes(),
                            .registers = shape.registers()}),
-        shape_(shape) {}
+        shape_(shape),
+        is_gpu_(facts.is_gpu) {}
 
   std::string name() const override { return "simt"; }
   using Engine::options;
   std::string options() const override {
     return fmt::format(
         "-DLANES=1 -DTILE_M={0} -DTILE_N={0} -DITEM_M={1} -DITEM_N={1} "
-        "-DSIMT_DEPTH={2} -DPACK_STEP=1",
-        shape_.tile, shape_.item, shape_.depth);
+        "-DSIMT_DEPTH={2} -DPACK_STEP=1{3}",
+        shape_.tile, shape_.item, shape_.depth, is_gpu_ ? " -DIS_GPU=1" : "");
   }
   std::vector<NamedValue> knobs() const override {
     return {{"tile", shape_.tile}, {"item", shape_.item}, {"depth", shape_.depth}};
@@ -61,6 +62,7 @@ class SimtEngine final : public TileEngine {
 
  private:
   Shape shape_;
+  bool is_gpu_;
 };
 
 }  // namespace

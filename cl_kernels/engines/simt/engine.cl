@@ -77,6 +77,13 @@
 #define SIMT_LOADS_B ((SIMT_FOURS_B + SIMT_ITEMS - 1) / SIMT_ITEMS)
 // Sums are in registers only where every index of theirs is known.
 #define UNROLLED _Pragma("unroll")
+// PoCL then goes over work-items one by one where it reads sums from memory: grad_x took 3.8 times
+// as long.
+#if IS_GPU
+#define UNROLLED_ON_GPU UNROLLED
+#else
+#define UNROLLED_ON_GPU
+#endif
 
 // acc = A * b over all of the tile's depth; every work-item of the group takes part.
 #define SIMT_PRODUCT(b, panel)                                                                    \
@@ -158,10 +165,10 @@
   {                                                             \
     SIMT_PRODUCT(b, panel)                                      \
     global float* to_ = (sums);                                 \
-    UNROLLED for (int m = 0; m < ITEM_M; ++m) {                 \
+    UNROLLED_ON_GPU for (int m = 0; m < ITEM_M; ++m) {          \
       const int r = SIMT_M(m);                                  \
       if (r >= now.rows) continue;                              \
-      UNROLLED for (int n = 0; n < ITEM_N; ++n) {               \
+      UNROLLED_ON_GPU for (int n = 0; n < ITEM_N; ++n) {        \
         global float* at_ = to_ + (long)r * TILE_N + SIMT_N(n); \
         *at_ = (first) ? acc[m][n] : *at_ + acc[m][n];          \
       }                                                         \
