@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "host/arguments/owned.hpp"
 #include "host/dispatch/guarded.hpp"
 #include "host/linear_distillation/request.hpp"
 #include "host/linear_distillation/streaming.hpp"
@@ -93,7 +94,10 @@ Result combine(std::span<const PartialResult> shards, const CombineInputs& input
   loss::LossRequest request(places, std::move(call));
   loss::check_combine(checks, request, merged, inputs, options.loss, 1.0f - options.alpha);
   Result result;
-  operators::allocate<Operator>(request.call, result);
+  std::size_t at = 0;
+  for (const auto& each : OperatorTraits<Operator>::outputs) {
+    arguments::allocate(request.call.outputs[at++], result.*each.owned, each.name);
+  }
 
   const auto terms = terms_of(options);
   const double t = static_cast<double>(options.temperature);

@@ -6,7 +6,6 @@
 #include <functional>
 #include <optional>
 
-#include "host/arguments/owned.hpp"
 #include "host/dispatch/guarded.hpp"
 #include "host/operators/operator.hpp"
 #include "host/operators/traits.hpp"
@@ -154,20 +153,6 @@ typename Op::ExecutionOptions execution_options_of(const Call& call) {
   return execution;
 }
 
-/// Gives the outputs and gradients that are described the memory of new tensors of `result`.
-template <class Op>
-void allocate(Call& call, typename Op::Result& result) {
-  using Traits = OperatorTraits<Op>;
-  for (std::size_t i = 0; i < Traits::outputs.size(); ++i) {
-    const auto& output = Traits::outputs[i];
-    arguments::allocate(call.outputs[i], result.*output.owned, output.name);
-  }
-  for (std::size_t i = 0; i < Traits::gradients.size(); ++i) {
-    const auto& gradient = Traits::gradients[i];
-    arguments::allocate(call.gradients[i], result.*gradient.owned, gradient.name);
-  }
-}
-
 /// Checks a call and hands it to `use`, whose result it returns. At the edge of the library: memory
 /// that the host does not have becomes an Error.
 template <class Use>
@@ -185,15 +170,17 @@ template <class Op>
 typename Op::Result run_owned(Context& context, Pass pass, const typename Op::Inputs& inputs,
                               const typename Op::Options& options,
                               const typename Op::ExecutionOptions& execution) {
-  auto call = bind<Op>(pass, inputs, {}, {}, options, execution);
-  return with_checked(context, std::move(call), Form::owned, [&](Request& request) {
-    typename Op::Result result;
-    allocate<Op>(request.call, result);
-    auto completion = run_checked(context, request);
-    completion.wait();
-    result.dispatch = completion.dispatch();
-    return result;
-  });
+  using Traits = OperatorTraits<Op>;
+  auto owned = run_owned(context, bind<Op>(pass, inputs, {}, {}, options, execution));
+  typename Op::Result result;
+  for (std::size_t i = 0; i < Traits::outputs.size(); ++i) {
+    result.*Traits::outputs[i].owned = std::move(owned.outputs[i]);
+  }
+  for (std::size_t i = 0; i < Traits::gradients.size(); ++i) {
+    result.*Traits::gradients[i].owned = std::move(owned.gradients[i]);
+  }
+  result.dispatch = std::move(owned.dispatch);
+  return result;
 }
 
 }  // namespace tessera::operators

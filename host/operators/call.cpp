@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "host/arguments/owned.hpp"
 #include "host/operators/bind.hpp"
 
 namespace tessera::operators {
@@ -95,6 +96,25 @@ Completion run_checked(Context& context, Request& request) {
 Completion run(Context& context, Call call) {
   return with_checked(context, std::move(call), Form::views,
                       [&](Request& request) { return run_checked(context, request); });
+}
+
+Owned run_owned(Context& context, Call call) {
+  return with_checked(context, std::move(call), Form::owned, [&](Request& request) {
+    const Description& op = *request.call.op;
+    Owned owned{.outputs = decltype(Owned::outputs)(op.outputs.size()),
+                .gradients = decltype(Owned::gradients)(op.gradients.size()),
+                .dispatch = {}};
+    for (std::size_t i = 0; i < op.outputs.size(); ++i) {
+      arguments::allocate(request.call.outputs[i], owned.outputs[i], op.outputs[i].name);
+    }
+    for (std::size_t i = 0; i < op.gradients.size(); ++i) {
+      arguments::allocate(request.call.gradients[i], owned.gradients[i], op.gradients[i].name);
+    }
+    auto completion = run_checked(context, request);
+    completion.wait();
+    owned.dispatch = completion.dispatch();
+    return owned;
+  });
 }
 
 Plan plan(Context& context, Call call) {

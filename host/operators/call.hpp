@@ -189,12 +189,22 @@ struct TESSERA_API Call {
   void set_block_sizes(const std::vector<NamedValue>& values);
 };
 
+/// What a call returned that owns its results, by the places of the description; empty where not
+/// asked for.
+struct Owned {
+  Values<HostTensor, decltype(Call::outputs)::max_count> outputs;
+  Values<HostTensor, decltype(Call::gradients)::max_count> gradients;
+  Dispatch dispatch;
+};
+
 /// Block sizes by name.
 std::vector<NamedValue> blocks_by_name(const Description& op, const Blocks& blocks);
 
 /// These run the call or answer questions about it, and throw what the operator's functions with
 /// views throw. The pass is not forward_partial.
 TESSERA_API Completion run(Context& context, Call call);
+/// Runs a call that has no views of results, and returns what its wants name.
+TESSERA_API Owned run_owned(Context& context, Call call);
 TESSERA_API Plan plan(Context& context, Call call);
 TESSERA_API CostEstimate cost_estimate(Context& context, Call call);
 TESSERA_API std::optional<std::string> why_unsupported(Context& context,

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+#include <utility>
+
+#include "tessera/context.hpp"
+
+namespace tessera::python {
+
+namespace nb = nanobind;
+
+/// Adds `Error`, a class under it for each ErrorCode, and `Warning`.
+void bind_errors(nb::module_& m);
+
+/// Throws a Python exception of a built-in type.
+[[noreturn]] void raise(PyObject* type, const std::string& message);
+
+/// Keeps what the library warns of for the calling thread: a Context has no say about the GIL.
+void keep_warning(const std::string& message);
+/// Hands the kept warnings to Python's `warnings`. Throws where a filter makes an exception of one.
+void hand_over_warnings();
+/// The same on the way out of a failed call, whose own exception must survive.
+void hand_over_warnings_quietly() noexcept;
+
+/// Calls `work` without the GIL, then hands over what it warned of.
+template <class Work>
+auto without_gil(const Work& work) {
+  const auto run = [&] {
+    nb::gil_scoped_release released;
+    return work();
+  };
+  auto result = [&] {
+    try {
+      return run();
+    } catch (...) {
+      hand_over_warnings_quietly();
+      throw;
+    }
+  }();
+  hand_over_warnings();
+  return result;
+}
+
+}  // namespace tessera::python
