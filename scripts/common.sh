@@ -94,8 +94,8 @@ packages_library=(g++ cmake make libeigen3-dev libfmt-dev ocl-icd-opencl-dev ope
 packages_build=("${packages_library[@]}" ninja-build git pkg-config pocl-opencl-icd libcli11-dev
   nlohmann-json3-dev libbenchmark-dev libgtest-dev python3)
 packages_demo=(bible-kjv fortunes python3-matplotlib)
-packages_test=(python3-numpy clang clang-format ccache)
-packages_check=(python3-venv oclgrind)
+packages_test=(python3-numpy python3-venv python3-dev clang clang-format ccache)
+packages_check=(oclgrind)
 
 # Objects that two presets, two clones or two sessions have in common are compiled once, where
 # ccache is installed. Paths within the tree count as relative; nothing that is compared holds one.

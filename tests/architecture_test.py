@@ -41,6 +41,7 @@ BELOW = {
     "peaks": {"include"},
     "programs": {"include", "peaks"},  # tessera-info --peaks
     "examples": {"include"},
+    "python": {"include"},
 }
 _OPERATOR = {"include", "host/dispatch", "host/arguments", "host/operators", "host/loss",
              "host/linear", "host/opencl", "host/engines", "tuning/lookup", "host/tile",
@@ -57,7 +58,9 @@ BELOW["tests"] = _ALL | {"bench"}
 # Single headers that stand on their own, of modules that are out of sight.
 ALSO = {"host/tile": {"host/dispatch/thread_pool.hpp"},
         "programs": {"host/operators/call.hpp", "host/loss/partial.hpp",
-                     "host/catalog/operators.hpp"}}
+                     "host/catalog/operators.hpp"},
+        "python": {"host/operators/call.hpp", "host/loss/partial.hpp",
+                   "host/catalog/operators.hpp"}}
 
 # The public headers that hold nothing but views, options and results: all the oracle may know.
 OPTION_HEADERS = {"view.hpp", "dtype.hpp", "error.hpp", "loss.hpp", "execution.hpp", "context.hpp",

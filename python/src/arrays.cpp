@@ -29,8 +29,9 @@ std::optional<DType> type_of_format(const char* format, Py_ssize_t bytes) {
     case 'i':
     case 'l':
     case 'q':
-      return bytes == 4 ? std::optional(DType::i32)
-                        : bytes == 8 ? std::optional(DType::i64) : std::nullopt;
+      return bytes == 4   ? std::optional(DType::i32)
+             : bytes == 8 ? std::optional(DType::i64)
+                          : std::nullopt;
     default:
       return std::nullopt;
   }
@@ -144,16 +145,18 @@ MutableView Borrowed::take_buffer(const char* name, PyObject* object, bool writa
   if (!type) raise_type(name, object);
   const auto rank = static_cast<std::size_t>(buffer.ndim);
   if (rank > static_cast<std::size_t>(Dims::max_rank)) {
-    raise(PyExc_ValueError, std::string(name) + " has " + std::to_string(rank) +
-                                " axes, the limit is 8; reshape it");
+    raise(PyExc_ValueError,
+          std::string(name) + " has " + std::to_string(rank) + " axes, the limit is 8; reshape it");
   }
   Dims extents, strides;
   for (std::size_t axis = 0; axis < rank; ++axis) {
     extents.push_back(buffer.shape[axis]);
     if (buffer.strides[axis] % buffer.itemsize != 0) {
       raise(PyExc_ValueError, std::string(name) + " has a stride of " +
-                                  std::to_string(buffer.strides[axis]) + " bytes between elements "
-                                  "of " + std::to_string(buffer.itemsize) + "; copy it first");
+                                  std::to_string(buffer.strides[axis]) +
+                                  " bytes between elements "
+                                  "of " +
+                                  std::to_string(buffer.itemsize) + "; copy it first");
     }
     strides.push_back(buffer.strides[axis] / buffer.itemsize);
   }
@@ -241,7 +244,8 @@ DType parse_dtype(const char* argument, nb::handle given) {
 
 nb::object to_numpy(HostTensor&& tensor, bool transposed) {
   auto* owned = new HostTensor(std::move(tensor));
-  const nb::capsule owner(owned, [](void* held) noexcept { delete static_cast<HostTensor*>(held); });
+  const nb::capsule owner(owned,
+                          [](void* held) noexcept { delete static_cast<HostTensor*>(held); });
   const auto rank = static_cast<std::size_t>(owned->extents().rank());
   std::array<std::size_t, Dims::max_rank> shape{};
   std::array<std::int64_t, Dims::max_rank> strides{};
@@ -254,8 +258,8 @@ nb::object to_numpy(HostTensor&& tensor, bool transposed) {
   // An array without elements has a pointer all the same.
   static float nothing;
   void* data = owned->size() > 0 ? owned->data() : &nothing;
-  nb::object array = nb::cast(nb::ndarray<nb::numpy>(data, rank, shape.data(), owner,
-                                                     strides.data(), dlpack_of(type)));
+  nb::object array = nb::cast(
+      nb::ndarray<nb::numpy>(data, rank, shape.data(), owner, strides.data(), dlpack_of(type)));
   if (type == DType::bf16) {
     if (const nb::object bfloat16 = bfloat16_type(); !bfloat16.is_none()) {
       return array.attr("view")(bfloat16);
@@ -278,8 +282,8 @@ void bind_arrays(nb::module_& m) {
           nb::arg("shape"), nb::arg("dtype") = "float32", nb::arg("strides") = nb::none(),
           "An array of this shape, dense or with strides in elements; it has no memory.")
       .def_prop_ro("shape", [](const ArraySpec& a) { return as_vector(a.view.extents()); })
-      .def_prop_ro("strides", [](const ArraySpec& a) { return as_vector(a.view.strides()); },
-                   "In elements.")
+      .def_prop_ro(
+          "strides", [](const ArraySpec& a) { return as_vector(a.view.strides()); }, "In elements.")
       .def_prop_ro("dtype", [](const ArraySpec& a) { return to_string(a.view.dtype()); })
       .def("__repr__", [](const ArraySpec& a) {
         std::string text = "tessera.ArraySpec([";

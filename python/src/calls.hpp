@@ -37,14 +37,28 @@ class Signature {
 
   const operators::Description& op() const noexcept { return *op_; }
   /// Binds the arguments behind the first `skip`. Throws a Python exception.
-  void bind(PythonCall& to, const nb::args& places, std::size_t skip, const nb::kwargs& names) const;
+  void bind(PythonCall& to, const nb::args& places, std::size_t skip,
+            const nb::kwargs& names) const;
   /// "forward(x, w, labels=None, *, bias=None, ...)"
   std::string text(const std::string& function, const char* first = "") const;
   std::string doc(Pass pass) const;
 
  private:
-  enum class Kind { input, layout, option, wants, out, accumulate, context, implementation,
-                    block_sizes, knobs, workspace_bytes, workspace, queue };
+  enum class Kind {
+    input,
+    layout,
+    option,
+    wants,
+    out,
+    accumulate,
+    context,
+    implementation,
+    block_sizes,
+    knobs,
+    workspace_bytes,
+    workspace,
+    queue
+  };
   struct Slot {
     Kind kind;
     std::size_t at;  ///< of the input or option

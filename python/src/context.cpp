@@ -92,8 +92,8 @@ void bind_context(nb::module_& m) {
                       "of host threads. Threads may share one.")
       .def(
           "__init__",
-          [](Context* self, const std::string& device, int threads,
-             const std::string& cache_folder, bool host_only, const std::string& plan_for) {
+          [](Context* self, const std::string& device, int threads, const std::string& cache_folder,
+             bool host_only, const std::string& plan_for) {
             new (self) Context(without_gil([&] {
               return Context(options_of(device, threads, cache_folder, host_only, plan_for));
             }));

@@ -25,8 +25,7 @@ nb::object owned_array(const PythonCall& call, std::size_t of, HostTensor&& tens
 
 Result run_owned(Context& context, PythonCall& bound) {
   const Description& op = *bound.call.op;
-  auto owned =
-      without_gil([&] { return operators::run_owned(context, std::move(bound.call)); });
+  auto owned = without_gil([&] { return operators::run_owned(context, std::move(bound.call)); });
   Result result(std::move(owned.dispatch));
   for (std::size_t i = 0; i < op.outputs.size(); ++i) {
     auto& tensor = owned.outputs[i];
@@ -88,8 +87,8 @@ void bind_question(nb::module_& m, const Signature& signature, const char* name,
         std::string implementation;
         if (own == 2) {
           if (!nb::isinstance<nb::str>(places[0])) {
-            raise(PyExc_TypeError, std::string("implementation is ") +
-                                       nb::repr(places[0]).c_str() + "; give a name");
+            raise(PyExc_TypeError, std::string("implementation is ") + nb::repr(places[0]).c_str() +
+                                       "; give a name");
           }
           implementation = nb::cast<std::string>(nb::object(places[0]));
         }
@@ -157,17 +156,20 @@ std::string listed(std::string text, const std::string& name, const char* shape)
 
 std::string Signature::doc(Pass pass) const {
   std::string text = std::string(op_->name) + ", " + to_string(pass) + ".\n\n";
-  text += "Arrays are numpy's (float32, float16, ml_dtypes.bfloat16; int32 or int64 where indices "
-          "are meant) or anything with __dlpack__ on the CPU. Nothing is copied, and strides are "
-          "taken as they are.\n\nInputs:";
+  text +=
+      "Arrays are numpy's (float32, float16, ml_dtypes.bfloat16; int32 or int64 where indices "
+      "are meant) or anything with __dlpack__ on the CPU. Nothing is copied, and strides are "
+      "taken as they are.\n\nInputs:";
   for (std::size_t i = 0; i < op_->inputs.size(); ++i) {
     if (!reads_in(pass, op_->inputs[i].reads)) continue;
-    const std::string or_turned = layouts_[i].empty() ? "" : ", or turned with " + layouts_[i] + "='vh'";
+    const std::string or_turned =
+        layouts_[i].empty() ? "" : ", or turned with " + layouts_[i] + "='vh'";
     text = listed(std::move(text), op_->inputs[i].name, op_->inputs[i].shape.text()) + or_turned;
   }
   if (pass != Pass::forward_partial) {
-    text += "\n\nResults (`wants` names those beside the usual ones, or `out` maps names to "
-            "writable arrays; `accumulate` names gradients that are added to theirs):";
+    text +=
+        "\n\nResults (`wants` names those beside the usual ones, or `out` maps names to "
+        "writable arrays; `accumulate` names gradients that are added to theirs):";
     for (const auto& output : op_->outputs) {
       if (pass != Pass::backward) text = listed(std::move(text), output.name, output.shape.text());
     }

@@ -75,8 +75,8 @@ std::vector<const Shard*> shards_of(nb::handle given, const operators::Descripti
     }
     if (op == nullptr) op = shard->op;
     if (shard->op != op) {
-      raise(PyExc_ValueError, std::string("shards has rows of ") + shard->op->name + ", not of " +
-                                  op->name);
+      raise(PyExc_ValueError,
+            std::string("shards has rows of ") + shard->op->name + ", not of " + op->name);
     }
     shards.push_back(shard);
   };
@@ -250,22 +250,23 @@ void bind_partials(nb::module_& m) {
                     "several merged. It can be pickled, to be sent to another process.")
       .def_prop_ro("operator", [](const Shard& s) { return s.op->name; })
       .def_prop_ro("rows", &rows_array, "[B] records, read only.")
-      .def_prop_ro("shape",
-                   [](const Shard& s) {
-                     return std::vector<std::int64_t>(s.partial.extents.begin(),
-                                                      s.partial.extents.end());
-                   },
-                   "The leading axes of x.")
+      .def_prop_ro(
+          "shape",
+          [](const Shard& s) {
+            return std::vector<std::int64_t>(s.partial.extents.begin(), s.partial.extents.end());
+          },
+          "The leading axes of x.")
       .def_prop_ro("vocab_size_total", [](const Shard& s) { return s.partial.vocab_size_total; })
-      .def_prop_ro("ranges",
-                   [](const Shard& s) {
-                     std::vector<std::tuple<std::int64_t, std::int64_t>> ranges;
-                     for (const auto& [begin, end] : s.partial.ranges) {
-                       ranges.emplace_back(begin, end);
-                     }
-                     return ranges;
-                   },
-                   "The columns of the whole vocabulary that the rows are of.")
+      .def_prop_ro(
+          "ranges",
+          [](const Shard& s) {
+            std::vector<std::tuple<std::int64_t, std::int64_t>> ranges;
+            for (const auto& [begin, end] : s.partial.ranges) {
+              ranges.emplace_back(begin, end);
+            }
+            return ranges;
+          },
+          "The columns of the whole vocabulary that the rows are of.")
       .def_prop_ro("dispatch", [](const Shard& s) { return s.partial.dispatch; })
       .def("__getstate__", &state_of)
       .def("__setstate__", &set_state)
@@ -273,8 +274,7 @@ void bind_partials(nb::module_& m) {
         return "<tessera.PartialResult of " + std::string(s.op->name) + ", " +
                std::to_string(s.partial.rows.size()) + " rows>";
       });
-  m.def("merge", &merge_shards, nb::arg("shards"),
-        "Merges shards, or merged shards, row by row.");
+  m.def("merge", &merge_shards, nb::arg("shards"), "Merges shards, or merged shards, row by row.");
 }
 
 void bind_partial(nb::module_& m, const Signature& signature) {

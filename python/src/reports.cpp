@@ -17,7 +17,8 @@ namespace {
 template <class T>
 std::string line(const char* name, std::initializer_list<std::pair<const char*, T>> values) {
   std::string text = std::string("<tessera.") + name;
-  for (const auto& [key, value] : values) text += std::string(" ") + key + "=" + std::to_string(value);
+  for (const auto& [key, value] : values)
+    text += std::string(" ") + key + "=" + std::to_string(value);
   return text + ">";
 }
 
@@ -43,8 +44,7 @@ void bind_dispatch(nb::module_& m) {
       .def_ro("staged_bytes", &Dispatch::staged_bytes)
       .def_ro("notes", &Dispatch::notes)
       .def_ro("shards", &Dispatch::shards)
-      .def("__repr__",
-           [](const Dispatch& d) { return "<tessera.Dispatch " + to_string(d) + ">"; });
+      .def("__repr__", [](const Dispatch& d) { return "<tessera.Dispatch " + to_string(d) + ">"; });
 }
 
 void bind_plan(nb::module_& m) {
@@ -114,9 +114,9 @@ void bind_reports(nb::module_& m) {
       .def_ro("bytes_moved", &CostEstimate::bytes_moved, "what the blocking really moves")
       .def_ro("executed_flops", &CostEstimate::executed_flops, "with what the schedule repeats")
       .def("__repr__", [](const CostEstimate& c) {
-        return line<std::int64_t>("CostEstimate", {{"flops", c.flops},
-                                                   {"bytes_ideal", c.bytes_ideal},
-                                                   {"bytes_moved", c.bytes_moved}});
+        return line<std::int64_t>(
+            "CostEstimate",
+            {{"flops", c.flops}, {"bytes_ideal", c.bytes_ideal}, {"bytes_moved", c.bytes_moved}});
       });
 }
 

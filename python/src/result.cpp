@@ -35,8 +35,8 @@ void bind_result(nb::module_& m) {
           if (array.is_none()) continue;
           const nb::object shape = nb::getattr(array, "shape", nb::none());
           const bool is_number = nb::isinstance<nb::tuple>(shape) && nb::len(shape) == 0;
-          text += std::string(" ") + name + "=" +
-                  nb::str(is_number ? array : nb::repr(shape)).c_str();
+          text +=
+              std::string(" ") + name + "=" + nb::str(is_number ? array : nb::repr(shape)).c_str();
         }
         return text + ", " + to_string(r.dispatch()) + ">";
       });

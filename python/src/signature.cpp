@@ -74,8 +74,8 @@ OptionValue parse_option(const operators::Option& option, nb::handle value) {
   const double number = PyFloat_AsDouble(value.ptr());
   if (PyErr_Occurred() != nullptr) {
     PyErr_Clear();
-    raise(PyExc_TypeError, std::string(option.name) + " is a " + type_of(value) +
-                               "; give a number");
+    raise(PyExc_TypeError,
+          std::string(option.name) + " is a " + type_of(value) + "; give a number");
   }
   return static_cast<float>(number);
 }
@@ -84,8 +84,8 @@ std::string default_text(const operators::Option& option) {
   if (holds_type(option)) return "None";
   if (!option.choices.empty()) {
     return "'" +
-           std::string(option.choices[static_cast<std::size_t>(
-               std::get<std::int64_t>(option.standard))]) +
+           std::string(
+               option.choices[static_cast<std::size_t>(std::get<std::int64_t>(option.standard))]) +
            "'";
   }
   return nb::repr(std::holds_alternative<float>(option.standard)
@@ -283,8 +283,7 @@ void Signature::take(Given& given, PythonCall& to, std::string_view name, const 
               std::string("workspace_bytes is ") + nb::repr(value).c_str() + "; give an integer");
       }
       if (bytes < 0) {
-        raise(PyExc_ValueError,
-              "workspace_bytes is " + std::to_string(bytes) + "; give 0 or more");
+        raise(PyExc_ValueError, "workspace_bytes is " + std::to_string(bytes) + "; give 0 or more");
       }
       call.workspace_bytes = static_cast<std::size_t>(bytes);
       break;
@@ -312,12 +311,12 @@ void Signature::bind(PythonCall& to, const nb::args& places, std::size_t skip,
   const std::size_t count = places.size() - skip;
   if (count > by_place_.size()) {
     raise(PyExc_TypeError, std::string(op_->name) + "." + to_string(to.call.pass) + "() takes " +
-                               std::to_string(by_place_.size()) +
-                               " arguments by place, not " + std::to_string(count) +
-                               "; give the others by name");
+                               std::to_string(by_place_.size()) + " arguments by place, not " +
+                               std::to_string(count) + "; give the others by name");
   }
   for (std::size_t i = 0; i < count; ++i) {
-    if (!places[skip + i].is_none()) given.inputs[by_place_[i]] = nb::handle(places[skip + i]).ptr();
+    if (!places[skip + i].is_none())
+      given.inputs[by_place_[i]] = nb::handle(places[skip + i]).ptr();
   }
   for (const auto& [key, value] : names) {
     Py_ssize_t size = 0;
@@ -437,14 +436,14 @@ void Signature::bind_accumulate(nb::handle given, PythonCall& to) const {
     for (const auto& name : parse_names("accumulate", given)) {
       const auto gradient = place_of(op_->gradients, name);
       if (!gradient) {
-        raise(PyExc_ValueError, "accumulate has '" + name + "', which is no gradient of " +
-                                    op_->name);
+        raise(PyExc_ValueError,
+              "accumulate has '" + name + "', which is no gradient of " + op_->name);
       }
       accumulate[*gradient] = true;
     }
   }
-  if (!to.out.is_valid() && std::find(accumulate.begin(), accumulate.end(), true) !=
-                                accumulate.end()) {
+  if (!to.out.is_valid() &&
+      std::find(accumulate.begin(), accumulate.end(), true) != accumulate.end()) {
     raise(PyExc_ValueError, "accumulate adds to what out holds; give out");
   }
 }
@@ -452,11 +451,12 @@ void Signature::bind_accumulate(nb::handle given, PythonCall& to) const {
 Pass parse_pass(const Description& op, nb::handle name) {
   std::string known;
   for (const Pass pass : op.passes) {
-    if (nb::isinstance<nb::str>(name) && nb::cast<std::string>(name) == to_string(pass)) return pass;
+    if (nb::isinstance<nb::str>(name) && nb::cast<std::string>(name) == to_string(pass))
+      return pass;
     known += (known.empty() ? "'" : ", '") + std::string(to_string(pass)) + "'";
   }
-  raise(PyExc_ValueError, std::string("pass_name is ") + nb::repr(name).c_str() + "; " + op.name +
-                              " has " + known);
+  raise(PyExc_ValueError,
+        std::string("pass_name is ") + nb::repr(name).c_str() + "; " + op.name + " has " + known);
 }
 
 }  // namespace tessera::python

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators as docs/maths.md has them, in double: what the tests compare with.
+
+Losses take labels or a dense distribution; every array is float64 when it comes in.
+"""
+
+import numpy as np
+
+
+def log_softmax(l):
+    top = l.max(axis=-1, keepdims=True)
+    shifted = l - top
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def final_logits(z, scale=1.0, cap=0.0):
+    """The logits, and their derivative by z."""
+    l = scale * z
+    if not cap:
+        return l, np.full_like(l, scale)
+    t = np.tanh(l / cap)
+    return cap * t, scale * (1 - t * t)
+
+
+def cross_entropy(z, labels, *, weight=None, class_weight=None, logsumexp_weight=0.0,
+                  logit_scale=1.0, logit_soft_cap=0.0, label_smoothing=0.0, ignore_index=-100,
+                  reduction="mean", dloss=None, dlse=None):
+    """Outputs and dz of logits z [B, V], before scale and cap."""
+    rows, words = z.shape
+    counts = labels != ignore_index
+    y = np.where(counts, labels, 0)
+    at = np.arange(rows)
+    l, slope = final_logits(z, logit_scale, logit_soft_cap)
+    logp = log_softmax(l)
+    p = np.exp(logp)
+    lse = l[at, y] - logp[at, y]
+    c = np.ones(words) if class_weight is None else class_weight
+    row_weight = np.where(counts, 1.0 if weight is None else weight, 0.0)
+    t = np.full((rows, words), label_smoothing / words)
+    t[at, y] += 1 - label_smoothing
+    nll = -(c * t * logp).sum(axis=1)
+    z_loss = row_weight * logsumexp_weight * lse**2
+    loss = row_weight * nll + z_loss
+    whole = (row_weight * c[y]).sum() if reduction == "mean" else 1.0
+    d = (np.ones(()) if dloss is None else dloss) / whole
+    a = (c * t).sum(axis=1)
+    q = row_weight * d * (a + 2 * logsumexp_weight * lse)
+    if dlse is not None:
+        q = q + np.where(counts, dlse, 0.0)
+    dz = (q[:, None] * p - (row_weight * d)[:, None] * c * t) * slope
+    return {
+        "loss": loss if reduction == "none" else np.asarray(loss.sum() / whole),
+        "lse": np.where(counts, lse, 0.0),
+        "argmax": np.where(counts, l.astype(np.float32).argmax(axis=1), -1),
+        "label_logprob": np.where(counts, logp[at, y], 0.0),
+        "entropy": np.where(counts, -(p * logp).sum(axis=1), 0.0),
+        "z_loss": z_loss,
+    }, dz
+
+
+def linear_cross_entropy(x, w, labels, bias=None, **options):
+    """Outputs and gradients of x [B, H] and w [H, V]."""
+    outputs, dz = cross_entropy(x @ w + (0 if bias is None else bias), labels, **options)
+    return outputs, {"grad_x": dz @ w.T, "grad_w": x.T @ dz, "grad_bias": dz.sum(axis=0)}
+
+
+def forward_kl(x, w, teacher_x, teacher_w, labels, alpha, temperature, ignore_index=-100):
+    """Mean loss and gradients of linear_distillation by KL(teacher || student)."""
+    z, v = x @ w, teacher_x @ teacher_w
+    counts = labels != ignore_index
+    logq, logp = log_softmax(z / temperature), log_softmax(v / temperature)
+    q, p = np.exp(logq), np.exp(logp)
+    divergence = (p * (logp - logq)).sum(axis=1)
+    outputs, dz = cross_entropy(z, labels, ignore_index=ignore_index)
+    share = alpha * counts / counts.sum()
+    loss = (1 - alpha) * outputs["loss"] + temperature**2 * (share * divergence).sum()
+    dz = (1 - alpha) * dz + temperature * share[:, None] * (q - p)
+    return loss, {"grad_x": dz @ w.T, "grad_w": x.T @ dz}
+
+
+def rms_norm(x, scale, dy, epsilon=1e-6, offset=0.0):
+    """y, and the gradients of x and scale."""
+    r = 1 / np.sqrt((x * x).mean(axis=1, keepdims=True) + epsilon)
+    g = dy * (offset + scale)
+    grad_x = r * g - x * r**3 * (g * x).mean(axis=1, keepdims=True)
+    return x * r * (offset + scale), grad_x, (dy * x * r).sum(axis=0)
