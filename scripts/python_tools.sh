@@ -4,7 +4,8 @@
 # Debian 12 has no nanobind, and no numpy that knows ml_dtypes.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-versions=(nanobind==3.1.0 numpy==2.4.6 ml_dtypes==0.6.0 pytest==9.0.2)
+versions=(nanobind==3.1.0 nanobind-backend==1.0.0 numpy==2.4.6 ml_dtypes==0.6.0
+  pytest==9.0.2)
 folder="$root/build/tools/python"
 wanted="${versions[*]}"
 if [ "$(cat "$folder/versions" 2>/dev/null || true)" != "$wanted" ]; then

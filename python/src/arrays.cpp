@@ -54,7 +54,7 @@ std::optional<DType> type_of(nb::dlpack::dtype type) {
 /// What the array's own library calls its type.
 std::string type_name(PyObject* object) {
   const nb::object dtype = nb::getattr(nb::handle(object), "dtype", nb::none());
-  return dtype.is_none() ? Py_TYPE(object)->tp_name : nb::str(dtype).c_str();
+  return dtype.is_none() ? type_text(object) : nb::str(dtype).c_str();
 }
 
 [[noreturn]] void raise_type(const char* name, PyObject* object) {
@@ -64,12 +64,12 @@ std::string type_name(PyObject* object) {
 
 [[noreturn]] void raise_no_array(const char* name, PyObject* object) {
   raise(PyExc_TypeError,
-        std::string(name) + " is a " + Py_TYPE(object)->tp_name +
+        std::string(name) + " is a " + type_text(object) +
             "; give a numpy array, anything with __dlpack__ on the CPU, or tessera.from_cl_mem");
 }
 
 [[noreturn]] void raise_read_only(const char* name, PyObject* object) {
-  raise(PyExc_TypeError, std::string(name) + " is a " + Py_TYPE(object)->tp_name +
+  raise(PyExc_TypeError, std::string(name) + " is a " + type_text(object) +
                              " that may not be written; give a writable numpy array or a "
                              "torch.Tensor");
 }

@@ -79,7 +79,7 @@ Context context_of(nb::handle given) {
   if (!given.is_valid() || given.is_none()) return default_context();
   const Context* context = nullptr;
   if (!nb::try_cast(given, context) || context == nullptr) {
-    raise(PyExc_TypeError, std::string("context is a ") + Py_TYPE(given.ptr())->tp_name +
+    raise(PyExc_TypeError, std::string("context is a ") + type_text(given) +
                                "; give a tessera.Context, or None for the process's own");
   }
   return *context;

@@ -83,6 +83,8 @@ void raise(PyObject* type, const std::string& message) {
   throw nb::python_error();
 }
 
+std::string type_text(nb::handle object) { return nb::inst_name(object).c_str(); }
+
 void keep_warning(const std::string& message) { kept_warnings.push_back(message); }
 
 void hand_over_warnings() {

@@ -18,6 +18,9 @@ void bind_errors(nb::module_& m);
 /// Throws a Python exception of a built-in type.
 [[noreturn]] void raise(PyObject* type, const std::string& message);
 
+/// What Python calls the type of the object.
+std::string type_text(nb::handle object);
+
 /// Keeps what the library warns of for the calling thread: a Context has no say about the GIL.
 void keep_warning(const std::string& message);
 /// Hands the kept warnings to Python's `warnings`. Throws where a filter makes an exception of one.

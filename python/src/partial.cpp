@@ -70,7 +70,7 @@ std::vector<const Shard*> shards_of(nb::handle given, const operators::Descripti
   const auto take = [&](nb::handle each) {
     const Shard* shard = nullptr;
     if (!nb::try_cast(each, shard) || shard == nullptr) {
-      raise(PyExc_TypeError, std::string("shards has a ") + Py_TYPE(each.ptr())->tp_name +
+      raise(PyExc_TypeError, std::string("shards has a ") + type_text(each) +
                                  "; give what forward_partial or merge returned");
     }
     if (op == nullptr) op = shard->op;

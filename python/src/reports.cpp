@@ -89,7 +89,7 @@ std::vector<NamedValue> to_named(const char* argument, nb::handle given) {
   std::vector<NamedValue> values;
   nb::dict items;
   if (!nb::try_cast(given, items)) {
-    raise(PyExc_TypeError, std::string(argument) + " is a " + Py_TYPE(given.ptr())->tp_name +
+    raise(PyExc_TypeError, std::string(argument) + " is a " + type_text(given) +
                                "; give a dict of names and integers");
   }
   for (const auto& [name, value] : items) {

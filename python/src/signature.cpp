@@ -36,8 +36,6 @@ bool holds_type(const operators::Option& option) {
   return std::string_view(option.name).ends_with("_dtype");
 }
 
-std::string type_of(nb::handle value) { return Py_TYPE(value.ptr())->tp_name; }
-
 std::string joined(std::span<const char* const> names) {
   std::string text;
   for (const char* name : names) text += (text.empty() ? "'" : ", '") + std::string(name) + "'";
@@ -75,7 +73,7 @@ OptionValue parse_option(const operators::Option& option, nb::handle value) {
   if (PyErr_Occurred() != nullptr) {
     PyErr_Clear();
     raise(PyExc_TypeError,
-          std::string(option.name) + " is a " + type_of(value) + "; give a number");
+          std::string(option.name) + " is a " + type_text(value) + "; give a number");
   }
   return static_cast<float>(number);
 }
@@ -294,7 +292,7 @@ void Signature::take(Given& given, PythonCall& to, std::string_view name, const 
     case Kind::queue: {
       std::uintptr_t queue = 0;
       if (!nb::try_cast(value, queue)) {
-        raise(PyExc_TypeError, std::string("queue is a ") + type_of(value) +
+        raise(PyExc_TypeError, std::string("queue is a ") + type_text(value) +
                                    "; give the cl_command_queue as an integer");
       }
       call.queue = reinterpret_cast<cl_command_queue>(queue);
@@ -405,7 +403,7 @@ void Signature::bind_out(PythonCall& to) const {
   nb::dict arrays;
   if (!nb::try_cast(to.out, arrays)) {
     raise(PyExc_TypeError,
-          "out is a " + type_of(to.out) + "; give a dict of names and writable arrays");
+          "out is a " + type_text(to.out) + "; give a dict of names and writable arrays");
   }
   auto& call = to.call;
   for (const auto& [key, array] : arrays) {

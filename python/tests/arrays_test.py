@@ -10,9 +10,9 @@ import warnings
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import Problem
 
 import tessera
+from conftest import Problem
 
 lce = tessera.linear_cross_entropy
 CALL = {"implementation": "eigen"}

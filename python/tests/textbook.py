@@ -7,18 +7,16 @@ Losses take labels or a dense distribution; every array is float64 when it comes
 import numpy as np
 
 
-def log_softmax(l):
-    top = l.max(axis=-1, keepdims=True)
-    shifted = l - top
+def log_softmax(logits):
+    shifted = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def final_logits(z, scale=1.0, cap=0.0):
     """The logits, and their derivative by z."""
-    l = scale * z
     if not cap:
-        return l, np.full_like(l, scale)
-    t = np.tanh(l / cap)
+        return scale * z, np.full_like(z, scale)
+    t = np.tanh(scale * z / cap)
     return cap * t, scale * (1 - t * t)
 
 
@@ -30,10 +28,10 @@ def cross_entropy(z, labels, *, weight=None, class_weight=None, logsumexp_weight
     counts = labels != ignore_index
     y = np.where(counts, labels, 0)
     at = np.arange(rows)
-    l, slope = final_logits(z, logit_scale, logit_soft_cap)
-    logp = log_softmax(l)
+    logits, slope = final_logits(z, logit_scale, logit_soft_cap)
+    logp = log_softmax(logits)
     p = np.exp(logp)
-    lse = l[at, y] - logp[at, y]
+    lse = logits[at, y] - logp[at, y]
     c = np.ones(words) if class_weight is None else class_weight
     row_weight = np.where(counts, 1.0 if weight is None else weight, 0.0)
     t = np.full((rows, words), label_smoothing / words)
@@ -51,7 +49,7 @@ def cross_entropy(z, labels, *, weight=None, class_weight=None, logsumexp_weight
     return {
         "loss": loss if reduction == "none" else np.asarray(loss.sum() / whole),
         "lse": np.where(counts, lse, 0.0),
-        "argmax": np.where(counts, l.astype(np.float32).argmax(axis=1), -1),
+        "argmax": np.where(counts, logits.astype(np.float32).argmax(axis=1), -1),
         "label_logprob": np.where(counts, logp[at, y], 0.0),
         "entropy": np.where(counts, -(p * logp).sum(axis=1), 0.0),
         "z_loss": z_loss,

@@ -3,10 +3,10 @@
 
 import numpy as np
 import pytest
-import textbook
-from conftest import Problem, as_double, close
 
 import tessera
+import textbook
+from conftest import Problem, as_double, close
 
 # (implementation, pass, type, layout, reduction, options, arrays beside x, w and labels)
 CASES = [
@@ -150,7 +150,7 @@ def test_shards():
     cuts = [0, 30, 31, 97]
     shards = [
         lce.forward_partial(p.x, p.w[:, a:b], p.labels, vocab_offset=a, **call)
-        for a, b in zip(cuts, cuts[1:])
+        for a, b in zip(cuts, cuts[1:], strict=False)
     ]
     assert shards[1].ranges == [(30, 31)] and shards[1].rows["max"].shape == (13,)
     shards[1] = pickle.loads(pickle.dumps(shards[1]))
