@@ -8,7 +8,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 sections=(style smoke new_operator long lanes host_only asan tsan intel oclgrind mutations fuzz
-  readers soak)
+  readers soak wheel)
 # Of `intel` and `mutations`, where --changed asks for a part: tests, and files with planted bugs.
 intel_tests='.*'
 changed_files=()
@@ -297,6 +297,9 @@ section_soak() {
   "$python" tests/kills_test.py build/release/bin --times 200
 }
 
+# The Python package as users get it. What it does is what scripts/test.sh tests.
+section_wheel() { scripts/wheel.sh; }
+
 # What a change calls for, by the table in CONTRIBUTING.md.
 take_changed() {
   local base="$1" file wanted=" style smoke "
@@ -314,6 +317,7 @@ take_changed() {
         ;;
       programs/npy* | host/opencl/binary_cache*) wanted+="asan readers mutations " ;;
       host/dispatch/* | host/opencl/* | host/context/* | host/tile/*) wanted+="tsan mutations " ;;
+      python/* | pyproject.toml | scripts/wheel.sh) wanted+="wheel " ;;
       host/arguments/* | programs/*) wanted+="asan mutations " ;;
       host/* | include/* | reference/* | tuning/*) wanted+="host_only mutations " ;;
       tests/fuzz/*) wanted+="fuzz " ;;
