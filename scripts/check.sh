@@ -252,6 +252,7 @@ section_oclgrind() {
 # Planted bugs: each must be found by a test.
 section_mutations() {
   configure_and_build release
+  scripts/python_tools.sh
   "$python" scripts/mutate.py ${changed_files[0]:+--files "${changed_files[@]}" --} build/release
 }
 

@@ -12,11 +12,13 @@ usage: scripts/mutate.py [--lot N:SEED] [--fuzz CASES] BUILD_FOLDER [part of a m
 
 A mutation replaces one exact text, which must be in its file once. A kernel's file is overridden
 at run time (TESSERA_TEST_KERNEL_DIR, see tests/support/main.cpp), so nothing is rebuilt; a host
-file is compiled alone and linked in front of the archive of the modules. Fields of a mutation:
+file is compiled alone and linked in front of the archive of the modules, one of python/src in the
+place of the original. Fields of a mutation:
 
   name, file, old, new   what is planted
   compiled_in            of a header: the source whose templates it changes
-  test, filter           the executable, and which of its tests (GoogleTest's syntax; without: all)
+  test, filter           the executable, and which of its tests (GoogleTest's syntax; without: all);
+                         of python/src: a file of python/tests, and a part of names (pytest -k)
   cases                  optional: TESSERA_TEST_CASES, parts of names of cases of the tables
   implementation         optional: TESSERA_TEST_IMPLEMENTATIONS
   engines                optional: TESSERA_TEST_ENGINES
@@ -39,6 +41,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -48,6 +51,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # A mutant may loop forever; the slowest unmutated run takes about ten seconds alone.
 TIMEOUT_SECONDS = 120
 FUZZ_TIMEOUT_SECONDS = 1800
+PYTHON_MODULE = "python/tessera/_core.abi3.so"
 
 
 class Invalid(Exception):
@@ -98,8 +102,8 @@ def run_shell(command, build):
         raise Invalid(result.stdout[-3000:])
 
 
-def with_mutated_host(build, mutation, folder):
-    """Compiles the mutated file and links the test against it; the path of the executable."""
+def compile_mutated(build, mutation, folder):
+    """The object of the mutated file, and the path of the original's."""
     source = write(folder, mutation["file"], mutated_text(mutation))
     original = os.path.join(ROOT, mutation.get("compiled_in", mutation["file"]))
     with open(os.path.join(build, "compile_commands.json"), encoding="utf-8") as stream:
@@ -108,6 +112,7 @@ def with_mutated_host(build, mutation, folder):
         raise Invalid(f"{original} is not compiled in {build}")
     words = shlex.split(entries[0]["command"])
     object_file = os.path.join(folder, "mutated.o")
+    original_object = words[words.index("-o") + 1]
     words[words.index("-o") + 1] = object_file
     if "compiled_in" in mutation:
         if "-include" in words:  # the precompiled headers have the original
@@ -119,19 +124,57 @@ def with_mutated_host(build, mutation, folder):
         words[words.index(original)] = source
     # The mutated text may leave something unused.
     run_shell(shlex.join([w for w in words if w != "-Werror"]), build)
-    target = "tests/" + mutation["test"]
+    return object_file, original_object
+
+
+def link_command(build, target, result):
+    """How `target` is linked, but with the result at another place."""
     commands = run(["ninja", "-t", "commands", target], cwd=build).stdout.splitlines()
     link = [c for c in commands if f"-o {target} " in c]
     if len(link) != 1:
         raise Invalid(f"no link command for {target}")
+    return link[0].replace(f"-o {target} ", f"-o {result} ")
+
+
+def with_mutated_host(build, mutation, folder):
+    """Compiles the mutated file and links the test against it; the path of the executable."""
+    object_file, _ = compile_mutated(build, mutation, folder)
     executable = os.path.join(folder, mutation["test"])
     # An archive member whose symbols are all defined already is not taken, and of a template that
     # several objects have the first is.
-    words = link[0].replace(f"-o {target} ", f"-o {executable} ").split(" ")
+    words = link_command(build, "tests/" + mutation["test"], executable).split(" ")
     first = next(i for i, word in enumerate(words) if word.endswith(".o"))
     words.insert(first, object_file)
     run_shell(" ".join(words), build)
     return executable
+
+
+def with_mutated_module(build, mutation, folder):
+    """Compiles the mutated file into a copy of the Python package; the folder that has it."""
+    object_file, original_object = compile_mutated(build, mutation, folder)
+    package = os.path.join(folder, "tessera")
+    shutil.copytree(os.path.join(ROOT, "python", "tessera"), package)
+    command = link_command(build, PYTHON_MODULE, os.path.join(package, "_core.abi3.so"))
+    run_shell(command.replace(f" {original_object} ", f" {object_file} "), build)
+    return folder
+
+
+def run_pytest(packages, mutation):
+    """None when the tests pass with the package in that folder, else what found the bug."""
+    test = os.path.join(ROOT, "python", "tests", mutation["test"] + ".py")
+    command = [os.path.join(ROOT, "build", "tools", "python", "bin", "python"), "-B", "-m",
+               "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=no", "-rf",
+               "-k", mutation.get("filter", ""), test]
+    try:
+        result = run(command, env={**os.environ, "PYTHONPATH": packages}, timeout=TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "a hang"
+    failed = re.search(r"^FAILED \S+::(\S+)", result.stdout, re.MULTILINE)
+    if failed:
+        return failed[1]
+    if result.returncode != 0:
+        raise Invalid(f"exit code {result.returncode}:\n" + result.stdout[-1500:])
+    return None
 
 
 def environment(build, mutation, folder):
@@ -211,6 +254,8 @@ def run_test(executable, mutation, env, folder):
 
 def run_mutation(build, mutation):
     with tempfile.TemporaryDirectory(prefix="tessera-mutation-") as folder:
+        if mutation["file"].startswith("python/"):
+            return run_pytest(with_mutated_module(build, mutation, folder), mutation)
         prefix = "cl_kernels/"
         if mutation["file"].startswith(prefix):
             executable = os.path.join(build, "tests", mutation["test"])
@@ -223,6 +268,10 @@ def run_mutation(build, mutation):
 
 
 def run_unmutated(build, mutation):
+    if mutation["file"].startswith("python/"):
+        if found := run_pytest(os.path.join(build, "python"), mutation):
+            raise Invalid("fails without a mutation: " + found)
+        return
     with tempfile.TemporaryDirectory(prefix="tessera-mutation-") as folder:
         found = run_test(os.path.join(build, "tests", mutation["test"]), mutation,
                          environment(build, mutation, None), folder)

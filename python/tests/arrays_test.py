@@ -253,6 +253,7 @@ def test_calls_release_the_gil():
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)  # nobody is made to give it away
     try:
+        time.sleep(0.02)  # a request that was made before is over
         for _ in range(50):  # a busy machine may not have run the other thread during one call
             before = ticks[0]
             lce.forward(p.x, p.w, p.labels, **CALL)
