@@ -241,6 +241,7 @@ def test_threads_share_a_context():
 
 def test_calls_release_the_gil():
     p = Problem(rows=256, hidden=256, words=4096)
+    lce.forward(p.x, p.w, p.labels, **CALL)  # the first makes the context
     ticks, stop = [0], threading.Event()
 
     def tick():
