@@ -4,6 +4,7 @@
 #include "python/src/arrays.hpp"
 #include "python/src/calls.hpp"
 #include "python/src/context.hpp"
+#include "python/src/custom.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/partial.hpp"
 #include "python/src/reports.hpp"
@@ -20,6 +21,7 @@ NB_MODULE(_core, m) {
   python::bind_arrays(m);
   python::bind_result(m);
   python::bind_partials(m);
+  python::bind_custom(m);
   python::bind_operators(m);
   m.attr("__version__") = tessera::version();
   m.attr("revision") = tessera::revision();

@@ -153,7 +153,7 @@ class NotWritable(Exporter):
 
 @pytest.mark.parametrize("array, error, text", [
     (read_only(np.zeros((40, 97), np.float32)), TypeError, "grad_w is a .*may not be written"),
-    (NotWritable(np.zeros((40, 97), np.float32)), TypeError, "is a NotWritable that may not"),
+    (NotWritable(np.zeros((40, 97), np.float32)), TypeError, "NotWritable that may not be"),
     (np.zeros((40, 97)), TypeError, "grad_w has .* float64"),
     (np.zeros((97, 40), np.float32), ValueError, r"grad_w.*\[97, 40\]"),
     (np.broadcast_to(np.zeros(1, np.float32), (40, 97)), TypeError, "may not be written"),
