@@ -39,7 +39,7 @@ class Signature {
   /// Binds the arguments behind the first `skip`. Throws a Python exception.
   void bind(PythonCall& to, const nb::args& places, std::size_t skip,
             const nb::kwargs& names) const;
-  /// "forward(x, w, labels=None, *, bias=None, ...)"
+  /// "def forward(x: Any, w: Any, labels: Any | None = None, *, bias: Any | None = None, ...)"
   std::string text(const std::string& function, const char* first = "") const;
   std::string doc(Pass pass) const;
 

@@ -98,19 +98,20 @@ void bind_question(nb::module_& m, const Signature& signature, const char* name,
 }
 
 void bind_questions(nb::module_& m, const Signature& signature) {
-  bind_question(m, signature, "plan", "pass_name", "Plan",
+  bind_question(m, signature, "plan", "pass_name: str", "Plan",
                 "What the call would use, with which blocks, and why; compiles what it needs. "
                 "Arrays may be `ArraySpec`s.",
                 [](Context& context, const std::string&, operators::Call&& call) {
                   return operators::plan(context, std::move(call));
                 });
-  bind_question(m, signature, "cost_estimate", "pass_name", "CostEstimate",
+  bind_question(m, signature, "cost_estimate", "pass_name: str", "CostEstimate",
                 "What the call costs by its shapes and types; runs and compiles nothing. Arrays "
                 "may be `ArraySpec`s.",
                 [](Context& context, const std::string&, operators::Call&& call) {
                   return operators::cost_estimate(context, std::move(call));
                 });
-  bind_question(m, signature, "why_unsupported", "implementation, pass_name", "str | None",
+  bind_question(m, signature, "why_unsupported", "implementation: str, pass_name: str",
+                "str | None",
                 "Why the implementation would not serve the call; None: it would. Compiles "
                 "nothing. Arrays may be `ArraySpec`s.",
                 [](Context& context, const std::string& implementation, operators::Call&& call) {
@@ -128,7 +129,7 @@ void bind_questions(nb::module_& m, const Signature& signature) {
         });
         return nb::make_tuple(to_dict(blocks), to_string(source));
       },
-      nb::sig(kept(signature.text("infer_block_sizes", "implementation, pass_name") +
+      nb::sig(kept(signature.text("infer_block_sizes", "implementation: str, pass_name: str") +
                    " -> tuple[dict[str, int], str]")),
       "Block sizes that the implementation would choose, and where they come from.");
   m.def(

@@ -13,18 +13,18 @@ namespace {
 
 using operators::Description;
 
-/// What every call takes, with its default.
+/// What every call takes, with its type and default.
 constexpr std::array<std::pair<const char*, const char*>, 10> common_names = {{
-    {"wants", "None"},
-    {"out", "None"},
-    {"accumulate", "False"},
-    {"context", "None"},
-    {"implementation", "None"},
-    {"block_sizes", "None"},
-    {"knobs", "None"},
-    {"workspace_bytes", "None"},
-    {"workspace", "None"},
-    {"queue", "None"},
+    {"wants", "str | Iterable[str] | None = None"},
+    {"out", "dict[str, Any] | None = None"},
+    {"accumulate", "bool | str | Iterable[str] = False"},
+    {"context", "Context | None = None"},
+    {"implementation", "str | Iterable[str] | None = None"},
+    {"block_sizes", "dict[str, int] | None = None"},
+    {"knobs", "dict[str, int] | None = None"},
+    {"workspace_bytes", "int | None = None"},
+    {"workspace", "Any | None = None"},
+    {"queue", "int | None = None"},
 }};
 
 bool has_place(Reads reads) {
@@ -76,6 +76,12 @@ OptionValue parse_option(const operators::Option& option, nb::handle value) {
           std::string(option.name) + " is a " + type_text(value) + "; give a number");
   }
   return static_cast<float>(number);
+}
+
+const char* type_of(const operators::Option& option) {
+  if (holds_type(option)) return "Any | None";
+  if (!option.choices.empty()) return "str";
+  return std::holds_alternative<float>(option.standard) ? "float" : "int";
 }
 
 std::string default_text(const operators::Option& option) {
@@ -176,25 +182,28 @@ void Signature::add_names() {
     const auto& input = op_->inputs[i];
     // Labels may have something else in their place, and so may a teacher.
     const bool is_first = i == 0 || input.is_operand();
-    add(input.name, Kind::input, i, input.name + std::string(is_first ? "" : "=None"));
+    add(input.name, Kind::input, i,
+        input.name + std::string(is_first ? ": Any" : ": Any | None = None"));
   }
   order_.push_back("*");
   for (std::size_t i = 0; i < op_->inputs.size(); ++i) {
     if (std::find(by_place_.begin(), by_place_.end(), i) == by_place_.end()) {
-      add(op_->inputs[i].name, Kind::input, i, op_->inputs[i].name + std::string("=None"));
+      add(op_->inputs[i].name, Kind::input, i,
+          op_->inputs[i].name + std::string(": Any | None = None"));
     }
   }
   for (std::size_t i = 0; i < layouts_.size(); ++i) {
-    if (!layouts_[i].empty()) add(layouts_[i], Kind::layout, i, layouts_[i] + "='hv'");
+    if (!layouts_[i].empty()) add(layouts_[i], Kind::layout, i, layouts_[i] + ": str = 'hv'");
   }
   for (std::size_t i = 0; i < op_->options.size(); ++i) {
     const auto& option = op_->options[i];
-    add(option.name, Kind::option, i, option.name + ("=" + default_text(option)));
+    add(option.name, Kind::option, i,
+        option.name + std::string(": ") + type_of(option) + " = " + default_text(option));
   }
   for (std::size_t i = 0; i < common_names.size(); ++i) {
     const auto& [name, standard] = common_names[i];
     add(name, static_cast<Kind>(static_cast<std::size_t>(Kind::wants) + i), 0,
-        name + std::string("=") + standard);
+        name + std::string(": ") + standard);
   }
 }
 
@@ -210,7 +219,7 @@ std::string Signature::text(const std::string& function, const char* first) cons
 void Signature::fail_name(const PythonCall& to, const std::string& name) const {
   std::string known;
   for (const auto& each : order_) {
-    if (each != "*") known += (known.empty() ? "" : ", ") + each.substr(0, each.find('='));
+    if (each != "*") known += (known.empty() ? "" : ", ") + each.substr(0, each.find(':'));
   }
   raise(PyExc_TypeError, std::string(op_->name) + "." + to_string(to.call.pass) +
                              "() has no argument '" + name + "'; it has " + known);

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+
 import textbook
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "python"
