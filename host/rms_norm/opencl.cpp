@@ -139,7 +139,7 @@ class Run {
 
   /// Work-items: (LANES columns, `second`).
   opencl::Range columns_range(std::int64_t second) const {
-    const std::int64_t group = column_items(pass_);
+    const std::int64_t group = column_items(r_, pass_);
     const auto items =
         static_cast<std::size_t>(engines::round_up(ceil_div(r_.h, pass_.lanes), group));
     return opencl::with_second({{items, 1, 1}, {static_cast<std::size_t>(group), 1, 1}}, second);

@@ -28,12 +28,12 @@ std::int64_t scratch_of(const Request& r, std::int64_t rows) {
 
 /// Groups that add up sums: of the columns, and for each part.
 std::int64_t column_groups(const Request& r, const RowPass& pass) {
-  return ceil_div(r.h, pass.lanes * column_items(pass));
+  return ceil_div(r.h, pass.lanes * column_items(r, pass));
 }
 
 /// Those of them that the device runs at once.
-std::int64_t column_slots(const RowPass& pass) {
-  return pass.items > 1 ? pass.slots * pass.items / column_items(pass) : pass.slots;
+std::int64_t column_slots(const Request& r, const RowPass& pass) {
+  return pass.items > 1 ? pass.slots * pass.items / column_items(r, pass) : pass.slots;
 }
 
 /// What groups that take `rows` rows each have to wait for, in elements that the whole machine
@@ -52,9 +52,9 @@ double time_of(const Request& r, const engines::Engine& engine, std::int64_t row
   // They are written, and added up one after the other.
   time += static_cast<double>(groups) * static_cast<double>(h);
   const std::int64_t each = sums_of_part(groups, pass), parts = ceil_div(groups, each);
-  const std::int64_t of_group = pass.lanes * column_items(pass), across = column_groups(r, pass);
+  const std::int64_t of_group = pass.lanes * column_items(r, pass), across = column_groups(r, pass);
   const auto one_after_the_other = [&](std::int64_t second, std::int64_t sums) {
-    return engines::room_of(across * second, column_slots(pass),
+    return engines::room_of(across * second, column_slots(r, pass),
                             static_cast<double>(sums * of_group));
   };
   return time + one_after_the_other(1, parts) + (each > 1 ? one_after_the_other(parts, each) : 0.0);
@@ -80,7 +80,10 @@ std::int64_t sums_of_part(std::int64_t groups, const RowPass& pass) {
   return static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(groups))));
 }
 
-std::int64_t column_items(const RowPass& pass) { return pass.items > 1 ? 64 : 4; }
+std::int64_t column_items(const Request& r, const RowPass& pass) {
+  if (pass.items > 1) return 64;
+  return std::clamp<std::int64_t>(r.h / pass.lanes / pass.slots, 1, 16);
+}
 
 Schedule make_schedule(const Request& r, const engines::EngineShapes& shapes,
                        const opencl::DeviceFacts& facts,
@@ -140,8 +143,8 @@ ConsideredSchedule explain(const Request& r, const engines::Engine& engine, cons
       r.is_backward() ? 12 : 4);
   if (r.grad_scale) {
     const std::int64_t each = sums_of_part(groups, pass), parts = ceil_div(groups, each);
-    const std::int64_t across = column_groups(r, pass), slots = column_slots(pass);
-    const std::int64_t columns = std::min(r.h, pass.lanes * column_items(pass));
+    const std::int64_t across = column_groups(r, pass), slots = column_slots(r, pass);
+    const std::int64_t columns = std::min(r.h, pass.lanes * column_items(r, pass));
     const auto sums = [&](std::int64_t count) {
       return static_cast<double>(count) * static_cast<double>(r.h);
     };
@@ -149,8 +152,11 @@ ConsideredSchedule explain(const Request& r, const engines::Engine& engine, cons
     add("sum_scale", across, slots, sums(parts), parts * columns, 1);
   }
   one.predicted_share = engines::machine_share(one.launches);
+  // Why no other split keeps more of the machine busy.
   if (one.launches.front().share < 0.9) {
     one.reason = fmt::format("each row is one group's, of which {} run at once", pass.slots);
+  } else if (one.predicted_share < 0.9) {
+    one.reason = fmt::format("the columns of {} groups' sums are too few for all slots", groups);
   }
   return one;
 }

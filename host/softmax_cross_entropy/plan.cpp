@@ -131,6 +131,9 @@ ConsideredSchedule considered(const Request& r, const RowPass& pass, const Sched
   one.workspace_bytes = 4 * s.scratch_words;
   one.launches = all_launches(r, pass, s);
   one.predicted_share = engines::machine_share(one.launches);
+  if (one.predicted_share < 0.9 && !s.fused && s.source == BlockSource::heuristic) {
+    one.reason += "; more slices would take longer to merge";
+  }
   return one;
 }
 
@@ -210,8 +213,10 @@ std::vector<ConsideredSchedule> explain(const Request& r, const engines::Engine&
   } else {
     whole = considered(r, pass, other, "too few rows to keep the machine busy");
   }
-  auto streamed = considered(r, pass, taken, "the first that is possible");
-  if (!whole.launches.empty()) streamed.reason = "slices of rows keep more of the machine busy";
+  auto streamed =
+      considered(r, pass, taken,
+                 whole.launches.empty() ? "the first that is possible"
+                                        : "slices of rows keep more of the machine busy");
   streamed.is_taken = true;
   return {whole, streamed};
 }
