@@ -8,7 +8,7 @@
 #include "host/engines/segments.hpp"
 #include "host/opencl/specialise.hpp"
 #include "host/operators/opencl_operator.hpp"
-#include "host/rms_norm/plan.hpp"
+#include "host/rms_norm/opencl_plan.hpp"
 #include "rms_norm/arguments.h"
 
 namespace tessera::rms_norm {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "host/opencl/call.hpp"
-#include "host/softmax_cross_entropy/plan.hpp"
+#include "host/softmax_cross_entropy/opencl_plan.hpp"
 
 namespace tessera::softmax_cross_entropy {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/softmax_cross_entropy/plan.hpp"
+#include "host/softmax_cross_entropy/opencl_plan.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/rms_norm/plan.hpp"
+#include "host/rms_norm/opencl_plan.hpp"
 
 #include <fmt/format.h>
 
