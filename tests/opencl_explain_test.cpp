@@ -8,6 +8,7 @@
 namespace tessera::test {
 namespace {
 namespace lce = linear_cross_entropy;
+namespace norm = rms_norm;
 
 struct Question {
   Pass pass = Pass::value_and_grad;
@@ -110,11 +111,11 @@ TEST(OpenclExplain, RowsAreCutByWhatRunsAtOnce) {
   };
   const auto rms = [&](const char* machine, std::int64_t b) {
     Context context({.plan_for = machine});
-    return rms_norm::plan(context, Pass::backward,
-                          {.x = array(b, 4096),
-                           .scale = View::host(nullptr, DType::f32, {4096}),
-                           .dy = array(b, 4096)},
-                          {}, {}, {}, {.implementation = "opencl"});
+    return norm::plan(context, Pass::backward,
+                      {.x = array(b, 4096),
+                       .scale = View::host(nullptr, DType::f32, {4096}),
+                       .dy = array(b, 4096)},
+                      {}, {}, {}, {.implementation = "opencl"});
   };
   const auto reported = [](const std::vector<NamedValue>& all, std::string_view name) {
     const auto found =

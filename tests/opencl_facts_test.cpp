@@ -14,6 +14,7 @@
 namespace tessera::test {
 namespace {
 namespace lce = linear_cross_entropy;
+namespace norm = rms_norm;
 using opencl::DeviceFacts;
 
 /// A driver that has these answers, of 32 bits, and counts the questions.
@@ -169,8 +170,8 @@ TEST(OpenclFacts, AbsurdFactsMakeAPlanOrAReason) {
             for_rows, Pass::value_and_grad,
             {.logits = rows, .labels = View::host(nullptr, DType::i32, {512})}, {}, {}, {},
             {.implementation = "opencl"});
-        const Plan norm = rms_norm::plan(for_rows, Pass::forward, {.x = rows}, {}, {}, {},
-                                         {.implementation = "opencl"});
+        const Plan norm = norm::plan(for_rows, Pass::forward, {.x = rows}, {}, {}, {},
+                                     {.implementation = "opencl"});
         for (const Plan& plan : {softmax, norm}) {
           for (const auto& [block, value] : plan.dispatch.block_sizes) EXPECT_GT(value, 0) << block;
         }

@@ -19,6 +19,7 @@
 
 namespace tessera::test {
 namespace {
+namespace norm = rms_norm;
 
 struct Model {
   const char* name;
@@ -82,10 +83,10 @@ ConsideredSchedule softmax(Context& context, Pass pass, std::int64_t b, const Mo
 }
 
 ConsideredSchedule rms(Context& context, Pass pass, std::int64_t b, const Model& model) {
-  rms_norm::Options options;
+  norm::Options options;
   options.wants.grad_x = options.wants.grad_scale = true;
   const View x = array(DType::f32, {b, model.h});
-  return taken(rms_norm::plan(
+  return taken(norm::plan(
       context, pass,
       {.x = x, .scale = array(DType::f32, {model.h}), .dy = pass == Pass::backward ? x : View()},
       {}, {}, options, {.implementation = "opencl"}));
