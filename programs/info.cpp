@@ -139,7 +139,7 @@ Json considered_to_json(const Plan& plan) {
 }
 
 /// Of the machine's peak, what the schedule that was taken can reach at most: the FLOPs credited,
-/// over those that its products have time for. null: nothing is known of them.
+/// over those that its products have time for. null: it has none, or nothing is known of them.
 Json bound_of(const Plan& plan, const CostEstimate& cost) {
   for (const auto& schedule : plan.considered) {
     if (!schedule.is_taken) continue;
@@ -179,7 +179,7 @@ void answer(Context& context, const InfoOptions& o, Json& info) {
     const CostEstimate cost = cost_estimate(context, call);
     if (o.explain) {
       json["considered"] = considered_to_json(made);
-      json["bound"] = bound_of(made, cost);
+      json["bound"] = call.op->has_weights() ? bound_of(made, cost) : Json();
     }
     info["plan"] = std::move(json);
     info["cost"] = {{"flops", cost.flops},

@@ -62,12 +62,13 @@ void explain_text(const Json& plan, Out out) {
       figures = fmt::format("{} busy, {}, ", percent(one.at("predicted_share")),
                             mebibytes(one.at("workspace_bytes")));
     }
-    fmt::format_to(out, "  {} {}, logits {}: {}{}\n", one.at("is_taken").get<bool>() ? "*" : " ",
-                   text_of(one.at("name")), text_of(one.at("logits")), figures,
+    const std::string logits = text_of(one.at("logits"));
+    fmt::format_to(out, "  {} {}{}{}: {}{}\n", one.at("is_taken").get<bool>() ? "*" : " ",
+                   text_of(one.at("name")), logits.empty() ? "" : ", logits ", logits, figures,
                    text_of(one.at("reason")));
     if (!one.at("is_taken").get<bool>()) continue;
     for (const auto& launch : one.at("launches")) {
-      fmt::format_to(out, "      {:<10} {:>5} times {:>6} groups, {} busy\n",
+      fmt::format_to(out, "      {:<14} {:>5} times {:>6} groups, {} busy\n",
                      text_of(launch.at("kernel")), launch.at("times").get<std::int64_t>(),
                      launch.at("groups").get<std::int64_t>(), percent(launch.at("share")));
     }

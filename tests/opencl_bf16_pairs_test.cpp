@@ -15,13 +15,24 @@ using engines::DotBf16;
 using opencl::Bf16Products;
 
 constexpr const char* kernel_file = "engines/cpu/dot_bf16.cl";
+constexpr const char* mma_file = "engines/mma/product.cl";
+
+std::string text_of(const char* file) {
+  for (const auto& kernel : opencl::embedded_kernels()) {
+    if (kernel.path == file) return std::string(kernel.text);
+  }
+  return std::string();
+}
 
 class Bf16PairsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!context_.has_device() || !runtime().facts().is_cpu) GTEST_SKIP() << "no OpenCL CPU";
   }
-  void TearDown() override { opencl::override_embedded_kernel(kernel_file, original_); }
+  void TearDown() override {
+    opencl::override_embedded_kernel(kernel_file, original_);
+    opencl::override_embedded_kernel(mma_file, mma_original_);
+  }
 
   opencl::Runtime& runtime() { return *opencl::runtime_of(context_.state()); }
   engines::DotBf16Verdict verdict(Bf16Products products) {
@@ -76,12 +87,7 @@ class Bf16PairsTest : public ::testing::Test {
   std::vector<std::string> warnings_;
   Context context_{
       {.warning_handler = [this](const std::string& text) { warnings_.push_back(text); }}};
-  const std::string original_ = [] {
-    for (const auto& kernel : opencl::embedded_kernels()) {
-      if (kernel.path == kernel_file) return std::string(kernel.text);
-    }
-    return std::string();
-  }();
+  const std::string original_ = text_of(kernel_file), mma_original_ = text_of(mma_file);
 };
 
 TEST_F(Bf16PairsTest, ThisProcessorIsAsked) {
@@ -158,6 +164,27 @@ TEST_F(Bf16PairsTest, TwoOperandsInBf16AndNoOthers) {
     EXPECT_TRUE(planned(other, DType::bf16).notes.empty());
   }
   check_forward("emulated");
+}
+
+/// The matrix units have gates of the same kind; behind a closed one another engine serves.
+TEST_F(Bf16PairsTest, AClosedGateOfMatrixUnitsLetsTheNextEngineServe) {
+  opencl::override_embedded_kernel(mma_file, "#error \"a reason\"\n");
+  runtime().facts_for_test().bf16_products = Bf16Products::emulated;
+  const auto shape = [](DType type, const Dims& extents) {
+    return View::host(nullptr, type, extents);
+  };
+  const Dispatch dispatch =
+      linear_cross_entropy::plan(context_, Pass::forward,
+                                 {.x = shape(DType::bf16, {21, 35}),
+                                  .labels = shape(DType::i32, {21}),
+                                  .w = shape(DType::bf16, {35, 67})},
+                                 {}, {}, {}, {.implementation = {"opencl.mma", "opencl.simt"}})
+          .dispatch;
+  EXPECT_EQ(dispatch.implementation, "opencl.simt");
+  ASSERT_EQ(dispatch.refused.size(), 1u);
+  EXPECT_EQ(dispatch.refused[0].implementation, "opencl.mma");
+  EXPECT_TRUE(dispatch.refused[0].reason.starts_with("mma.sync is not to be used: the driver "))
+      << dispatch.refused[0].reason;
 }
 
 TEST_F(Bf16PairsTest, GradientsSayWhetherDzWasRounded) {

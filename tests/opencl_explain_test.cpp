@@ -8,6 +8,7 @@
 namespace tessera::test {
 namespace {
 namespace lce = linear_cross_entropy;
+namespace norm = rms_norm;
 
 struct Question {
   Pass pass = Pass::value_and_grad;
@@ -68,7 +69,7 @@ TEST(OpenclExplain, OneScheduleIsTakenAndEachHasAReason) {
   }
 }
 
-/// Of no element, with a teacher, and of operators that have one schedule.
+/// Of no element, with a teacher, and without products.
 TEST(OpenclExplain, EveryOperatorIsPlanned) {
   for (const char* machine : {"cpu-8", "h100"}) {
     for (const auto& [b, h] : {std::pair<std::int64_t, std::int64_t>{0, 64}, {64, 0}, {1, 1}}) {
@@ -93,7 +94,53 @@ TEST(OpenclExplain, EveryOperatorIsPlanned) {
     const Plan softmax = softmax_cross_entropy::plan(context, Pass::forward,
                                                      {.logits = array(64, 1000), .labels = labels},
                                                      {}, {}, {}, {.implementation = "opencl"});
-    EXPECT_EQ(softmax.considered.size(), 0u);
+    EXPECT_EQ(taken(softmax).name, softmax.dispatch.schedule);
+  }
+}
+
+/// Rows fill the machine by themselves, or are cut, or shared by more work-items.
+TEST(OpenclExplain, RowsAreCutByWhatRunsAtOnce) {
+  const auto array = [](std::int64_t rows, std::int64_t columns) {
+    return View::host(nullptr, DType::f32, {rows, columns});
+  };
+  const auto softmax = [&](const char* machine, Pass pass, std::int64_t b) {
+    Context context({.plan_for = machine});
+    const View labels = View::host(nullptr, DType::i32, {b});
+    return softmax_cross_entropy::plan(context, pass, {.logits = array(b, 50257), .labels = labels},
+                                       {}, {}, {}, {.implementation = "opencl"});
+  };
+  const auto rms = [&](const char* machine, std::int64_t b) {
+    Context context({.plan_for = machine});
+    return norm::plan(context, Pass::backward,
+                      {.x = array(b, 4096),
+                       .scale = View::host(nullptr, DType::f32, {4096}),
+                       .dy = array(b, 4096)},
+                      {}, {}, {}, {.implementation = "opencl"});
+  };
+  const auto reported = [](const std::vector<NamedValue>& all, std::string_view name) {
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == name; });
+    return found == all.end() ? -1 : found->value;
+  };
+  // Whole rows save a look at the logits: while they leave few cores idle.
+  EXPECT_EQ(softmax("cpu-64", Pass::value_and_grad, 96).dispatch.schedule, "row_by_row");
+  const Plan few = softmax("cpu-64", Pass::value_and_grad, 16);
+  EXPECT_EQ(few.dispatch.schedule, "streamed");
+  EXPECT_EQ(taken(few).launches.front().groups, 64);
+  EXPECT_EQ(few.considered.front().predicted_share, 0.25);
+  const Plan cut = softmax("h100", Pass::forward, 512);
+  EXPECT_EQ(cut.considered.size(), 1u);
+  EXPECT_GT(taken(cut).predicted_share, 0.9);
+  EXPECT_EQ(taken(cut).launches.front().groups, 512 * reported(cut.dispatch.knobs, "slices"));
+
+  // As many groups as there are rows, or several rows each; never more sums than that.
+  EXPECT_EQ(reported(rms("h100", 512).dispatch.knobs, "group"), 512);
+  EXPECT_LE(reported(rms("h100", 65536).dispatch.knobs, "group"), 256);
+  EXPECT_EQ(taken(rms("cpu-64", 512)).launches.front().groups, 64);
+  EXPECT_EQ(taken(rms("cpu-192", 512)).reason, "each row is one group's, of which 192 run at once");
+  for (const char* machine : {"cpu-192", "h100"}) {
+    const Plan none = rms(machine, 0);
+    EXPECT_EQ(taken(none).launches.front().groups, 0) << machine;
   }
 }
 

@@ -14,6 +14,7 @@
 namespace tessera::test {
 namespace {
 namespace lce = linear_cross_entropy;
+namespace norm = rms_norm;
 using opencl::DeviceFacts;
 
 /// A driver that has these answers, of 32 bits, and counts the questions.
@@ -134,6 +135,8 @@ TEST(OpenclFacts, AbsurdFactsMakeAPlanOrAReason) {
   const Absurd all[] = {
       {"no units", [](DeviceFacts& f) { f.compute_units = 0; }, nullptr},
       {"less than none", [](DeviceFacts& f) { f.compute_units = -5; }, nullptr},
+      {"more units than can be counted",
+       [](DeviceFacts& f) { f.compute_units = f.unit_groups = std::int64_t{1} << 62; }, nullptr},
       {"no cache", [](DeviceFacts& f) { f.cache_bytes = 0; }, nullptr},
       {"no sub-groups", [](DeviceFacts& f) { f.sub_group_sizes = {}; }, nullptr},
       {"no memory", [](DeviceFacts& f) { f.global_memory_bytes = 0; }, nullptr},
@@ -156,6 +159,28 @@ TEST(OpenclFacts, AbsurdFactsMakeAPlanOrAReason) {
       const Context context({.plan_for = machine});
       auto& facts = opencl::runtime_of(context.state())->facts_for_test();
       change(facts);
+      // Whose rows need no more than work-groups of 64.
+      const bool refuses_rows =
+          reason != nullptr && (std::string_view(name) == "work-groups of one" ||
+                                std::string_view(name) == "16 KiB of local memory");
+      const View rows = View::host(nullptr, DType::f32, {512, 1024});
+      Context for_rows = context;
+      const auto plan_rows = [&] {
+        const Plan softmax = softmax_cross_entropy::plan(
+            for_rows, Pass::value_and_grad,
+            {.logits = rows, .labels = View::host(nullptr, DType::i32, {512})}, {}, {}, {},
+            {.implementation = "opencl"});
+        const Plan norm = norm::plan(for_rows, Pass::forward, {.x = rows}, {}, {}, {},
+                                     {.implementation = "opencl"});
+        for (const Plan& plan : {softmax, norm}) {
+          for (const auto& [block, value] : plan.dispatch.block_sizes) EXPECT_GT(value, 0) << block;
+        }
+      };
+      if (refuses_rows && !facts.is_cpu) {
+        expect_error(ErrorCode::unsupported, {reason}, plan_rows);
+      } else if (!refuses_rows) {
+        plan_rows();
+      }
       for (const Pass pass : {Pass::forward, Pass::value_and_grad}) {
         Context asked = context;
         try {

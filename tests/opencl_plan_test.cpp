@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "host/engines/cpu.hpp"
+#include "host/engines/shares.hpp"
 #include "host/linear/opencl/plan.hpp"
 #include "host/linear/opencl/shares.hpp"
 #include "host/linear_cross_entropy/request.hpp"
@@ -132,7 +133,7 @@ TEST_F(OpenclPlan, ManyCoresHaveWork) {
       const auto choice = linear::make_schedule(request, shapes, facts);
       return linear::product_launches(request, *choice.engine, choice.schedule);
     });
-    EXPECT_GT(linear::machine_share(launches), 0.95) << to_string(pass);
+    EXPECT_GT(engines::machine_share(launches), 0.95) << to_string(pass);
     // Each ends with cores that wait, which the share does not count.
     for (const auto& launch : launches) EXPECT_LE(launch.times, 100) << launch.kernel;
   }

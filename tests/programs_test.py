@@ -318,6 +318,15 @@ def test_explain():
             check(one["reason"] and one["name"] in text and one["reason"] in text, f"{call}: {one}")
         for launch in taken[0]["launches"]:
             check(0 < launch["share"] <= 1 and f"{launch['groups']} groups" in text, f"{launch}")
+    for name, rows in (("softmax_cross_entropy", "512x50257"), ("rms_norm", "512x4096")):
+        call = ["--operator", name, "--shape", rows, "--facts", "h100", "--explain"]
+        code, text, err = run("tessera-info", *call)
+        check(code == 0 and not err and "groups, 9" in text and "bound" not in text,
+              f"{call}: {code} {err} {text}")
+        code, out, err = run("tessera-info", "--json", *call)
+        plan = json.loads(out)["plan"] if code == 0 else {"considered": []}
+        taken = [one for one in plan["considered"] if one["is_taken"]]
+        check(len(taken) == 1 and taken[0]["launches"] and plan["bound"] is None, f"{call}: {plan}")
     code, out, err = run("tessera-info", *shape, "--explain", "--implementation", "eigen")
     check(code == 0 and "eigen has no other" in out, f"explain eigen: {code} {err}")
     code, out, err = run("tessera-info", *shape)

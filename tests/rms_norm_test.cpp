@@ -88,6 +88,7 @@ struct RmsCase {
   Place place = Place::host;
   float epsilon = 1e-6f;
   std::int64_t block = 0;
+  std::int64_t group = 0;   ///< work-items of a row on opencl.simt; 0: its choice
   bool only_scale = false;  ///< of the gradients
   float offset = 0.0f;
 };
@@ -140,6 +141,8 @@ const RmsCase cases[] = {
      .epsilon = 1e-5f,
      .block = 3},
     {.name = "blocks", .leading = {23}, .h = 33, .block = 5},
+    // Sums of more groups than are added up at once, and of a row by more work-items than are.
+    {.name = "many_groups", .leading = {70}, .h = 300, .block = 1, .group = 128},
     {.name = "large", .leading = {4}, .h = 31, .data = Data::large},
     {.name = "tiny", .leading = {4}, .h = 31, .data = Data::tiny},
     {.name = "zeros", .leading = {3}, .h = 20, .data = Data::zeros},
@@ -253,6 +256,9 @@ class Call {
     rms_norm::ExecutionOptions execution;
     execution.implementation = implementation;
     if (c_.block > 0) execution.block_sizes = rms_norm::BlockSizes{c_.block};
+    if (c_.group > 0 && implementation == "opencl.simt") {
+      execution.knobs = {{"group", c_.group}};
+    }
     return execution;
   }
 

@@ -42,6 +42,15 @@ typedef struct {
 } differentiate_sizes;
 KERNEL_ARGUMENTS(differentiate, DIFFERENTIATE_MEMORY)
 
+#define MERGE_SUMS_MEMORY sums
+typedef struct {
+  INT64 groups;  // rows of sums
+  INT64 each;    // of a part
+  INT64 sum_words;
+  INT64 h;
+} merge_sums_sizes;
+KERNEL_ARGUMENTS(merge_sums, MERGE_SUMS_MEMORY)
+
 #define SUM_SCALE_MEMORY sums, grad_scale
 typedef struct {
   INT64 stride;

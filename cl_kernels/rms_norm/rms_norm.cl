@@ -40,19 +40,32 @@ static inline long part_offset(const row_part* part, long row) {
   return row_offset(&part->geometry, row - part->begin);
 }
 
-// The sum over a work-group's items of what each has; every item gets it. The second barrier keeps
+// The sum over a work-group's items of what each has; every item gets it. The last barrier keeps
 // the next row's values out until all have read.
 #if GROUP > 1
+#if GROUP > 64
+#define PARTS (GROUP / 16)
+#else
+#define PARTS GROUP
+#endif
 static inline float group_total(float own, local float* shared) {
   const int item = (int)get_local_id(0);
   shared[item] = own;
   barrier(CLK_LOCAL_MEM_FENCE);
+#if GROUP > 64
+  // Every item would read hundreds of them: 16 at a time first, apart from what is still read.
+  float part = 0.0f;
+  for (int other = item % PARTS; other < GROUP; other += PARTS) part += shared[other];
+  shared += GROUP;
+  if (item < PARTS) shared[item] = part;
+  barrier(CLK_LOCAL_MEM_FENCE);
+#endif
   float total = 0.0f;
-  for (int other = 0; other < GROUP; ++other) total += shared[other];
+  for (int other = 0; other < PARTS; ++other) total += shared[other];
   barrier(CLK_LOCAL_MEM_FENCE);
   return total;
 }
-#define SHARED local float shared[GROUP];
+#define SHARED local float shared[GROUP + PARTS];
 #define GROUP_TOTAL(own) group_total(own, shared)
 #else
 #define SHARED
@@ -128,6 +141,20 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void differentiate(
       }
     })
   }
+}
+
+// Adds up `each` rows of sums in the first of them: work-items (LANES columns, part of the rows).
+kernel void merge_sums(global float* sums_, merge_sums_arguments a) {
+  const long v = (long)get_global_id(0) * LANES;
+  const long first = SECOND_INDEX * a.size.each;
+  if (v >= a.size.h || first >= a.size.groups) return;
+  global float* sums = sums_ + a.at.sums + v;
+  const long last = min(first + a.size.each, a.size.groups);
+  lane_f total = (lane_f)(0.0f);
+  for (long group = first; group < last; ++group) {
+    total += LANE_LOAD(sums + group * a.size.sum_words);
+  }
+  LANE_STORE(total, sums + first * a.size.sum_words);
 }
 
 // One work-item for each LANES columns.

@@ -42,7 +42,7 @@ class CpuEngine final : public Engine {
   CpuEngine(const opencl::DeviceFacts& facts, std::int64_t n, DotBf16 dot, std::int64_t lanes,
             std::int64_t vectors)
       : dot_(dot),
-        compute_units_(std::max<std::int64_t>(facts.compute_units, 1)),
+        compute_units_(units_of(facts)),
         cache_bytes_(facts.cache_bytes),
         lanes_(lanes),
         vectors_(vectors),
@@ -206,7 +206,7 @@ class CpuEngine final : public Engine {
   std::int64_t panel_items() const override { return 1; }
   std::int64_t pack_step() const override { return 64; }
   /// A core streams a row with its vectors alone, and sums it in blocks: a slice may be long.
-  RowPass row_pass() const override { return {1, lanes_, std::int64_t{1} << 20}; }
+  RowPass row_pass() const override { return {1, lanes_, std::int64_t{1} << 20, compute_units_}; }
 
  private:
   bool has_pairs() const { return dot_ != DotBf16::none; }

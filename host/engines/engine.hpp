@@ -78,6 +78,7 @@ struct RowPass {
   std::int64_t items = 1;    ///< of a work-group, which has a row (or a slice of one)
   std::int64_t lanes = 1;    ///< elements that a work-item treats with one instruction
   std::int64_t longest = 1;  ///< slice that keeps groups balanced
+  std::int64_t slots = 1;    ///< work-groups that the device runs at once
   std::int64_t step() const { return items * lanes; }
 };
 
@@ -192,7 +193,9 @@ using EngineShapes = std::vector<std::shared_ptr<const Engine>>;
 struct Operands {
   std::int64_t n = std::int64_t{1} << 31;  ///< columns that count; few may ask for another shape
   DType a = DType::f32, b = DType::f32;    ///< of the visited product
-  bool rows = false;  ///< there is no product: rows are passed over element by element
+  /// There is no product: rows are passed over element by element. Shapes differ in how many
+  /// work-items share a row, fewer first.
+  bool rows = false;
   /// The call has products of f32 beside those: of a dz that is not to be rounded, of a teacher.
   bool more_f32 = false;
 };
@@ -238,6 +241,9 @@ std::optional<std::string> beyond_32_bits(
 
 /// arguments::default_workspace_bytes on a device; 1/16 of a GPU's memory.
 std::int64_t default_workspace_bytes(const opencl::DeviceFacts& facts, std::int64_t columns);
+
+/// Compute units to plan for: at least one, and no more than what can be counted with.
+std::int64_t units_of(const opencl::DeviceFacts& facts);
 
 /// By what name tables of tuned blocks know devices like this one: "cpu-16-lanes", "gpu-nvidia";
 /// "accelerator" of what is neither.

@@ -156,6 +156,10 @@ std::int64_t default_workspace_bytes(const opencl::DeviceFacts& facts, std::int6
              : arguments::default_workspace_bytes(columns, facts.compute_units);
 }
 
+std::int64_t units_of(const opencl::DeviceFacts& facts) {
+  return std::clamp<std::int64_t>(facts.compute_units, 1, std::int64_t{1} << 20);
+}
+
 std::string device_class(const opencl::DeviceFacts& facts) {
   if (facts.is_cpu) return fmt::format("cpu-{}-lanes", cpu_lanes(facts));
   if (!facts.is_gpu) return "accelerator";

@@ -37,12 +37,13 @@ const Shape& best_on(const opencl::DeviceFacts& facts) { return facts.is_gpu ? b
 
 class SimtEngine final : public TileEngine {
  public:
-  SimtEngine(const opencl::DeviceFacts& facts, const Shape& shape)
+  SimtEngine(const opencl::DeviceFacts& facts, const Shape& shape, std::int64_t row_items = 64)
       : TileEngine(facts, {.tile_m = shape.tile,
                            .tile_n = shape.tile,
                            .items = shape.items(),
                            .local_bytes = shape.local_bytes(),
-                           .registers = shape.registers()}),
+                           .registers = shape.registers(),
+                           .row_items = row_items}),
         shape_(shape),
         is_gpu_(facts.is_gpu) {}
 
@@ -65,6 +66,17 @@ class SimtEngine final : public TileEngine {
   bool is_gpu_;
 };
 
+/// Work-items that share a row: more of them keep a GPU busy that has fewer rows than groups.
+EngineShapes row_shapes(const opencl::DeviceFacts& facts) {
+  EngineShapes all;
+  for (const std::int64_t items : {64, 128, 256, 512, 1024}) {
+    // Of what work-items share, each has up to 64 bytes.
+    if (items > facts.max_work_group_size || 64 * items > facts.local_memory_bytes) break;
+    all.push_back(std::make_shared<SimtEngine>(facts, best_on(facts), items));
+  }
+  return all;
+}
+
 }  // namespace
 
 EngineEntry simt_engine() {
@@ -75,15 +87,17 @@ EngineEntry simt_engine() {
   entry.why_unsupported = [](const opencl::DeviceFacts& facts, const Operands&) {
     return best_on(facts).why_unsupported(facts);
   };
-  entry.shapes = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime*,
+  entry.shapes = [](const opencl::DeviceFacts& facts, const Operands& operands, opencl::Runtime*,
                     std::vector<std::string>& notes) {
     if (facts.is_gpu && !facts.architecture.starts_with("sm_")) {
       notes.push_back("of GPUs these kernels were measured on NVIDIA's alone");
     }
+    if (operands.rows && facts.is_gpu) return row_shapes(facts);
     return EngineShapes{std::make_shared<SimtEngine>(facts, best_on(facts))};
   };
-  entry.variants = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime*,
+  entry.variants = [](const opencl::DeviceFacts& facts, const Operands& operands, opencl::Runtime*,
                       std::vector<std::string>&) {
+    if (operands.rows) return row_shapes(facts);
     EngineShapes all;
     for (const std::int64_t tile : {64, 32, 128}) {
       for (const std::int64_t item : {8, 4, 16}) {

@@ -8,20 +8,33 @@ namespace {
 
 /// Groups that a compute unit runs at once: what its local memory and registers have room for, up
 /// to what the machine allows. Of an unknown machine 8 at most, as with 64 Ki registers.
-std::int64_t resident_groups(const opencl::DeviceFacts& facts, const TileShape& tile) {
+std::int64_t resident_groups(const opencl::DeviceFacts& facts, std::int64_t local_bytes,
+                             std::int64_t registers, std::int64_t most) {
   const std::int64_t local = std::max(facts.unit_local_bytes, facts.local_memory_bytes);
-  std::int64_t groups = std::min(local / tile.local_bytes,
-                                 facts.unit_groups > 0 ? facts.unit_groups : std::int64_t{8});
-  if (facts.unit_registers > 0) groups = std::min(groups, facts.unit_registers / tile.registers);
+  std::int64_t groups = std::min(local / local_bytes, most);
+  if (facts.unit_registers > 0) groups = std::min(groups, facts.unit_registers / registers);
   return std::max<std::int64_t>(groups, 1);
+}
+
+/// Groups of 64 work-items of a unit, at most.
+std::int64_t most_groups(const opencl::DeviceFacts& facts) {
+  return facts.unit_groups > 0 ? std::min<std::int64_t>(facts.unit_groups, 1024) : 8;
+}
+
+/// Of groups that pass over rows. A work-item has some 32 registers and 64 bytes there; what is no
+/// GPU runs a group on each of its cores.
+std::int64_t resident_row_groups(const opencl::DeviceFacts& facts, std::int64_t items) {
+  if (!facts.is_gpu) return 1;
+  return resident_groups(facts, 64 * items, 32 * items, most_groups(facts) * 64 / items);
 }
 
 }  // namespace
 
 TileEngine::TileEngine(const opencl::DeviceFacts& facts, const TileShape& tile)
     : tile_(tile),
-      compute_units_(std::max<std::int64_t>(facts.compute_units, 1)),
-      resident_(resident_groups(facts, tile)),
+      compute_units_(units_of(facts)),
+      resident_(resident_groups(facts, tile.local_bytes, tile.registers, most_groups(facts))),
+      row_slots_(compute_units_ * resident_row_groups(facts, tile.row_items)),
       cached_words_(std::max(facts.is_gpu ? facts.cache_bytes / 8 : 0, Engine::cached_words())),
       is_gpu_(facts.is_gpu) {}
 

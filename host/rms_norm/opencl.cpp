@@ -5,11 +5,10 @@
 #include <array>
 
 #include "host/dispatch/knobs.hpp"
-#include "host/engines/engine.hpp"
 #include "host/engines/segments.hpp"
 #include "host/opencl/specialise.hpp"
 #include "host/operators/opencl_operator.hpp"
-#include "host/rms_norm/request.hpp"
+#include "host/rms_norm/opencl_plan.hpp"
 #include "rms_norm/arguments.h"
 
 namespace tessera::rms_norm {
@@ -18,65 +17,12 @@ namespace {
 using engines::ceil_div;
 using engines::Segment;
 
-struct Schedule {
-  std::string name = "row_by_row";
-  BlockSizes blocks{};
-  BlockSource source = BlockSource::heuristic;
-  std::int64_t scratch_words = 0;
-};
-
 struct Programs {
   opencl::Specialisation rows;
   std::array<opencl::Specialisation*, 1> all() { return {&rows}; }
 };
 
 using Prepared = operators::PreparedOf<Schedule, Programs>;
-
-/// Words of a work-group's sums: whole vectors of any width.
-std::int64_t sum_words(const Request& r) { return engines::round_up(r.h, 16); }
-
-/// The largest block that makes a difference.
-std::int64_t all_rows(const Request& r) { return std::max<std::int64_t>(r.b, 1); }
-
-std::int64_t scratch_of(const Request& r, std::int64_t rows) {
-  if (!r.grad_scale) return 0;
-  return opencl::region_words(ceil_div(all_rows(r), rows) * sum_words(r));
-}
-std::int64_t least_scratch_bytes(const Request& r) { return scratch_of(r, all_rows(r)) * 4; }
-
-Schedule make_schedule(const Request& r, const opencl::DeviceFacts& facts) {
-  const auto& call = r.base.call;
-  std::int64_t bytes = engines::default_workspace_bytes(facts, 0);
-  if (call.workspace_bytes) bytes = static_cast<std::int64_t>(*call.workspace_bytes);
-  bytes = std::min(bytes, facts.max_allocation_bytes);
-  const auto fits = [&](std::int64_t rows) { return scratch_of(r, rows) * 4 <= bytes; };
-  Schedule s;
-  if (const auto given = operators::blocks_as<BlockSizes>(call.block_sizes)) {
-    s.blocks = *given;
-    s.source = BlockSource::caller;
-  } else {
-    // Eight groups for each compute unit keep all busy to the end. On a GPU a row is many
-    // work-items', and forward's rows need not share a group.
-    s.blocks.b_block_size = std::max<std::int64_t>(
-        1, ceil_div(r.b, 8 * std::max<std::int64_t>(1, facts.compute_units)));
-    while (s.blocks.b_block_size < r.b && !fits(s.blocks.b_block_size)) s.blocks.b_block_size *= 2;
-  }
-  s.blocks.b_block_size = std::min(s.blocks.b_block_size, all_rows(r));
-  s.scratch_words = scratch_of(r, s.blocks.b_block_size);
-  if (!fits(s.blocks.b_block_size) && (call.workspace_bytes || call.block_sizes)) {
-    std::string remedy =
-        fmt::format("set workspace_bytes to {} (or lend that much)", s.scratch_words * 4);
-    if (s.blocks.b_block_size < all_rows(r)) {
-      remedy += fmt::format(", or give a larger b_block_size: with {} they take {}", all_rows(r),
-                            least_scratch_bytes(r));
-    }
-    throw Error(ErrorCode::workspace_too_small,
-                fmt::format("the sums of grad_scale for B {}, H {} and b_block_size {} take {} "
-                            "bytes, but scratch may take {}; {}",
-                            r.b, r.h, s.blocks.b_block_size, s.scratch_words * 4, bytes, remedy));
-  }
-  return s;
-}
 
 Programs programs_of(const Request& r, const engines::Engine& engine) {
   const auto array = [](const char* name, const View& view) {
@@ -191,13 +137,26 @@ class Run {
     groups_ = std::max(groups_, groups_of(begin, end));
   }
 
+  /// Work-items: (LANES columns, `second`).
+  opencl::Range columns_range(std::int64_t second) const {
+    const std::int64_t group = column_items(r_, pass_);
+    const auto items =
+        static_cast<std::size_t>(engines::round_up(ceil_div(r_.h, pass_.lanes), group));
+    return opencl::with_second({{items, 1, 1}, {static_cast<std::size_t>(group), 1, 1}}, second);
+  }
+
   void sum_scale() {
-    const auto items = static_cast<std::size_t>(ceil_div(r_.h, pass_.lanes));
-    call_.launch(program_, {{items, 1, 1}},
+    const std::int64_t each = sums_of_part(groups_, pass_);
+    if (each > 1) {
+      call_.launch(program_, columns_range(ceil_div(groups_, each)),
+                   kernels::merge_sums_memory{.sums = sums_},
+                   {.groups = groups_, .each = each, .sum_words = sum_words(r_), .h = r_.h});
+    }
+    call_.launch(program_, columns_range(1),
                  kernels::sum_scale_memory{.sums = sums_, .grad_scale = grad_scale_},
                  {.stride = grad_scale_.strides[0],
-                  .groups = groups_,
-                  .sum_words = sum_words(r_),
+                  .groups = ceil_div(groups_, each),
+                  .sum_words = each * sum_words(r_),
                   .h = r_.h,
                   .add = r_.accumulate,
                   .unused = 0});
@@ -232,8 +191,7 @@ class Opencl final : public operators::OpenclOperator {
     const auto& given = request.call.knobs;
     made->shapes = engines::shapes_with(engines::engine_entry(engine_name), runtime.facts(),
                                         {.rows = true}, given, nullptr, made->notes);
-    made->engine = made->shapes.front();
-    made->schedule = make_schedule(r, runtime.facts());
+    made->schedule = make_schedule(r, made->shapes, runtime.facts(), made->engine);
     dispatch::check_knobs(given, knobs(request, *made), "opencl." + engine_name);
     made->programs = programs_of(r, *made->engine);
     return made;
@@ -248,13 +206,23 @@ class Opencl final : public operators::OpenclOperator {
     const auto& program = own(prepared).programs.rows;
     std::vector<operators::Kernel> kernels = {
         {program, r.is_backward() ? "differentiate" : "normalise"}};
-    if (r.grad_scale) kernels.emplace_back(program, "sum_scale");
+    if (!r.grad_scale) return kernels;
+    kernels.emplace_back(program, "sum_scale");
+    const std::int64_t rows = own(prepared).schedule.blocks.b_block_size;
+    if (sums_of_part(ceil_div(r.b, rows), prepared.engine->row_pass()) > 1) {
+      kernels.emplace_back(program, "merge_sums");
+    }
     return kernels;
   }
   std::int64_t minimum_workspace_bytes(const operators::Request& request,
                                        const operators::Prepared&,
                                        const opencl::Runtime&) const override {
     return least_scratch_bytes(request_of(request));
+  }
+  std::vector<ConsideredSchedule> considered(const operators::Request& request,
+                                             const operators::Prepared& prepared,
+                                             const opencl::Runtime&) const override {
+    return {explain(request_of(request), *prepared.engine, own(prepared).schedule)};
   }
   void enqueue(opencl::Call& call, const operators::Request& request,
                const operators::Prepared& prepared) const override {

@@ -4,8 +4,6 @@
 #include <algorithm>
 
 #include "host/dispatch/knobs.hpp"
-#include "host/engines/engine.hpp"
-#include "host/engines/segments.hpp"
 #include "host/loss/opencl_rows.hpp"
 #include "host/opencl/specialise.hpp"
 #include "host/operators/opencl_operator.hpp"
@@ -15,23 +13,11 @@
 namespace tessera::softmax_cross_entropy {
 namespace {
 
-using engines::ceil_div;
-using engines::round_up;
-
 /// Exponentials of a row that a CPU keeps from one pass to the next: half of the local memory,
 /// which CPU drivers report as large as a core's own cache.
 std::int64_t kept_count(const opencl::DeviceFacts& facts) {
   constexpr std::int64_t most = 128 * 1024;  // half of the caches of current server cores
   return std::clamp<std::int64_t>(facts.local_memory_bytes / 2 / 4, 16, most) / 16 * 16;
-}
-
-std::int64_t scratch_of(const Request& r, const engines::Engine& engine, std::int64_t chunk,
-                        std::int64_t slices) {
-  std::int64_t words = loss::loss_rows_words(r.loss, engine.tile_n());
-  if (r.loss.wants_values())
-    words += opencl::region_words(loss::statistics_fields(r.loss) * slices * chunk);
-  if (has_gradients(r.loss.pass)) words += opencl::region_words(5 * chunk);
-  return words;
 }
 
 /// The engine with the longest vectors of which the caller's slices, if there are any, have whole
@@ -46,60 +32,6 @@ std::shared_ptr<const engines::Engine> engine_for(const Request& r, const std::s
     if (r.execution.block_sizes->v_block_size % engine->row_pass().step() == 0) return engine;
   }
   return shapes.back();
-}
-
-Schedule make_schedule(const Request& r, const engines::Engine& engine,
-                       const opencl::DeviceFacts& facts) {
-  const std::int64_t unit = engine.row_pass().step();
-  Schedule s;
-  if (r.execution.block_sizes) {
-    s.blocks = *r.execution.block_sizes;
-    s.source = BlockSource::caller;
-  } else {
-    // Rows alone feed every core; few rows are cut into slices until they do.
-    const std::int64_t wanted = 8 * facts.compute_units;
-    const std::int64_t pieces =
-        std::max<std::int64_t>({1, ceil_div(wanted, std::max<std::int64_t>(r.loss.b, 1)),
-                                ceil_div(r.loss.v, engine.row_pass().longest)});
-    s.blocks = {4096, std::max(unit, round_up(ceil_div(r.loss.v, pieces), unit))};
-    s.source = BlockSource::heuristic;
-  }
-  // The same for every shape of the engine.
-  const std::int64_t multiple = engine.rule().m_multiple;
-  if (r.execution.block_sizes && s.blocks.v_block_size % multiple != 0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("block_sizes: v_block_size = {} is illegal for opencl.{}: it must be a "
-                            "positive multiple of {}",
-                            s.blocks.v_block_size, engine.name(), multiple));
-  }
-  s.blocks.b_block_size = std::min(s.blocks.b_block_size, std::max<std::int64_t>(r.loss.b, 1));
-  s.blocks.v_block_size =
-      std::min(s.blocks.v_block_size, round_up(std::max<std::int64_t>(r.loss.v, 1), unit));
-  s.slices = ceil_div(std::max<std::int64_t>(r.loss.v, 1), s.blocks.v_block_size);
-  s.fused = s.slices == 1 && engine.row_pass().items == 1 && r.loss.wants_values() &&
-            r.gradients.grad_logits;
-  s.name = s.fused ? "row_by_row" : "streamed";
-  s.chunk_rows = s.blocks.b_block_size;
-  std::int64_t bytes = engines::default_workspace_bytes(facts, r.loss.v);
-  if (r.execution.workspace_bytes) bytes = static_cast<std::int64_t>(*r.execution.workspace_bytes);
-  const auto allowed = [&](std::int64_t chunk) {
-    return scratch_of(r, engine, chunk, s.slices) * 4 <= bytes &&
-           loss::statistics_fields(r.loss) * s.slices * chunk * 4 <= facts.max_allocation_bytes;
-  };
-  // The caller's, where it can be had; check_knobs compares.
-  const auto given = dispatch::value_of(r.execution.knobs, "chunk_rows").value_or(0);
-  if (given > 0 && given <= s.chunk_rows && allowed(given)) s.chunk_rows = given;
-  while (s.chunk_rows > 1 && !allowed(s.chunk_rows)) s.chunk_rows = ceil_div(s.chunk_rows, 2);
-  if (!allowed(s.chunk_rows) && r.execution.workspace_bytes) {
-    throw Error(
-        ErrorCode::workspace_too_small,
-        fmt::format("workspace_bytes (or the lent workspace) is {}, too small for B {}, V {} on "
-                    "opencl.{}; it needs at least {}",
-                    bytes, r.loss.b, r.loss.v, engine.name(),
-                    scratch_of(r, engine, 1, s.slices) * 4));
-  }
-  s.scratch_words = scratch_of(r, engine, s.chunk_rows, s.slices);
-  return s;
 }
 
 Programs programs_of(const Request& r, const engines::Engine& engine,
@@ -189,7 +121,13 @@ class Opencl final : public operators::OpenclOperator {
   std::int64_t minimum_workspace_bytes(const operators::Request& request,
                                        const operators::Prepared& prepared,
                                        const opencl::Runtime&) const override {
-    return scratch_of(request_of(request), *prepared.engine, 1, own(prepared).schedule.slices) * 4;
+    return scratch_words(request_of(request), *prepared.engine, 1, own(prepared).schedule.slices) *
+           4;
+  }
+  std::vector<ConsideredSchedule> considered(const operators::Request& request,
+                                             const operators::Prepared& prepared,
+                                             const opencl::Runtime&) const override {
+    return explain(request_of(request), *prepared.engine, own(prepared).schedule);
   }
   void enqueue(opencl::Call& call, const operators::Request& request,
                const operators::Prepared& prepared) const override {

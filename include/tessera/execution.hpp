@@ -196,13 +196,13 @@ class TESSERA_API Completion {
   std::unique_ptr<State> state_;
 };
 
-/// Launches of one kernel that multiplies, in one call by a schedule.
+/// Launches of one kernel that multiplies or passes over rows, in one call by a schedule.
 struct PlannedLaunches {
   std::string kernel{};
   std::int64_t times = 0;
   std::int64_t groups = 0;  ///< work-groups of each
-  /// Of the machine's time, what the products of a launch take: tiles / (waves x slots x tiles of
-  /// the longest group), a slot being what runs one work-group at a time.
+  /// Of the machine's time, what the work of a launch takes: tiles (or elements of rows) / (waves x
+  /// slots x those of the longest group), a slot being what runs one work-group at a time.
   double share = 0.0;
   double flops = 0.0;  ///< of all of them
 };
@@ -210,10 +210,10 @@ struct PlannedLaunches {
 /// A schedule that was looked at for a call.
 struct ConsideredSchedule {
   std::string name{};            ///< as in Dispatch::schedule
-  std::string logits{};          ///< where they are until their gradients are formed
+  std::string logits{};          ///< until their gradients are formed; empty: there are none
   bool is_taken = false;         ///< it is the call's
   std::string reason{};          ///< why it is, or is not
-  double predicted_share = 0.0;  ///< of the machine that its products keep busy; 0: it cannot run
+  double predicted_share = 0.0;  ///< of the machine that its launches keep busy; 0: it cannot run
   std::int64_t workspace_bytes =
       0;  ///< scratch memory that it takes, or needs at least; 0: unknown
   std::vector<PlannedLaunches> launches{};  ///< in the order of the first ones

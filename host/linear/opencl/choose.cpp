@@ -5,6 +5,7 @@
 #include <span>
 
 #include "host/dispatch/knobs.hpp"
+#include "host/engines/shares.hpp"
 #include "host/linear/opencl/plan.hpp"
 #include "host/linear/opencl/reasons.hpp"
 #include "host/loss/opencl_rows.hpp"
@@ -44,7 +45,7 @@ double rounds_of_ranges(const Request& r, const engines::Engine& engine, const S
     const std::int64_t strips = ceil_div(columns, engine.strip());
     const std::int64_t panels = std::max<std::int64_t>(1, ceil_div(n, engine.tile_n()));
     const std::int64_t across = ceil_div(panels, engine.panels_per_group(strips, panels));
-    return static_cast<double>(ceil_div(strips * across, engine.slots())) /
+    return static_cast<double>(engines::rounds_of(strips * across, engine.slots())) /
            static_cast<double>(across);
   };
   const auto of_range = [&](std::int64_t columns) {
@@ -61,15 +62,10 @@ std::int64_t fuller_range(const Request& r, const engines::Engine& engine, const
   // Tiles that are filtered begin where ranges do.
   const std::int64_t tile = filters_gradients(r) ? filter_columns : 1;
   const std::int64_t step = std::lcm(std::lcm(unit, tile), engine.strip());
-  std::int64_t best = even;
-  double least = 0.98 * rounds_of_ranges(r, engine, s, even, extent);  // 2% are worth it
-  for (std::int64_t range = even / step * step; 2 * range > even && range > 0; range -= step) {
-    const double rounds = rounds_of_ranges(r, engine, s, range, extent);
-    if (rounds >= least) continue;
-    least = rounds;
-    best = range;
-  }
-  return best;
+  const auto is_left = [&](std::int64_t range) { return 2 * range > even && range > 0; };
+  return engines::cheapest(even, even / step * step, -step, is_left, [&](std::int64_t range) {
+    return rounds_of_ranges(r, engine, s, range, extent);
+  });
 }
 
 /// What a choice of chunk and range leads to.

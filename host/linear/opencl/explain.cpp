@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "host/engines/shares.hpp"
 #include "host/linear/opencl/shares.hpp"
 
 // Why a schedule is the one that a call has: what `plan` says, and no call asks for.
@@ -71,7 +72,7 @@ ConsideredSchedule explain_one(const Way& way, const Request& r, const Choice& b
   result.name = found->name;
   result.workspace_bytes = 4 * found->scratch_words;
   result.launches = product_launches(r, *choice.engine, *found);
-  result.predicted_share = machine_share(result.launches);
+  result.predicted_share = engines::machine_share(result.launches);
   result.is_taken = !after_taken && is_same(*found, choice.schedule);
   result.reason = result.is_taken ? "the first that is possible"
                   : after_taken   ? "comes after " + choice.schedule.name

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "host/engines/shares.hpp"
+
 namespace tessera::linear {
 namespace {
 
@@ -24,12 +26,10 @@ ProductLaunches launches_of(const char* kernel, std::int64_t times, const Grid& 
   const std::int64_t longest =
       ceil_div(g.parts, row_groups) * ceil_div(g.part_rows, engine.strip()) * each;
   const double tiles = static_cast<double>(ceil_div(g.m, engine.strip()) * panels * k_parts);
-  const double room =
-      static_cast<double>(ceil_div(groups, engine.slots()) * engine.slots() * longest);
   return {.kernel = kernel,
           .times = times,
           .groups = groups,
-          .share = tiles / room,
+          .share = tiles / engines::room_of(groups, engine.slots(), static_cast<double>(longest)),
           .flops = 2.0 * static_cast<double>(g.m) * static_cast<double>(g.n) *
                    static_cast<double>(g.k) * static_cast<double>(times)};
 }
@@ -73,16 +73,6 @@ std::vector<ProductLaunches> product_launches(const Request& r, const engines::E
     sums("grad_x", s.grad_x_cut, s.h_range, s.gradient_rows, range, s.x_parts);
   }
   return list;
-}
-
-double machine_share(const std::vector<ProductLaunches>& launches) {
-  double flops = 0.0, time = 0.0;
-  for (const auto& launch : launches) {
-    if (launch.share <= 0.0) continue;  // of no element
-    flops += launch.flops;
-    time += launch.flops / launch.share;
-  }
-  return flops > 0.0 ? flops / time : 1.0;
 }
 
 }  // namespace tessera::linear

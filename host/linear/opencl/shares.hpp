@@ -13,7 +13,5 @@ using ProductLaunches = PlannedLaunches;
 /// Those of a call, in the order of its first launches.
 std::vector<ProductLaunches> product_launches(const Request& request, const engines::Engine& engine,
                                               const Schedule& schedule);
-/// The share of all of them, weighted by FLOPs: 1 where every slot always has work.
-double machine_share(const std::vector<ProductLaunches>& launches);
 
 }  // namespace tessera::linear

@@ -43,7 +43,9 @@ class PlainEngine final : public Engine {
   std::size_t group_size() const override { return tile_rows * tile_columns; }
   std::int64_t panel_items() const override { return tile_columns; }
   std::int64_t pack_step() const override { return 1; }
-  RowPass row_pass() const override { return {.items = 16, .lanes = 1, .longest = 512}; }
+  RowPass row_pass() const override {
+    return {.items = 16, .lanes = 1, .longest = 512, .slots = 1};
+  }
   /// Half the memory traffic of dz; products widen it again.
   DType stored_type(DType a, DType b) const override {
     return a == DType::bf16 && b == DType::bf16 ? DType::bf16 : DType::f32;
