@@ -30,7 +30,7 @@ struct DeviceInfo {
   std::string type{};              ///< "gpu", "accelerator", "cpu" or "custom"
   int platform_index = 0;          ///< `p` of the selector "p:d"
   int device_index = 0;            ///< `d` of the selector "p:d"
-  std::int64_t compute_units = 0;  ///< those that a Context uses: ContextOptions::threads at most
+  std::int64_t compute_units = 0;  ///< of a Context: those that it uses
   std::int64_t global_memory_bytes = 0;
   std::int64_t max_allocation_bytes = 0;
   std::int64_t local_memory_bytes = 0;
