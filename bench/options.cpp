@@ -131,7 +131,8 @@ void add_row_options(CLI::App& app, Options& o) {
                     "w as [H, V] (hv) or [V, H] (vh)");
   app.add_option("--device", o.device, "text in a platform's or device's name, or P:D")
       ->type_name("TEXT");
-  programs::add_integer(app, "--threads", o.threads, "host threads (one per hardware thread)");
+  programs::add_integer(app, "--threads", o.threads,
+                        "threads, of a CPU device too (one per hardware thread)");
   app.add_option("--samples", o.samples, "timed samples of a row at least (9)")->type_name("N");
   app.add_option("--max-seconds", o.max_seconds,
                  "after this a row ends, as noisy if too few samples count (12)")

@@ -8,6 +8,7 @@
 
 #include "host/dispatch/guarded.hpp"
 #include "host/opencl/errors.hpp"
+#include "host/opencl/first_use.hpp"
 #include "host/opencl/runtime.hpp"
 
 namespace tessera {
@@ -89,6 +90,27 @@ std::vector<cl_device_id> devices_of(cl_platform_id platform) {
     return {};
   }
   return ids;
+}
+
+std::vector<FoundDevice> list_devices() {
+  std::vector<FoundDevice> found;
+  int platform_index = 0;
+  for (auto platform : platforms()) {
+    int device_index = 0;
+    for (auto id : devices_of(platform)) {
+      try {
+        auto device = describe_device(id);
+        device.info.platform_index = platform_index;
+        device.info.device_index = device_index;
+        found.push_back(std::move(device));
+      } catch (const Error&) {
+        // A device that cannot even tell its type is as good as absent; the indices keep its place.
+      }
+      ++device_index;
+    }
+    ++platform_index;
+  }
+  return found;
 }
 
 std::string listing(const std::vector<FoundDevice>& found) {
@@ -175,22 +197,7 @@ FoundDevice describe_device(cl_device_id id) {
 
 std::vector<FoundDevice> find_devices() {
   std::vector<FoundDevice> found;
-  int platform_index = 0;
-  for (auto platform : platforms()) {
-    int device_index = 0;
-    for (auto id : devices_of(platform)) {
-      try {
-        auto device = describe_device(id);
-        device.info.platform_index = platform_index;
-        device.info.device_index = device_index;
-        found.push_back(std::move(device));
-      } catch (const Error&) {
-        // A device that cannot even tell its type is as good as absent; the indices keep its place.
-      }
-      ++device_index;
-    }
-    ++platform_index;
-  }
+  first_use(nullptr, [&] { found = list_devices(); });  // nullptr: of all drivers at once
   return found;
 }
 

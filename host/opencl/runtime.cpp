@@ -11,6 +11,7 @@
 #include "host/opencl/completion.hpp"
 #include "host/opencl/device_select.hpp"
 #include "host/opencl/errors.hpp"
+#include "host/opencl/first_use.hpp"
 #include "host/opencl/host_ranges.hpp"
 #include "host/opencl/machines.hpp"
 #include "host/opencl/mappings.hpp"
@@ -64,6 +65,31 @@ bool contains_device(cl_context context, cl_device_id device) {
   return std::find(devices.begin(), devices.end(), device) != devices.end();
 }
 
+/// Where fewer threads are asked for than a CPU device has units: that many of its units, as a
+/// device of their own, which `found` describes from then on. Null: the whole device; `why_whole`
+/// says why where fewer units were wanted.
+cl::Device part_of(FoundDevice& found, int threads, std::string& why_whole) {
+  if (threads <= 0 || threads >= found.info.compute_units) return {};
+  if ((found.type & CL_DEVICE_TYPE_CPU) == 0) return {};
+  const cl_device_partition_property by_counts[] = {CL_DEVICE_PARTITION_BY_COUNTS, threads,
+                                                    CL_DEVICE_PARTITION_BY_COUNTS_LIST_END, 0};
+  cl_device_id id = nullptr;
+  const cl_int status = clCreateSubDevices(found.id, by_counts, 1, &id, nullptr);
+  if (status != CL_SUCCESS || id == nullptr) {
+    why_whole = "ContextOptions::threads is " + std::to_string(threads) + ", but all " +
+                std::to_string(found.info.compute_units) +
+                " units of the device work: its driver gives no part of it (clCreateSubDevices: " +
+                code_name(status) + ")";
+    return {};
+  }
+  cl::Device part(id, false);
+  FoundDevice described = describe_device(id);
+  described.info.platform_index = found.info.platform_index;
+  described.info.device_index = found.info.device_index;
+  found = std::move(described);
+  return part;
+}
+
 /// The process that first used a driver; 0: none has.
 std::atomic<std::int64_t> driver_process{0};
 /// Static objects are being destroyed.
@@ -74,6 +100,7 @@ std::atomic<bool> is_ending{false};
 struct Runtime::Impl {
   DeviceInfo info;
   DeviceFacts facts;
+  std::string why_whole;
   cl::Context context;
   cl::Device device;
   cl::CommandQueue queue;
@@ -150,15 +177,18 @@ std::shared_ptr<Runtime> Runtime::open(const ContextOptions& options) {
     throw Error(ErrorCode::device_not_found,
                 "device \"" + options.device + "\" cannot be used: " + *reason);
   }
-  const auto found = select_device(options.device);
+  auto found = select_device(options.device);
   if (!found) return nullptr;
   std::shared_ptr<Runtime> runtime(new Runtime());
   auto& impl = *runtime->impl_;
+  const cl::Device part = part_of(*found, options.threads, impl.why_whole);
   const cl_context_properties properties[] = {
       CL_CONTEXT_PLATFORM, reinterpret_cast<cl_context_properties>(found->platform), 0};
   cl_int status = CL_SUCCESS;
-  impl.context =
-      cl::Context(clCreateContext(properties, 1, &found->id, nullptr, nullptr, &status), false);
+  first_use(found->platform, [&] {
+    impl.context =
+        cl::Context(clCreateContext(properties, 1, &found->id, nullptr, nullptr, &status), false);
+  });
   check(status, "clCreateContext", found->info.name);
   impl.device = cl::Device(found->id, true);
   impl.start(*found);
@@ -362,6 +392,7 @@ void Runtime::unmap(cl_mem memory, void* pointer) { impl_->mappings->unmap(memor
 
 const DeviceFacts& Runtime::facts() const noexcept { return impl_->facts; }
 DeviceFacts& Runtime::facts_for_test() noexcept { return impl_->facts; }
+const std::string& Runtime::why_whole() const noexcept { return impl_->why_whole; }
 const cl::Context& Runtime::context() const noexcept { return impl_->context; }
 const cl::Device& Runtime::device() const noexcept { return impl_->device; }
 const cl::CommandQueue& Runtime::queue() const noexcept { return impl_->queue; }

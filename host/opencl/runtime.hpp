@@ -20,8 +20,9 @@ class WorkspacePool;  // workspace_pool.hpp
 /// call on one Context. Thread-safe.
 class Runtime final : public DeviceRuntime {
  public:
-  /// The device that `options.device`, else TESSERA_DEVICE, else the default order selects.
-  /// nullptr: nothing was asked for and there is none, or no driver. Throws Error device_not_found.
+  /// The device that `options.device`, else TESSERA_DEVICE, else the default order selects; of a
+  /// CPU `options.threads` of its units where those are fewer, as a sub-device. nullptr: nothing
+  /// was asked for and there is none, or no driver. Throws Error device_not_found.
   static std::shared_ptr<Runtime> open(const ContextOptions& options);
   /// The caller's handles, retained; `queue` nullptr: a queue is made. A queue alone brings its
   /// context and device along.
@@ -61,6 +62,9 @@ class Runtime final : public DeviceRuntime {
   static void uses_driver() noexcept;
 
   const DeviceFacts& facts() const noexcept;
+  /// Why all of a CPU device works where ContextOptions::threads asked for fewer of its units;
+  /// empty: it was not asked, or they are as many.
+  const std::string& why_whole() const noexcept;
   const cl::Context& context() const noexcept;
   const cl::Device& device() const noexcept;
   const cl::CommandQueue& queue() const noexcept;

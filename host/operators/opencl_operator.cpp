@@ -8,6 +8,8 @@
 #include <mutex>
 #include <new>
 
+#include "host/dispatch/openmp.hpp"
+
 namespace tessera::operators {
 namespace {
 
@@ -192,7 +194,7 @@ class OpenclRow final : public dispatch::Implementation {
     bool by_row = false;
     prepare(state, r, [&](const Request& used, const Prepared& prepared) {
       result = {};
-      describe(used, prepared, runtime.info(), result.dispatch);
+      describe(used, prepared, runtime, result.dispatch);
       result.workspace_bytes = result.dispatch.workspace_bytes;
       result.minimum_workspace_bytes = own_->minimum_workspace_bytes(used, prepared, runtime);
       by_row = prepared.report.source.has_value();
@@ -234,7 +236,7 @@ class OpenclRow final : public dispatch::Implementation {
   Dispatch foresee(ContextState& state, const dispatch::Request& request) const override {
     Dispatch dispatch;
     prepare(state, request_of(request), [&](const Request& used, const Prepared& prepared) {
-      describe(used, prepared, opencl::runtime_of(state)->info(), dispatch = {});
+      describe(used, prepared, *opencl::runtime_of(state), dispatch = {});
     });
     return dispatch;
   }
@@ -298,7 +300,10 @@ class OpenclRow final : public dispatch::Implementation {
     opencl::Call call(state, runtime, {r.call.queue, r.call.wait_for, r.call.workspace}, attempt);
     own_->enqueue(call, r, prepared);
     // After the commands are enqueued: the device works while this is put together.
-    describe(r, prepared, runtime.info(), attempt.dispatch);
+    if (runtime.facts().is_cpu) {
+      dispatch::rest_openmp([&] { return own_->cost(r, prepared); }, runtime.facts().compute_units);
+    }
+    describe(r, prepared, runtime, attempt.dispatch);
     warn_of_row(*state, prepared.report, attempt.dispatch);
     note_staging(attempt.dispatch);
     return call.finish();
@@ -328,14 +333,15 @@ class OpenclRow final : public dispatch::Implementation {
     return blocks;
   }
 
-  void describe(const Request& request, const Prepared& prepared, const DeviceInfo& info,
+  void describe(const Request& request, const Prepared& prepared, const opencl::Runtime& runtime,
                 Dispatch& dispatch) const {
     dispatch.implementation = "opencl." + prepared.engine->name();
-    dispatch.device = info.name;
-    dispatch.driver = info.driver;
+    dispatch.device = runtime.info().name;
+    dispatch.driver = runtime.info().driver;
     prepared.describe(dispatch);
     dispatch.knobs = own_->knobs(request, prepared);
     dispatch.notes = prepared.notes;
+    if (!runtime.why_whole().empty()) dispatch.notes.push_back(runtime.why_whole());
     if (prepared.report.source) {
       prepared.report.write(dispatch, prepared.block_notes);
     } else {

@@ -11,6 +11,7 @@
 
 #include "host/arguments/workspace.hpp"
 #include "host/dispatch/knobs.hpp"
+#include "host/dispatch/openmp.hpp"
 #include "reference/streaming/kernels.hpp"
 
 namespace tessera::operators {
@@ -201,6 +202,9 @@ class WithTables final : public dispatch::Implementation {
   std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
                                          const dispatch::Request& request,
                                          dispatch::Attempt& attempt) const override {
+    if (info().by_default) {  // others are for studies, and may take long to say what they cost
+      dispatch::rest_openmp([&] { return row_->cost(*state, request); }, state->threads.size());
+    }
     if (!may_have_rows(*state, request)) return row_->run(state, request, attempt);
     std::unique_ptr<Completion::State> result;
     for_blocks(*state, request, attempt.outputs_touched,

@@ -22,15 +22,15 @@ namespace tessera {
 
 /// What an OpenCL driver says of a device.
 struct DeviceInfo {
-  std::string platform{};  ///< platform name
-  std::string name{};      ///< device name
-  std::string vendor{};    ///< device vendor
-  std::string driver{};    ///< driver version
-  std::string version{};   ///< device version, "OpenCL 3.0 ..."
-  std::string type{};      ///< "gpu", "accelerator", "cpu" or "custom"
-  int platform_index = 0;  ///< `p` of the selector "p:d"
-  int device_index = 0;    ///< `d` of the selector "p:d"
-  std::int64_t compute_units = 0;
+  std::string platform{};          ///< platform name
+  std::string name{};              ///< device name
+  std::string vendor{};            ///< device vendor
+  std::string driver{};            ///< driver version
+  std::string version{};           ///< device version, "OpenCL 3.0 ..."
+  std::string type{};              ///< "gpu", "accelerator", "cpu" or "custom"
+  int platform_index = 0;          ///< `p` of the selector "p:d"
+  int device_index = 0;            ///< `d` of the selector "p:d"
+  std::int64_t compute_units = 0;  ///< of a Context: those that it uses
   std::int64_t global_memory_bytes = 0;
   std::int64_t max_allocation_bytes = 0;
   std::int64_t local_memory_bytes = 0;
@@ -49,7 +49,10 @@ struct ContextOptions {
   /// the context is host only. The name of a TPU ("TPU v5p", "v6e") makes a context without an
   /// OpenCL device, in which `tpu_tile` takes that chip for its own.
   std::string device{};
-  /// Threads for work on the host, the caller's included; 0: one per hardware thread.
+  /// Threads for work on the host, the caller's included; 0: one per hardware thread. An OpenCL CPU
+  /// device of more compute units lends as many, as a sub-device (docs/processes.md); where its
+  /// driver cannot, Dispatch::notes says so. 0: all of them. Without effect on handles of the
+  /// caller's.
   int threads = 0;
   /// Where compiled programs are kept for later processes, and looked for first; made where it is
   /// missing. Empty: nowhere; a driver may keep its own. Files are taken only for the same device,
@@ -78,7 +81,8 @@ class ContextState;
 /// A device (or none), its compiled programs and pooled workspaces, and a pool of host threads.
 ///
 /// Copies share the state. One Context may be used from several threads at once. Nothing touches a
-/// driver before a Context exists.
+/// driver before a Context exists, and handlers of signals are the same afterwards. In a forked
+/// child of a process that had used OpenCL nothing runs but on the host (docs/processes.md).
 class TESSERA_API Context {
  public:
   Context();
