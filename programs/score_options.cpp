@@ -251,6 +251,11 @@ void add_execution_options(CLI::App& app, ScoreOptions& o) {
       ->group(group);
   add_integer(app, "--workspace-bytes", o.workspace_bytes, "upper bound on scratch memory")
       ->group(group);
+  app.add_option("--trace", o.trace,
+                 "file for a trace of both calls, the first of which compiles: kernels, copies, "
+                 "waits, for ui.perfetto.dev")
+      ->type_name("FILE")
+      ->group(group);
 }
 
 /// "x, w and bias"

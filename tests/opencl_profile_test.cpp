@@ -54,6 +54,10 @@ std::vector<float> numbers(std::int64_t count, float step) {
   return values;
 }
 
+std::map<std::string, ProfileRow> kernels_of(const Profile& profile) {
+  return rows_of_kind(profile, ProfileKind::kernel);
+}
+
 struct Loss {
   std::vector<float> x = numbers(b * h, 0.37f), w = numbers(h * v, 0.53f);
   std::vector<std::int32_t> labels = std::vector<std::int32_t>(b, 7);
@@ -87,7 +91,7 @@ TEST_F(ProfileOnDevice, NamesAndCountsTheKernelsOfASchedule) {
   const Profile profile(context());
   const auto result = lce::value_and_grad(context(), loss.inputs());
   lce::value_and_grad(context(), loss.inputs());
-  const auto kernels = rows_of_kind(profile, ProfileKind::kernel);
+  const auto kernels = kernels_of(profile);
   for (const auto& launches : planned) {
     ASSERT_TRUE(kernels.count(launches.kernel)) << launches.kernel;
     const auto& row = kernels.at(launches.kernel);
@@ -133,7 +137,7 @@ TYPED_TEST(ProfileOfOperator, SeesKernelsAndHasTheSameBits) {
   for (const auto& gradient : OperatorTraits<Operator>::gradients) {
     EXPECT_EQ(bits(before.*gradient.owned), bits(within.*gradient.owned)) << gradient.name;
   }
-  const auto kernels = rows_of_kind(profile, ProfileKind::kernel);
+  const auto kernels = kernels_of(profile);
   EXPECT_FALSE(kernels.empty());
   for (const auto& [name, row] : kernels) EXPECT_EQ(row.operation, OperatorTraits<Operator>::name);
   EXPECT_EQ(rows_of_kind(profile, ProfileKind::call).at("value_and_grad").calls, 1);
@@ -149,8 +153,8 @@ TEST_F(ProfileOnDevice, SeesAPassWithoutLabelsAndStagedCopies) {
   norm.run(context(), {.implementation = "opencl"});
   staged.run(own, {.implementation = "opencl"});
   EXPECT_EQ(norm.y, staged.y);
-  ASSERT_EQ(rows_of_kind(profile, ProfileKind::kernel).size(), 1u);
-  EXPECT_EQ(rows_of_kind(profile, ProfileKind::kernel).begin()->second.calls, 1);
+  ASSERT_EQ(kernels_of(profile).size(), 1u);
+  EXPECT_EQ(kernels_of(profile).begin()->second.calls, 1);
   const auto copies = rows_of_kind(of_own, ProfileKind::copy);
   for (const char* name : {"write", "read", "stage to the device", "stage to the host"}) {
     EXPECT_TRUE(copies.count(name)) << name;
@@ -184,31 +188,45 @@ TEST_F(ProfileOnDevice, KeepsTheOrderOfTheContextsQueue) {
   };
   norm({}).wait();  // compiled
   const Profile profile(context());
-  // One holds the write, and so the call, the other the call alone.
-  const auto gate = user_event(), second_gate = user_event();
-  const cl_event gates = gate();
-  cl_event write = nullptr;
-  ASSERT_EQ(clEnqueueWriteBuffer(queue, from(), CL_FALSE, 0, bytes, x.data(), 1, &gates, &write),
-            CL_SUCCESS);
-  const cl::Event owner_of_write(write, false);
-  auto completion = norm({second_gate()});
-  ASSERT_NE(completion.event(), nullptr);
-  std::vector<float> y(x.size(), -1.0f);
-  cl_event read = nullptr;
-  ASSERT_EQ(clEnqueueReadBuffer(queue, to(), CL_FALSE, 0, bytes, y.data(), 0, nullptr, &read),
-            CL_SUCCESS);
-  const cl::Event owner_of_read(read, false);
-  EXPECT_TRUE(rows_of_kind(profile, ProfileKind::kernel).empty()) << "not before it was waited for";
-  EXPECT_EQ(y.front(), -1.0f);
-  clSetUserEventStatus(gate(), CL_COMPLETE);
-  ASSERT_EQ(clWaitForEvents(1, &write), CL_SUCCESS);
-  clSetUserEventStatus(second_gate(), CL_COMPLETE);
-  ASSERT_EQ(clWaitForEvents(1, &read), CL_SUCCESS);
   Norm expected;
-  expected.run(context(), {.implementation = "opencl"});
-  EXPECT_EQ(y, expected.y);
-  completion.wait();
-  EXPECT_EQ(rows_of_kind(profile, ProfileKind::kernel).begin()->second.calls, 2);
+  expected.run(context(), {.implementation = "reference"}).wait();
+  std::vector<float> y(x.size());
+  const auto read = [&] {
+    cl_event done = nullptr;
+    EXPECT_EQ(clEnqueueReadBuffer(queue, to(), CL_FALSE, 0, bytes, y.data(), 0, nullptr, &done),
+              CL_SUCCESS);
+    EXPECT_EQ(clFlush(queue), CL_SUCCESS);
+    return cl::Event(done, false);
+  };
+  const auto wait_for = [](const cl::Event& event) {
+    const cl_event one = event();
+    EXPECT_EQ(clWaitForEvents(1, &one), CL_SUCCESS);
+  };
+  // The call comes after a write that is held back.
+  const auto gate = user_event();
+  const cl_event gates = gate();
+  ASSERT_EQ(clEnqueueWriteBuffer(queue, from(), CL_FALSE, 0, bytes, x.data(), 1, &gates, nullptr),
+            CL_SUCCESS);
+  auto first = norm({});
+  ASSERT_NE(first.event(), nullptr);
+  EXPECT_TRUE(kernels_of(profile).empty()) << "not before it was waited for";
+  clSetUserEventStatus(gate(), CL_COMPLETE);
+  first.wait();
+  EXPECT_EQ(kernels_of(profile).begin()->second.calls, 1);
+  wait_for(read());
+  for (std::size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], expected.y[i], 1e-5f) << i;
+  // A read comes after a call that is held back.
+  const std::vector<float> right = y;
+  ASSERT_EQ(clEnqueueWriteBuffer(queue, to(), CL_TRUE, 0, bytes, zeros.data(), 0, nullptr, nullptr),
+            CL_SUCCESS);
+  const auto second_gate = user_event();
+  auto second = norm({second_gate()});
+  const auto done = read();
+  clSetUserEventStatus(second_gate(), CL_COMPLETE);
+  wait_for(done);
+  EXPECT_EQ(y, right);
+  second.wait();
+  EXPECT_EQ(kernels_of(profile).begin()->second.calls, 2);
   checked_trace(profile);
 }
 
@@ -219,7 +237,7 @@ TEST_F(ProfileOnDevice, CountsKernelsOnAQueueThatKeepsNoTimes) {
     const Profile profile(context());
     const auto& queue = keeps ? with : without;
     norm.run(context(), {.implementation = "opencl", .queue = queue()}).wait();
-    const auto row = rows_of_kind(profile, ProfileKind::kernel).begin()->second;
+    const auto row = kernels_of(profile).begin()->second;
     EXPECT_EQ(row.calls, 1);
     EXPECT_EQ(row.untimed, keeps ? 0 : 1);
     EXPECT_EQ(row.total_ns > 0, keeps);
@@ -248,7 +266,7 @@ TEST_F(ProfileOnDevice, LeavesAForeignQueueAnErrorAndItsOutputsUntouched) {
   EXPECT_EQ(norm.y, std::vector<float>(b * h, -1.0f));
   EXPECT_TRUE(profile.kernels().empty());
   norm.run(context(), {.implementation = "opencl"}).wait();
-  EXPECT_EQ(rows_of_kind(profile, ProfileKind::kernel).size(), 1u);
+  EXPECT_EQ(kernels_of(profile).size(), 1u);
 }
 
 TEST_F(ProfileOnDevice, TakesCallsOfSeveralThreadsAndOutlivesItsContext) {
@@ -270,7 +288,7 @@ TEST_F(ProfileOnDevice, TakesCallsOfSeveralThreadsAndOutlivesItsContext) {
     }
     for (auto& thread : threads) thread.join();
   }
-  EXPECT_EQ(rows_of_kind(*profile, ProfileKind::kernel).begin()->second.calls, 10);
+  EXPECT_EQ(kernels_of(*profile).begin()->second.calls, 10);
   EXPECT_EQ(rows_of_kind(*profile, ProfileKind::call).at("forward").calls, 10);
   expect_nested(checked_trace(*profile));
 }
@@ -302,7 +320,7 @@ TEST_F(ProfileOnDevice, NamesTheKernelsOfCallers) {
   const std::vector<float> x = {1.0f, 2.0f};
   const Profile profile(context());
   EXPECT_EQ(kernel(context(), {View(x)})[0].as<float>()[1], 4.0f);
-  const auto& row = rows_of_kind(profile, ProfileKind::kernel).at("twice");
+  const auto& row = kernels_of(profile).at("twice");
   EXPECT_EQ(row.operation, "twice");
   EXPECT_EQ(row.pass, "");
   EXPECT_EQ(row.work_groups, 0) << "which the driver chose";
