@@ -109,9 +109,9 @@ Dispatch BenchOperator::call(Context& context, const Row& row, const Options& op
   return completion.dispatch();
 }
 
-void BenchOperator::compile(Context& context, const Row& row, const Options& options,
+Plan BenchOperator::compile(Context& context, const Row& row, const Options& options,
                             const Views& views) const {
-  operators::plan(context, call_of(row, options, views));
+  return operators::plan(context, call_of(row, options, views));
 }
 
 CostEstimate BenchOperator::cost_of(Context& context, const Row& row,

@@ -46,8 +46,8 @@ class BenchOperator {
   std::vector<NamedValue> own_blocks(const std::vector<NamedValue>& sizes) const;
   /// One call of the library for one row; blocks until the outputs are there.
   Dispatch call(Context& context, const Row& row, const Options& options, const Views& views) const;
-  /// Compiles all that the row's calls need.
-  void compile(Context& context, const Row& row, const Options& options, const Views& views) const;
+  /// Compiles all that the row's calls need; how they are cut.
+  Plan compile(Context& context, const Row& row, const Options& options, const Views& views) const;
   CostEstimate cost_of(Context& context, const Row& row, const Options& options) const;
   /// What block sizes and knobs the row can have, and what a call with those it has reports;
   /// nothing is compiled.

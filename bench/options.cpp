@@ -266,6 +266,11 @@ void add_options(CLI::App& app, Options& o) {
          "rows of a kernel of one's own, from a JSON file (docs/custom_kernels.md), instead "
          "of the library's operators")
       ->type_name("FILE");
+  app.add_option("--profile", o.profile,
+                 "after a row's samples three more calls in a profile: which kernels ran how long, "
+                 "with the share of their bound, behind all rows, and a trace for Perfetto in this "
+                 "file (of a second row in NAME.2.EXTENSION)")
+      ->type_name("FILE");
   app.add_flag("!--no-peak-list", o.lists_peaks,
                "measure no peak that no row needs: for a process that measures one short row")
       ->group("");
@@ -280,6 +285,10 @@ void add_options(CLI::App& app, Options& o) {
 void check_options(const Options& o) {
   if (!o.custom.empty() && !(o.compare.empty() && o.turns.empty())) {
     fail_call("--compare takes no rows of --custom; leave one of them out");
+  }
+  if (!o.profile.empty() && !(o.compare.empty() && o.custom.empty())) {
+    fail_call(
+        "--profile is of the library's operators in this build; leave --compare and --custom out");
   }
   if (o.samples < 1) fail_call(fmt::format("--samples {} is below 1", o.samples));
   if (!(o.max_seconds > 0.0))

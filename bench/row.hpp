@@ -103,6 +103,7 @@ struct Options {
   bool lists_peaks = true;  ///< all of them; false: only those that the rows need are sampled
   std::string compare{};    ///< another build's program; empty: this one is measured alone
   std::string custom{};     ///< a file with rows of a custom kernel; empty: the library's operators
+  std::string profile{};    ///< the file of a trace, of a few calls of each row; empty: none
   std::string turns{};      ///< the row that this process runs in turns with another
 };
 

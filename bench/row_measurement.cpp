@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "bench/operator.hpp"
+#include "bench/profile.hpp"
 
 namespace tessera::bench {
 namespace {
@@ -224,11 +225,29 @@ void RowMeasurement::report(benchmark::State& state) {
   state.counters["tokens_per_second"] = static_cast<double>(row_.problem.shape.b) / timing_.median;
 }
 
-/// What the row is credited with, against the peaks; and the label, which names its bound.
-void RowMeasurement::add_cost_counters(benchmark::State& state) {
+CostEstimate RowMeasurement::cost() {
   Row costed = row_;
   if (is_gemm()) costed.implementation = "eigen";
-  CostEstimate cost = row_.problem.op->cost_of(context_, costed, options_);
+  return row_.problem.op->cost_of(context_, costed, options_);
+}
+
+std::string RowMeasurement::profile(const std::string& path) {
+  if (is_gemm()) return row_.name() + "\n    no profile: products alone are no calls\n";
+  constexpr int calls = 3;
+  const Profile recording(context_);
+  double seconds = 0.0;
+  for (int i = 0; i < calls; ++i) seconds += timed_call();
+  const auto plan = row_.problem.op->compile(context_, row_, options_, arrays_of(0).views());
+  recording.write(path);
+  const Work work = work_of(row_, plan, cost());
+  return row_.name() + "\n" +
+         profile_table(recording, {calls, seconds, context_.threads()}, work, peaks_, multiply_) +
+         "    trace: " + path + "\n";
+}
+
+/// What the row is credited with, against the peaks; and the label, which names its bound.
+void RowMeasurement::add_cost_counters(benchmark::State& state) {
+  CostEstimate cost = this->cost();
   std::int64_t extra = dispatch_.workspace_bytes + dispatch_.staged_bytes;
   if (is_gemm()) {
     // The logits are written once and read by each gradient's product.

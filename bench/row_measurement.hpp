@@ -47,6 +47,8 @@ class RowMeasurement {
   /// Throws `WrongResults`.
   void check();
   void report(benchmark::State& state);
+  /// Makes a few more calls, writes their trace to `path` and returns a table of their kernels.
+  std::string profile(const std::string& path);
 
  private:
   /// The arrays of call number `turn`. Several sets take turns, so that no cache holds them.
@@ -55,6 +57,7 @@ class RowMeasurement {
   bool is_gemm() const { return products_.has_value(); }
   void call_once(std::int64_t turn);
   void measure_filter(const Outcome& outcome);
+  CostEstimate cost();
   void add_cost_counters(benchmark::State& state);
   void add_check_counters(benchmark::State& state) const;
 

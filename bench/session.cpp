@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include "bench/custom.hpp"
@@ -168,6 +169,14 @@ std::vector<Session::Planned> Session::plan() {
   return rows;
 }
 
+std::string Session::next_trace() {
+  const int row = ++traces_;
+  if (row == 1) return options_.profile;
+  std::filesystem::path path = options_.profile;
+  const auto extension = path.extension().string();
+  return path.replace_extension(fmt::format(".{}{}", row, extension)).string();
+}
+
 std::function<double()> Session::prepare(const Row& row) {
   const auto measurement = std::make_shared<RowMeasurement>(
       make_context(), options_, data_of(row.problem), peaks_of(row.implementation), row);
@@ -189,6 +198,7 @@ void Session::run(benchmark::State& state, const Planned& planned) {
     measurement.take_samples(min_seconds_);
     measurement.check();
     measurement.report(state);
+    if (!options_.profile.empty()) profiles_ += measurement.profile(next_trace());
   } catch (const WrongResults& error) {
     failed_ = true;
     skip(state, "wrong", error.what());

@@ -42,6 +42,8 @@ class Session {
   std::vector<std::pair<std::string, std::string>> description();
   /// Whether any row failed or gave wrong results.
   bool failed() const { return failed_; }
+  /// With --profile, tables of the rows measured so far.
+  const std::string& profiles() const { return profiles_; }
 
  private:
   Context make_context() const;
@@ -51,6 +53,8 @@ class Session {
   std::vector<Row> with_blocks(Row row) const;
   Peaks& peaks_of(const std::string& implementation);
   const Data& data_of(const ProblemKey& key);
+  /// The file of the next row's trace.
+  std::string next_trace();
 
   Options options_;
   double min_seconds_;
@@ -58,6 +62,8 @@ class Session {
   std::unique_ptr<Peaks> device_peaks_{}, host_peaks_{};
   std::optional<Data> data_{};
   bool failed_ = false;
+  std::string profiles_{};
+  int traces_ = 0;
 };
 
 }  // namespace tessera::bench

@@ -172,6 +172,14 @@ void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
   // Minutes of measuring must not end at a folder that does not exist, nor before half a file.
   std::optional<programs::OutputFile> out;
   if (!flags.out.empty()) out.emplace(flags.out, "--benchmark_out");
+  if (!options.profile.empty()) {
+    if (!flags.format.empty()) {
+      programs::fail_call(
+          "--profile prints tables, which are no part of --benchmark_format; leave that out, and "
+          "give --benchmark_out=FILE for the rows");
+    }
+    const programs::OutputFile can_be_written(options.profile, "--profile");
+  }
   std::ostringstream text;
   const auto file = flags.out.empty() ? nullptr : make_reporter(flags.out_format, &text);
   int count = static_cast<int>(flags.arguments.size());
@@ -187,6 +195,7 @@ void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
   benchmark::RunSpecifiedBenchmarks(display.get(), file.get());
   benchmark::Shutdown();
   if (out) out->write(text.str());
+  fmt::print("{}", session.profiles());
   failed = session.failed();
 }
 

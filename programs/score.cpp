@@ -5,11 +5,13 @@
 
 #include <cctype>
 #include <cstdio>
+#include <optional>
 
 #include "programs/cli.hpp"
 #include "programs/output_set.hpp"
 #include "programs/score_shards.hpp"
 #include "programs/score_teacher.hpp"
+#include "tessera/profile.hpp"
 
 namespace tessera::programs {
 namespace {
@@ -105,6 +107,8 @@ Json make_report(const ScoreOptions& o, const ScoreArrays& a, const LossOptions&
 void score(const ScoreOptions& given) {
   ScoreOptions o = given;
   OutputSet files(o.out);
+  std::optional<OutputFile> trace;
+  if (!o.trace.empty()) trace.emplace(o.trace, "--trace");
   if (o.mode() == ScoreMode::backward) check_statistics_folder(o);
   const ScoreArrays arrays(o);
   LossOptions options = o.loss_options();
@@ -115,7 +119,10 @@ void score(const ScoreOptions& given) {
     outcome = call_combine(o, arrays, options, results);
   } else {
     Context context = make_context(o.device, o.implementation, warnings);
+    std::optional<Profile> profile;
+    if (trace) profile.emplace(context);
     outcome = call_operator(o, arrays, context, results);
+    if (trace) profile->write(o.trace);
   }
   add_distinct(outcome.dispatch.warnings, warnings);
 

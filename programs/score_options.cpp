@@ -251,6 +251,11 @@ void add_execution_options(CLI::App& app, ScoreOptions& o) {
       ->group(group);
   add_integer(app, "--workspace-bytes", o.workspace_bytes, "upper bound on scratch memory")
       ->group(group);
+  app.add_option("--trace", o.trace,
+                 "file for a trace of both calls, the first of which compiles: kernels, copies, "
+                 "waits, for ui.perfetto.dev")
+      ->type_name("FILE")
+      ->group(group);
 }
 
 /// "x, w and bias"
@@ -332,7 +337,7 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
   if (o.mode() == ScoreMode::combine) {
     std::vector<std::string> others = of_calls_alone();
     others.insert(others.end(),
-                  {"--w-layout", "--grad", "--grad-dtype", "--statistics", "--vocab-offset"});
+                  {"--w-layout", "--grad", "--grad-dtype", "--statistics", "--vocab-offset", "--trace"});
     others.push_back("--teacher-w-layout");
     require_absent(app, others,
                    "does not go with --combine, which merges what the shards wrote; leave it out");

@@ -38,6 +38,7 @@ std::string text_of(const OptionValue& value, std::span<const char* const> choic
 struct ScoreOptions {
   std::map<std::string, std::string> files;  ///< by the argument's name; "": not given
   std::string out;
+  std::string trace;  ///< a file for what the calls took
   std::string statistics;
   std::vector<std::string> combine;
   std::optional<bool> w_is_vh, teacher_w_is_vh;

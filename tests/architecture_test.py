@@ -56,7 +56,7 @@ BELOW["tuning"] = _ALL - {"examples"} | {"bench"}  # tessera-tune
 BELOW["tests"] = _ALL | {"bench"}
 
 # Single headers that stand on their own, of modules that are out of sight.
-ALSO = {"host/tile": {"host/dispatch/thread_pool.hpp"},
+ALSO = {"host/tile": {"host/dispatch/json_text.hpp", "host/dispatch/thread_pool.hpp"},
         "programs": {"host/operators/call.hpp", "host/loss/partial.hpp",
                      "host/catalog/operators.hpp"},
         "python": {"host/operators/call.hpp", "host/loss/partial.hpp",

@@ -235,6 +235,21 @@ def turns(folder):
     check(code == 2 and "there is no row nothing" in err, f"exit {code}: {err}")
 
 
+def profiles(folder):
+    trace = folder / "trace.json"
+    call = ["--shapes", "33x40x129", "--implementations", "eigen", "--dtypes", "f32",
+            "--profile", trace, *QUICK]
+    code, out, err = run(*call, "--passes", "forward,value_and_grad")
+    table = out[out.rfind("linear_cross_entropy/value_and_grad"):]
+    check(code == 0 and "trace.2.json" in table, f"--profile: exit {code}: {err} {out}")
+    for part in ("grad_x and grad_w", "multiply", "logits to dz", "exp", "the rest of the calls"):
+        check(part in table, f"--profile: no {part!r}: {table}")
+    for file in (trace, folder / "trace.2.json"):
+        events = json.loads(file.read_text(encoding="utf-8"))["traceEvents"]
+        count = sum(event.get("cat") == "call" for event in events)
+        check(count == 3, f"--profile: {count} calls in {file.name}")
+
+
 def shapes_of_files_and_lists():
     code, out, _ = run("--shapes", str(source / "bench/shapes/models.txt"), "--tokens", "256",
                        "--implementations", "eigen", "--benchmark_list_tests",
@@ -340,6 +355,11 @@ def bad_calls(folder):
          "none of the operators has one of these passes"),
         (["--custom", str(empty), "--compare", "/bin/true"], "--compare takes no rows of --custom"),
         (["--custom", str(empty), "--turns", "row"], "--compare takes no rows of --custom"),
+        (["--profile", str(folder / "trace.json"), "--compare", "/bin/true"],
+         "leave --compare and --custom out"),
+        (["--profile", str(folder / "trace.json"), "--benchmark_format=json"],
+         "--profile prints tables"),
+        (["--profile", str(folder / "absent/trace.json")], "its folder is not there"),
         (["--nonsense"], "--nonsense"),
     ]
     for arguments, message in cases:
@@ -368,6 +388,7 @@ with tempfile.TemporaryDirectory(prefix="tessera_bench_") as scratch:
     rows_of_pairs()
     rows_of_dense_targets()
     filtered_rows()
+    profiles(pathlib.Path(scratch))
     shapes_of_files_and_lists()
     turns(pathlib.Path(scratch))
     custom_rows(pathlib.Path(scratch))

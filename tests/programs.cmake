@@ -16,7 +16,7 @@ if(TESSERA_BUILD_PROGRAMS)
     endif()
   endforeach()
   if(TESSERA_TEST_PYTHON)
-    foreach(part IN ITEMS values shards targets teacher errors info explain)
+    foreach(part IN ITEMS values shards targets teacher errors info explain trace)
       add_test(NAME programs_${part}
                COMMAND ${TESSERA_TEST_PYTHON} "${CMAKE_CURRENT_LIST_DIR}/programs_test.py"
                        "$<TARGET_FILE_DIR:tessera-score>" ${part})

@@ -132,6 +132,9 @@ def bad_options(t, place, implementations):
     empty_bias = t.save(np.zeros(129, np.float32))
     t.refused("--nonsense", t.good + ["--nonsense"])
     t.refused("stray", t.good + ["stray"])
+    t.refused(["--trace", "its folder is not there"],
+              t.good + ["--trace", place.path("nowhere/trace.json")])
+    t.refused(["Profile::write", "No space left on device"], t.good + ["--trace", "/dev/full"], 1)
     for name in ("--x", "--w"):
         t.refused(name, t.without(name))
     t.refused("--labels", t.without("--labels"))

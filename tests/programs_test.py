@@ -294,6 +294,22 @@ def test_teacher():
     programs_teacher.run_all(implementations("linear_distillation"))
 
 
+def test_trace():
+    with Workplace() as place:
+        problem = Problem(place)
+        trace = place.path("trace.json")
+        for name in implementations():
+            code, _, err = run("tessera-score", *problem.arguments, "--implementation", name,
+                               "--out", place.path("out"), "--trace", trace)
+            check(code == 0, f"trace: {name}: {code} {err}")
+            with open(trace, encoding="utf-8") as stream:
+                events = [e for e in json.load(stream)["traceEvents"] if e["ph"] == "X"]
+            calls = [e["args"]["implementation"] for e in events if e["cat"] == "call"]
+            check(calls == [name, name], f"trace: {name}: {calls}")
+            work = "kernel" if name.startswith("opencl") else "task"
+            check(any(e["cat"] == work for e in events), f"trace: {name}: no {work}")
+
+
 def test_explain():
     shape = ["--shape", "512x1024x32768"]
     for machine in ("h100", "cpu-64"):
@@ -414,6 +430,6 @@ if __name__ == "__main__":
     support.bin_folder = sys.argv[1]
     {"values": test_values, "shards": test_shards, "errors": test_errors,
      "targets": test_targets, "teacher": test_teacher, "info": test_info,
-     "explain": test_explain}[sys.argv[2]]()
+     "explain": test_explain, "trace": test_trace}[sys.argv[2]]()
     print(f"{support.checks} checks, {len(support.failures)} failed")
     sys.exit(1 if support.failures or support.checks == 0 else 0)

@@ -40,6 +40,10 @@ def main():
                 (2, "curve.csv", ["--out", path("short.txt"), *here]),
                 (2, "curve.csv", ["--out", path("short.txt/below"), *here]),
                 (1, "curve.csv", ["--implementation", "eigen", "--out", path("full"), *here]),
+                (2, "--profile-start-step 5", ["--trace", path("trace.json"), *here]),
+                (2, "--trace", ["--profile-steps", "2", *here]),
+                (1, "Profile::write", ["--profile-start-step", "1", "--trace",
+                                       path("nowhere/trace.json"), *here]),
                 (1, "not finite", ["--implementation", "eigen", "--learning-rate", "1e30", *here]),
             ],
             "distill": [

@@ -14,6 +14,7 @@
 #include "command_line.hpp"
 #include "model.hpp"
 #include "progress.hpp"
+#include "tessera/profile.hpp"
 
 namespace train_text {
 namespace {
@@ -23,6 +24,9 @@ struct Options {
   std::vector<std::string> implementation;
   std::string device;
   std::string out;
+  std::string trace;
+  std::int64_t profile_start_step = 5;
+  std::int64_t profile_steps = 20;
   std::string dtype = "f32";
   std::int64_t steps = 0;
   double seconds = 0.0;
@@ -67,6 +71,15 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--workspace-bytes", o.workspace_bytes)->check(CLI::PositiveNumber);
   app.add_option("--seed", o.model.seed);
   app.add_option("--out", o.out, "folder for curve.csv; made if missing");
+  auto* trace = app.add_option(
+      "--trace", o.trace, "file for a trace of some steps' calls, for https://ui.perfetto.dev");
+  app.add_option("--profile-start-step", o.profile_start_step,
+                 "steps before those of --trace: the first ones compile")
+      ->check(CLI::NonNegativeNumber)
+      ->needs(trace);
+  app.add_option("--profile-steps", o.profile_steps, "steps of --trace")
+      ->check(CLI::PositiveNumber)
+      ->needs(trace);
   app.option_defaults()->always_capture_default();
 }
 
@@ -85,6 +98,15 @@ class Training {
     execution_.implementation = tessera::ImplementationList(o.implementation);
     if (o.workspace_bytes > 0) {
       execution_.workspace_bytes = static_cast<std::size_t>(o.workspace_bytes);
+    }
+    if (!o.trace.empty()) {
+      if (o.steps > 0 && o.steps <= o.profile_start_step) {
+        throw std::invalid_argument(
+            fmt::format("--profile-start-step {}: a run of {} steps ends before; give a lower one",
+                        o.profile_start_step, o.steps));
+      }
+      // What cannot be written is an error now rather than after the training.
+      tessera::Profile(context_).write(o.trace);
     }
     if (!o.out.empty()) {
       std::error_code ignored;  // the file shows it
@@ -115,6 +137,7 @@ class Training {
     Loss last;
     while (done() < 1.0) {
       sample(corpus_.train(), o_.batch, o_.model.context, random, batch);
+      profile_steps();
       const double began = seconds();
       last = model_->value_and_grad(context_, batch, loss_, execution_);
       if (!std::isfinite(last.total)) {
@@ -135,6 +158,7 @@ class Training {
       record(last, held_out);
       show(last);
     }
+    write_trace();
     const double trained = seconds();
     const double after = evaluate();
     if (csv_.is_open()) {
@@ -164,6 +188,21 @@ class Training {
   void smooth_rate(double step_seconds) {
     seconds_per_step_ = step_ == 1 ? step_seconds : 0.95 * seconds_per_step_ + 0.05 * step_seconds;
   }
+  /// Before each step.
+  void profile_steps() {
+    if (o_.trace.empty()) return;
+    if (step_ == o_.profile_start_step) profile_.emplace(context_);
+    if (step_ == o_.profile_start_step + o_.profile_steps) write_trace();
+  }
+  void write_trace() {
+    if (!profile_) return;
+    profile_->write(o_.trace);
+    const auto times = profile_->times();
+    progress_.line(
+        fmt::format("{}: {:.4g} s of calls, of which kernels {:.4g}, copies {:.4g}, waits {:.4g}",
+                    o_.trace, times.total(), times.kernels, times.copies, times.waits));
+    profile_.reset();
+  }
   double evaluate() { return model_->perplexity(context_, held_out_, o_.batch, loss_, execution_); }
   void record(const Loss& loss, std::optional<double> held_out) {
     if (!csv_.is_open()) return;
@@ -189,6 +228,7 @@ class Training {
   Examples held_out_;
   tessera::Context context_;
   std::optional<Model> model_;
+  std::optional<tessera::Profile> profile_;  ///< open from its first step to its last
   tessera::LossOptions loss_;
   tessera::linear_cross_entropy::ExecutionOptions execution_;
   std::ofstream csv_;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "host/dispatch/host_workspace.hpp"
+#include "host/dispatch/recorder.hpp"
 #include "host/dispatch/thread_pool.hpp"
 #include "host/dispatch/warnings.hpp"
 #include "tessera/context.hpp"
@@ -63,6 +64,7 @@ class ContextState : public std::enable_shared_from_this<ContextState> {
   mutable dispatch::ThreadPool threads;   ///< they change nothing either
   /// The reading of the user's tuned file whose faults were handed to `warnings`; -1: none.
   mutable std::atomic<std::int64_t> warned_of_tables = -1;
+  mutable dispatch::Profiling profiling;  ///< nor does this
   dispatch::HostWorkspaces workspaces;
   /// nullptr: host only.
   const std::shared_ptr<DeviceRuntime> device;

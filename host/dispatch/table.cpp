@@ -192,6 +192,7 @@ std::unique_ptr<Completion::State> run(const Table& table,
                     state->device->info().name +
                     ", which is not here; leave ContextOptions::plan_for empty to run calls");
   }
+  const CallScope profiled(state->profiling, request);
   Dispatch refusals;
   Attempt attempt;
   const auto serve = [&](const Implementation& row) {
@@ -206,6 +207,7 @@ std::unique_ptr<Completion::State> run(const Table& table,
       result->dispatch.refused = std::move(refusals.refused);
       for (auto& text : refusals.warnings) result->dispatch.warnings.push_back(std::move(text));
       result->context = state;
+      profiled.served(result->dispatch);
       return result;
     } catch (const Error& error) {
       // A bad label in device memory is the request's fault, found late; the outputs are as section

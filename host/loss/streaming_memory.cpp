@@ -16,9 +16,9 @@ streaming::Environment environment(ContextState& state) {
   streaming::Environment result;
   result.threads = state.threads.size();
   result.parallel_for = [&threads = state.threads](
-                            std::int64_t tasks,
+                            const char* phase, std::int64_t tasks,
                             const std::function<void(std::int64_t, int)>& body) {
-    threads.parallel_for(tasks, body);
+    dispatch::parallel_for(threads, phase, tasks, body);
   };
   return result;
 }

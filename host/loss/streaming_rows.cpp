@@ -243,7 +243,7 @@ void StreamingRows::fill_other_rows(const MutableView& view, bool accumulate,
   if (labelled_ == request_.b || n == 0) return;
   constexpr std::int64_t rows_per_task = 64;
   environment.parallel_for(
-      streaming::ceil_div(request_.b, rows_per_task), [&](std::int64_t task, int) {
+      "other rows", streaming::ceil_div(request_.b, rows_per_task), [&](std::int64_t task, int) {
         const std::int64_t last = std::min(request_.b, (task + 1) * rows_per_task);
         for (std::int64_t row = task * rows_per_task; row < last; ++row) {
           const bool ignored = tables_.states[row] == State::ignored;

@@ -90,7 +90,7 @@ std::vector<Targets::Sums> Targets::sums_of_rows(dispatch::ThreadPool* threads) 
   };
   const std::int64_t tasks = streaming::ceil_div(request_.b, rows);
   if (threads != nullptr && tasks > 1) {
-    threads->parallel_for(tasks, add_up);
+    dispatch::parallel_for(*threads, "sums of targets", tasks, add_up);
   } else {
     for (std::int64_t task = 0; task < tasks; ++task) add_up(task, 0);
   }

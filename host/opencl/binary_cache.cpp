@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -13,17 +12,20 @@
 #include <iterator>
 #include <system_error>
 
+#include "host/dispatch/files.hpp"
 #include "host/opencl/hashing.hpp"
 
 namespace tessera::opencl {
 namespace {
 
 namespace fs = std::filesystem;
+using dispatch::unfinished;
+using dispatch::unfinished_suffix;
+using dispatch::write_file;
 
 /// The first bytes of a file; another format gets another number.
 constexpr std::string_view magic = "tessera program 1\n";
 constexpr const char* program_suffix = ".program";
-constexpr const char* unfinished_suffix = ".unfinished";
 
 /// Sizes of key and binary, and the hash of both.
 using Header = std::array<std::uint64_t, 3>;
@@ -33,22 +35,6 @@ Header header_of(std::string_view key, std::string_view binary) {
   hash.add(key);
   hash.add(binary);
   return {key.size(), binary.size(), hash.value()};
-}
-
-/// A name that no other thread or process uses now.
-std::string unfinished(const std::string& path) {
-  static std::atomic<unsigned> count{0};
-  return path + "." + std::to_string(::getpid()) + "." + std::to_string(count++) +
-         unfinished_suffix;
-}
-
-/// True when all of it is on the disk.
-bool write_file(const std::string& path, std::string_view text) {
-  std::FILE* file = std::fopen(path.c_str(), "wbe");
-  if (file == nullptr) return false;
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  // Some file systems report a full disk only here.
-  return std::fclose(file) == 0 && written;
 }
 
 void remove_unfinished(const fs::path& folder) {

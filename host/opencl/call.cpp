@@ -210,7 +210,7 @@ struct Call::Impl {
           static_cast<std::size_t>(range.offset), static_cast<std::size_t>(range.bytes),
           flight->wait_count(), flight->wait_list(), &event, &status);
       check(status, "clEnqueueMapBuffer", flight->device(), "handing results to host memory");
-      flight->issued(event);
+      flight->issued(event, {.name = "map"});
       flight->unmap(range.memory, pointer, "handing results to host memory");
     }
   }
@@ -320,12 +320,6 @@ void check_argument(cl_int status, cl_uint& index) {
   ++index;
 }
 
-std::string entry_name(const cl::Kernel& kernel) {
-  char name[128] = "";
-  clGetKernelInfo(kernel(), CL_KERNEL_FUNCTION_NAME, sizeof(name), name, nullptr);
-  return name;
-}
-
 }  // namespace
 
 void Call::set_memory(KernelObject& kernel, cl_uint& index, const Memory& value) {
@@ -336,23 +330,24 @@ void Call::set_struct(KernelObject& kernel, cl_uint& index, const void* value, s
   check_argument(kernel.set_bytes(index, size, value), index);
 }
 
-void Call::enqueue(const KernelObject& kernel, const Range& range, bool touches) {
+void Call::enqueue(const KernelObject& kernel, std::string_view entry, const Range& range,
+                   bool touches) {
   // Nothing to do; OpenCL 1.2 refuses an empty range.
   if (std::find(range.global.begin(), range.global.end(), 0u) != range.global.end()) return;
   auto& flight = *impl_->flight;
   flight.make_room();
   cl_event event = nullptr;
+  const std::size_t* local = range.local[0] == 0 ? nullptr : range.local.data();
   const cl_int status =
       clEnqueueNDRangeKernel(flight.queue(), kernel.kernel()(), 3, nullptr, range.global.data(),
-                             range.local[0] == 0 ? nullptr : range.local.data(),
-                             flight.wait_count(), flight.wait_list(), &event);
+                             local, flight.wait_count(), flight.wait_list(), &event);
   if (status != CL_SUCCESS) [[unlikely]] {
     throw_error(status, "clEnqueueNDRangeKernel", flight.device(),
-                "enqueuing kernel " + entry_name(kernel.kernel()));
+                "enqueuing kernel " + std::string(entry));
   }
   if (touches) impl_->attempt.outputs_touched = true;  // a refused command has written nothing
   // The command holds the arguments by value from here on: the kernel may go back to the cache.
-  flight.issued(event);
+  flight.issued(event, {ProfileKind::kernel, entry, range.global.data(), local});
 }
 
 void Call::launch(const Specialisation& specialisation, const std::string& entry,
@@ -370,7 +365,7 @@ void Call::launch(const Specialisation& specialisation, const std::string& entry
       touches |= argument.memory.writes_caller;
     }
   }
-  enqueue(*lease, range, touches);
+  enqueue(*lease, entry, range, touches);
 }
 
 void Call::read_back(const Scratch& from, std::int64_t words,
@@ -386,7 +381,7 @@ void Call::read_back(const Scratch& from, std::int64_t words,
                             static_cast<std::size_t>(words) * sizeof(float), to->data(),
                             flight.wait_count(), flight.wait_list(), &event),
         "clEnqueueReadBuffer", flight.device(), "reading scratch back");
-  flight.issued(event);
+  flight.issued(event, {.name = "read scratch back"});
 }
 
 void Call::check_on_completion(std::function<void()> check_one) {

@@ -108,7 +108,7 @@ class Call {
     std::memcpy(words.data() + index, &sizes, sizeof(sizes));
     set_struct(*lease, index, words.data(), index * 8 + sizeof(sizes));
     (set_struct(*lease, index, &structs, sizeof(structs)), ...);
-    enqueue(*lease, range, touches);
+    enqueue(*lease, Pointers::entry, range, touches);
   }
   /// An argument of a kernel that is not the library's: `size` bytes by value, or of local memory
   /// where `value` is null; with a size of 0, memory, which may be null.
@@ -132,7 +132,8 @@ class Call {
   ProgramCache::Lease kernel(const Specialisation& specialisation, std::string_view entry);
   void set_memory(KernelObject& kernel, cl_uint& index, const Memory& value);
   void set_struct(KernelObject& kernel, cl_uint& index, const void* value, std::size_t size);
-  void enqueue(const KernelObject& kernel, const Range& range, bool touches);
+  void enqueue(const KernelObject& kernel, std::string_view entry, const Range& range,
+               bool touches);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -20,6 +20,13 @@ cl_int status_of(const cl::Event& event, const std::string& device) {
   return status;
 }
 
+/// The queue of a call; within a profile, one that keeps times where it is not the caller's.
+cl_command_queue queue_for(Runtime& runtime, cl_command_queue given) {
+  if (given != nullptr) return given;
+  const cl_command_queue profiling = dispatch::current_call() ? runtime.profiling_queue() : nullptr;
+  return profiling != nullptr ? profiling : runtime.native_queue();
+}
+
 }  // namespace
 
 void check_not_failed(std::span<const cl_event> events, const std::string& device, ErrorCode code) {
@@ -36,7 +43,7 @@ Flight::Flight(std::shared_ptr<ContextState> state, Runtime& runtime, cl_command
                const std::vector<cl_event>& wait_for)
     : state_(std::move(state)),
       runtime_(runtime),
-      queue_(queue != nullptr ? queue : runtime.native_queue(), true),
+      queue_(queue_for(runtime, queue), true),
       out_of_order_(runtime.is_out_of_order(queue_())),
       waits_(wait_for) {
   // More than a small call has.
@@ -45,6 +52,31 @@ Flight::Flight(std::shared_ptr<ContextState> state, Runtime& runtime, cl_command
   ranges_.reserve(8);
   caller_events_.reserve(wait_for.size());
   for (auto event : wait_for) caller_events_.emplace_back(event, true);
+  if (const auto& call = dispatch::current_call()) [[unlikely]] {
+    record_ = std::make_unique<FlightRecord>(call, runtime.keeps_times(queue_()));
+    queue_is_profiles_ = queue == nullptr && queue_() != runtime.native_queue();
+    if (queue_is_profiles_) follow_own_queue();
+  }
+}
+
+void Flight::follow_own_queue() {
+  cl_event reached = nullptr;
+  waits_.reserve(waits_.size() + 1);
+  caller_events_.reserve(caller_events_.size() + 1);
+  check(clEnqueueMarkerWithWaitList(runtime_.native_queue(), 0, nullptr, &reached),
+        "clEnqueueMarkerWithWaitList", device(), "following the context's queue");
+  caller_events_.emplace_back(reached, false);
+  waits_.push_back(reached);
+  check(clFlush(runtime_.native_queue()), "clFlush", device());
+}
+
+void Flight::precede_own_queue() {
+  // PoCL 3.1 never returns from enqueueing what waits for a command that has failed.
+  const cl_event done = last();
+  if (status_of(cl::Event(done, true), device()) < 0) return;
+  check(clEnqueueBarrierWithWaitList(runtime_.native_queue(), 1, &done, nullptr),
+        "clEnqueueBarrierWithWaitList", device(), "preceding the context's queue");
+  check(clFlush(runtime_.native_queue()), "clFlush", device());
 }
 
 Flight::~Flight() {
@@ -52,6 +84,9 @@ Flight::~Flight() {
 }
 
 void Flight::make_room(std::size_t commands) {
+  if (record_) [[unlikely]] {
+    record_->before();
+  }
   if (events_.capacity() - events_.size() < commands) {
     events_.reserve(2 * events_.size() + commands);
   }
@@ -61,8 +96,11 @@ void Flight::make_room(std::size_t commands) {
   if (!anything_issued()) check_not_failed(waits_, device(), ErrorCode::invalid_argument);
 }
 
-void Flight::issued(cl_event event) {
+void Flight::issued(cl_event event, const Command& command) {
   events_.emplace_back(event, false);
+  if (record_) [[unlikely]] {
+    record_->issued(event, command);
+  }
   waited_ = false;
   waits_.clear();
   if (out_of_order_) waits_.push_back(event);
@@ -84,12 +122,20 @@ void Flight::wait_for_caller() {
 void Flight::wait() {
   if (!waited_) {
     const cl_event waited_for = last();
-    const cl_int status = clWaitForEvents(1, &waited_for);
+    const auto recorded = record_ ? record_->call() : dispatch::CallRecord();
+    cl_int status = CL_SUCCESS;
+    {
+      const dispatch::Timed timed(recorded, ProfileKind::wait, "wait for the device");
+      status = clWaitForEvents(1, &waited_for);
+    }
     if (status != CL_SUCCESS && status != CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST) {
       wait_quietly();
       throw_error(status, "clWaitForEvents", device(), "waiting for the call");
     }
     waited_ = true;
+    if (record_) [[unlikely]] {
+      record_->collect();
+    }
     check_statuses(status);
   }
   if (!out_of_order_) waits_.clear();
@@ -123,6 +169,7 @@ void Flight::wait_quietly() noexcept {
     clWaitForEvents(1, &waited_for);
   }
   waited_ = true;
+  if (record_) record_->collect();
 }
 
 cl_int enqueue_unmap(cl_command_queue queue, cl_mem memory, void* pointer, cl_uint wait_count,
@@ -140,11 +187,14 @@ void Flight::unmap(cl_mem memory, void* pointer, const char* doing) {
   make_room();
   cl_event event = nullptr;
   const cl_int status = enqueue_unmap(queue_(), memory, pointer, wait_count(), wait_list(), &event);
-  if (event != nullptr) issued(event);
+  if (event != nullptr) issued(event, {.name = "unmap"});
   check(status, "clEnqueueUnmapMemObject", device(), doing);
 }
 
-void Flight::flush() { check(clFlush(queue_()), "clFlush", device()); }
+void Flight::flush() {
+  check(clFlush(queue_()), "clFlush", device());
+  if (queue_is_profiles_) precede_own_queue();
+}
 
 void Flight::keep(cl_mem memory) {
   for (const auto& kept : memories_) {

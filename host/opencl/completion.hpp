@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "host/dispatch/completion.hpp"
+#include "host/opencl/flight_record.hpp"
 #include "host/opencl/host_ranges.hpp"
 #include "host/opencl/runtime.hpp"
 #include "host/opencl/workspace_pool.hpp"
@@ -49,7 +50,7 @@ class Flight {
   /// the caller's has failed before the first command.
   void make_room(std::size_t commands = 1);
   /// The event of a command just enqueued; takes the reference over.
-  void issued(cl_event event);
+  void issued(cl_event event, const Command& command);
   bool anything_issued() const noexcept { return !events_.empty(); }
   cl_event last() const noexcept { return events_.empty() ? nullptr : events_.back()(); }
 
@@ -59,6 +60,7 @@ class Flight {
   void wait();
   /// `enqueue_unmap` in the chain; throws Error when the first try was refused.
   void unmap(cl_mem memory, void* pointer, const char* doing);
+  /// Begins what was enqueued, before the call returns.
   void flush();
 
   /// Retains a caller's memory.
@@ -74,13 +76,19 @@ class Flight {
   void run_checks();
 
  private:
+  /// On a queue of the profile's in place of the context's: after what that has, and before what it
+  /// gets from here on.
+  void follow_own_queue();
+  void precede_own_queue();
   void wait_quietly() noexcept;
   /// What went wrong, where it is not the wait itself that failed with status `failed`.
   void check_statuses(cl_int failed);
 
   std::shared_ptr<ContextState> state_;  // first: released last
   Runtime& runtime_;
+  std::unique_ptr<FlightRecord> record_;  ///< of a profile, or null
   cl::CommandQueue queue_;
+  bool queue_is_profiles_ = false;
   const bool out_of_order_;
   std::vector<cl::Event> caller_events_;  // retained until the first command has run
   std::vector<cl_event> waits_;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/dispatch/recorder.hpp"
 #include "host/opencl/embedded_kernels.hpp"
 #include "host/opencl/errors.hpp"
 #include "host/opencl/hashing.hpp"
@@ -138,6 +139,7 @@ struct ProgramCache::Impl {
   std::string device_key;  // what the driver's answer depends on beside the source
 
   cl::Program build(const Specialisation& wanted) {
+    const dispatch::Timed timed(dispatch::current_call(), ProfileKind::wait, "build a program");
     const std::string source =
         wanted.source ? *wanted.source : assemble_source(wanted.file, wanted.engine);
     // No warnings (-w): PoCL counts them on stderr, and some are of the compiler's own headers, as

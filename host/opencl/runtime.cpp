@@ -104,7 +104,9 @@ struct Runtime::Impl {
   cl::Context context;
   cl::Device device;
   cl::CommandQueue queue;
+  bool owns_queue = false;
   bool out_of_order = false;
+  cl::CommandQueue profiling_queue;  // guarded by kept_mutex
   std::unique_ptr<ProgramCache> programs;
   std::unique_ptr<WorkspacePool> pool;
   std::unique_ptr<HostRanges> host_ranges;
@@ -115,7 +117,8 @@ struct Runtime::Impl {
   void start(const FoundDevice& found) {
     info = found.info;
     facts = read_facts(found);
-    if (queue() == nullptr) {
+    owns_queue = queue() == nullptr;
+    if (owns_queue) {
       cl_int status = CL_SUCCESS;
       queue = cl::CommandQueue(clCreateCommandQueue(context(), device(), 0, &status), false);
       check(status, "clCreateCommandQueue", info.name);
@@ -374,6 +377,7 @@ void Runtime::check_events(std::span<const cl_event> events) const {
 
 void Runtime::wait_for(std::span<const cl_event> events) {
   if (events.empty()) return;
+  const dispatch::Timed timed(dispatch::current_call(), ProfileKind::wait, "wait for events");
   const cl_int status = clWaitForEvents(static_cast<cl_uint>(events.size()), events.data());
   if (status == CL_SUCCESS) return;
   check_not_failed(events, impl_->info.name, ErrorCode::execution_failed);
@@ -383,12 +387,16 @@ void Runtime::wait_for(std::span<const cl_event> events) {
 void* Runtime::map(cl_command_queue queue, cl_mem memory, std::int64_t byte_offset,
                    std::int64_t bytes, bool write) {
   require_usable("device memory");
+  const dispatch::Timed timed(dispatch::current_call(), ProfileKind::copy, "map for the host");
   const cl_command_queue own = impl_->or_own(queue);
   return impl_->mappings->map(is_out_of_order(own) ? nullptr : own, memory, byte_offset, bytes,
                               write);
 }
 
-void Runtime::unmap(cl_mem memory, void* pointer) { impl_->mappings->unmap(memory, pointer); }
+void Runtime::unmap(cl_mem memory, void* pointer) {
+  const dispatch::Timed timed(dispatch::current_call(), ProfileKind::copy, "unmap for the host");
+  impl_->mappings->unmap(memory, pointer);
+}
 
 const DeviceFacts& Runtime::facts() const noexcept { return impl_->facts; }
 DeviceFacts& Runtime::facts_for_test() noexcept { return impl_->facts; }
@@ -399,6 +407,26 @@ const cl::CommandQueue& Runtime::queue() const noexcept { return impl_->queue; }
 ProgramCache& Runtime::programs() noexcept { return *impl_->programs; }
 WorkspacePool& Runtime::pool() noexcept { return *impl_->pool; }
 HostRanges& Runtime::host_ranges() noexcept { return *impl_->host_ranges; }
+
+cl_command_queue Runtime::profiling_queue() {
+  if (!impl_->owns_queue) return nullptr;
+  std::lock_guard lock(impl_->kept_mutex);
+  auto& queue = impl_->profiling_queue;
+  if (queue() == nullptr) {
+    cl_int status = CL_SUCCESS;
+    const cl_command_queue made =
+        clCreateCommandQueue(impl_->context(), impl_->device(), CL_QUEUE_PROFILING_ENABLE, &status);
+    check(status, "clCreateCommandQueue", impl_->info.name, "making a queue with profiling");
+    queue = cl::CommandQueue(made, false);
+  }
+  return queue();
+}
+
+bool Runtime::keeps_times(cl_command_queue queue) const {
+  return (queue_value<cl_command_queue_properties>(queue, CL_QUEUE_PROPERTIES,
+                                                   "reading the queue's properties") &
+          CL_QUEUE_PROFILING_ENABLE) != 0;
+}
 
 bool Runtime::is_out_of_order(cl_command_queue queue) const {
   if (queue == impl_->queue()) return impl_->out_of_order;

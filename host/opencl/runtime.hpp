@@ -71,6 +71,11 @@ class Runtime final : public DeviceRuntime {
   ProgramCache& programs() noexcept;
   WorkspacePool& pool() noexcept;
   HostRanges& host_ranges() noexcept;
+  /// The queue that calls within a profile use in place of the context's own, made when first asked
+  /// for; nullptr where that is a caller's.
+  cl_command_queue profiling_queue();
+  /// Whether a queue was made with profiling.
+  bool keeps_times(cl_command_queue queue) const;
   /// Of the context's own queue or a caller's.
   bool is_out_of_order(cl_command_queue queue) const;
 

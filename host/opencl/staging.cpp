@@ -108,7 +108,7 @@ void transfer(Flight& flight, cl_mem memory, std::int64_t offset, std::int64_t b
                               flight.wait_list(), &event),
           "clEnqueueReadBuffer", flight.device(), "copying results to host memory");
   }
-  flight.issued(event);
+  flight.issued(event, {.name = to == nullptr ? "write" : "read"});
   flight.wait();
 }
 
@@ -155,6 +155,7 @@ StagedLayout staged_layout(const View& view) {
 }
 
 void copy_to_device(Flight& flight, const View& view, const StagedLayout& layout, cl_mem memory) {
+  const dispatch::Timed timed(dispatch::current_call(), ProfileKind::copy, "stage to the device");
   const auto size = static_cast<std::int64_t>(size_of(view.dtype()));
   if (layout.verbatim) {
     transfer(flight, memory, 0, layout.elements * size, view.host_data(), nullptr);
@@ -173,6 +174,7 @@ void copy_to_device(Flight& flight, const View& view, const StagedLayout& layout
 
 void copy_to_host(Flight& flight, const MutableView& view, const StagedLayout& layout,
                   cl_mem memory) {
+  const dispatch::Timed timed(dispatch::current_call(), ProfileKind::copy, "stage to the host");
   const auto size = static_cast<std::int64_t>(size_of(view.dtype()));
   if (layout.verbatim) {
     transfer(flight, memory, 0, layout.elements * size, nullptr, view.host_data());

@@ -191,7 +191,8 @@ class EigenRows final : public dispatch::Implementation {
     if (r.scale) Row(scale, r.h) = Rows(r.scale).read(0, scale) + r.offset;
     float* buffers = memory + r.h;
     const std::int64_t words = words_of_task(r);
-    threads.parallel_for(split.tasks, [&](std::int64_t at, int) {
+    const char* phase = r.is_backward() ? "backward" : "forward";
+    dispatch::parallel_for(threads, phase, split.tasks, [&](std::int64_t at, int) {
       const Task task{r, x, dy, y, grad_x, scale, buffers + at * words};
       const std::int64_t begin = std::min(r.b, at * split.rows);
       const std::int64_t end = std::min(r.b, begin + split.rows);

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "host/dispatch/json_text.hpp"
 #include "host/tile/machine_state.hpp"
 #include "tessera/tile/error.hpp"
 
@@ -13,52 +14,11 @@
 namespace tessera::tile {
 namespace {
 
+using dispatch::quoted;
 using Track = Span::Track;
 
 constexpr int tracks_per_core = 8;      ///< of them used: one per Track that belongs to a core
 constexpr int link_tracks = 1'000'000;  ///< behind those of all cores
-
-/// Bytes of the UTF-8 character that `text` begins with, 0: none.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const std::size_t length = byte(0) < 0x80                      ? 1
-                             : byte(0) >= 0xc2 && byte(0) < 0xe0 ? 2
-                             : byte(0) >= 0xe0 && byte(0) < 0xf0 ? 3
-                             : byte(0) >= 0xf0 && byte(0) < 0xf5 ? 4
-                                                                 : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Too long a form of a character, halves of pairs, beyond the last.
-  if (byte(0) == 0xe0 && byte(1) < 0xa0) return 0;
-  if (byte(0) == 0xed && byte(1) >= 0xa0) return 0;
-  if (byte(0) == 0xf0 && byte(1) < 0x90) return 0;
-  if (byte(0) == 0xf4 && byte(1) >= 0x90) return 0;
-  return length;
-}
-
-/// A name that an author gave, as a JSON string.
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  while (!text.empty()) {
-    const auto first = static_cast<unsigned char>(text.front());
-    std::size_t length = 1;
-    if (first == '"' || first == '\\') {
-      out += '\\';
-      out += text.front();
-    } else if (first < 0x20) {
-      out += fmt::format("\\u{:04x}", first);
-    } else if (length = utf8_length(text); length > 0) {
-      out += text.substr(0, length);
-    } else {
-      out += "\\ufffd";
-      length = 1;
-    }
-    text.remove_prefix(length);
-  }
-  return out + "\"";
-}
 
 /// Whole picoseconds, so that what ends when another begins does not overlap it by rounding.
 std::int64_t picoseconds(double seconds) { return std::llround(seconds * 1e12); }

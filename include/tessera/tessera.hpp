@@ -11,6 +11,7 @@
 #include "tessera/linear_cross_entropy.hpp"
 #include "tessera/linear_distillation.hpp"
 #include "tessera/loss.hpp"
+#include "tessera/profile.hpp"
 #include "tessera/rms_norm.hpp"
 #include "tessera/softmax_cross_entropy.hpp"
 #include "tessera/version.hpp"

@@ -60,7 +60,7 @@ class Walk : ValuesWalk {
                       p_.cotangents[chunk_rows_.first + r].loss);
     }
     if (gradient_rows_ == 0) return;
-    parallel(blocks_.count * g_.column_parts, [&](std::int64_t task, int index) {
+    parallel("logits to dz", blocks_.count * g_.column_parts, [&](std::int64_t task, int index) {
       const std::int64_t block = blocks_.first + task / g_.column_parts;
       const Span columns = block_span(block, g_.v_block, p_.v);
       // Whole lines, so that no two tasks write one.
@@ -112,7 +112,7 @@ class Walk : ValuesWalk {
     const bool in_place = s_.grad_x && p_.grad_x_type == Type::f32 &&
                           (p_.grad_x_stride == 1 || p_.h == 1) && gradient_rows_ > 0 &&
                           evenly_spaced(p_.grad_x_offsets + chunk_rows_.first, gradient_rows_);
-    parallel(x_tasks + w_tasks, [&](std::int64_t task, int index) {
+    parallel("grad_x and grad_w", x_tasks + w_tasks, [&](std::int64_t task, int index) {
       const WorkerMemory worker = memory_.worker(index);
       if (task < x_tasks) {
         multiply_grad_x(block_span(task / x_row_tasks, g_.grad_x_depths, p_.h),
@@ -220,7 +220,7 @@ class Walk : ValuesWalk {
 
   /// The one rounding of sums that several chunks contributed to.
   void store_grad_w() {
-    parallel(blocks_.count * g_.h_blocks, [&](std::int64_t task, int) {
+    parallel("store grad_w", blocks_.count * g_.h_blocks, [&](std::int64_t task, int) {
       const Span columns = block_span(blocks_.first + task / g_.h_blocks, g_.v_block, p_.v);
       const Span depths = block_span(task % g_.h_blocks, g_.h_block, p_.h);
       kernels_.store_block(w_sum(depths.first, columns.first), w_sums_ld(),

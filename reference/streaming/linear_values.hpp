@@ -41,7 +41,9 @@ class ValuesWalk {
 
   /// The operands of the chunk's rows.
   void prepare_rows() {
-    const auto run = [&](std::int64_t tasks, const auto& body) { parallel(tasks, body); };
+    const auto run = [&](std::int64_t tasks, const auto& body) {
+      parallel("widen x", tasks, body);
+    };
     layer_.prepare_x(chunk_rows_, memory_.x, run);
     if (has_layer()) teacher_.prepare_x(chunk_rows_, memory_.teacher_x, run);
   }
@@ -62,8 +64,9 @@ class ValuesWalk {
     }
   }
 
-  void parallel(std::int64_t tasks, const std::function<void(std::int64_t, int)>& body) {
-    parallel_for(environment_, threads_, tasks, body);
+  void parallel(const char* phase, std::int64_t tasks,
+                const std::function<void(std::int64_t, int)>& body) {
+    parallel_for(environment_, threads_, phase, tasks, body);
   }
   /// Logits of the chunk's row `row` and the range's block `block`.
   float* logits_at(std::int64_t block, std::int64_t row) const {
@@ -104,7 +107,7 @@ class ValuesWalk {
     const std::int64_t rows = chunk_rows_.count;
     const std::int64_t slices = takes_sums() ? std::min(g_.slices, blocks_.count) : blocks_.count;
     const std::int64_t row_tasks = ceil_div(rows, g_.logit_rows);
-    parallel(slices * row_tasks, [&](std::int64_t task, int index) {
+    parallel("logits", slices * row_tasks, [&](std::int64_t task, int index) {
       const std::int64_t slice = task / row_tasks;
       const Span some = block_span(task % row_tasks, g_.logit_rows, rows);
       const WorkerMemory worker = memory_.worker(index);
@@ -187,7 +190,7 @@ class ValuesWalk {
   void mix_stored() {
     prepare_mix();
     constexpr std::int64_t rows_per_task = 4;
-    parallel(ceil_div(chunk_rows_.count, rows_per_task), [&](std::int64_t task, int) {
+    parallel("mixture", ceil_div(chunk_rows_.count, rows_per_task), [&](std::int64_t task, int) {
       const Span some = block_span(task, rows_per_task, chunk_rows_.count);
       for (std::int64_t r = some.first; r < some.first + some.count; ++r) {
         DistillSums& sums = p_.teacher->sums[chunk_rows_.first + r];
@@ -203,7 +206,7 @@ class ValuesWalk {
     const std::int64_t rows = chunk_rows_.count;
     const std::int64_t slices = std::min(g_.slices, blocks_.count);
     constexpr std::int64_t rows_per_task = 256;  // a merge costs about as much as an exp
-    parallel(ceil_div(rows, rows_per_task), [&](std::int64_t task, int) {
+    parallel("merge", ceil_div(rows, rows_per_task), [&](std::int64_t task, int) {
       const Span some = block_span(task, rows_per_task, rows);
       for (std::int64_t r = some.first; r < some.first + some.count; ++r) {
         if (s_.values && !p_.keeps_sums) {

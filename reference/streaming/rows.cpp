@@ -35,16 +35,18 @@ void poison(RowSums& sums) {
 
 }  // namespace
 
-void parallel_for(const Environment& environment, int threads, std::int64_t tasks,
+void parallel_for(const Environment& environment, int threads, const char* phase,
+                  std::int64_t tasks,
                   const std::function<void(std::int64_t task, int worker)>& body) {
   if (tasks <= 0) return;
-  if (threads >= environment.threads) return environment.parallel_for(tasks, body);
+  if (threads >= environment.threads) return environment.parallel_for(phase, tasks, body);
   // A worker is a task of its own, which takes every so many-th of the others.
-  environment.parallel_for(std::min<std::int64_t>(threads, tasks), [&](std::int64_t worker, int) {
-    for (std::int64_t task = worker; task < tasks; task += threads) {
-      body(task, static_cast<int>(worker));
-    }
-  });
+  environment.parallel_for(phase, std::min<std::int64_t>(threads, tasks),
+                           [&](std::int64_t worker, int) {
+                             for (std::int64_t task = worker; task < tasks; task += threads) {
+                               body(task, static_cast<int>(worker));
+                             }
+                           });
 }
 
 std::int64_t TargetForm::scratch(std::int64_t v_block) const {

@@ -12,9 +12,10 @@
 namespace tessera::streaming {
 
 /// Runs body(task, worker) for every task in [0, tasks), each once, in any order; `worker` lies in
-/// [0, threads), and no two tasks that run at once share it.
-using ParallelFor = std::function<void(
-    std::int64_t tasks, const std::function<void(std::int64_t task, int worker)>& body)>;
+/// [0, threads), and no two tasks that run at once share it. `phase`: what the tasks do, a literal.
+using ParallelFor =
+    std::function<void(const char* phase, std::int64_t tasks,
+                       const std::function<void(std::int64_t task, int worker)>& body)>;
 
 /// Where a call runs. Results depend on `threads` and `kernels`, never on which thread did what.
 struct Environment {
@@ -24,7 +25,8 @@ struct Environment {
 };
 
 /// Runs the tasks on at most `threads` of the environment's; `worker` lies in [0, threads).
-void parallel_for(const Environment& environment, int threads, std::int64_t tasks,
+void parallel_for(const Environment& environment, int threads, const char* phase,
+                  std::int64_t tasks,
                   const std::function<void(std::int64_t task, int worker)>& body);
 
 /// Statistics of one row over the columns seen so far. Sums are relative to `max` and kept in

@@ -107,7 +107,7 @@ void run_rows(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environmen
   const std::int64_t rows = p.values ? p.rows : p.gradient_rows;
   const std::int64_t tasks = ceil_div(rows, plan.rows_per_task);
   if (tasks == 0) return;
-  parallel_for(environment, plan.threads, tasks, [&](std::int64_t task, int worker) {
+  parallel_for(environment, plan.threads, "rows", tasks, [&](std::int64_t task, int worker) {
     const std::int64_t last = std::min(rows, (task + 1) * plan.rows_per_task);
     for (std::int64_t row = task * plan.rows_per_task; row < last; ++row) {
       if (p.values) stream.values(row, 0, p.v, worker, p.sums[row]);
@@ -121,16 +121,17 @@ void run_rows(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environmen
 /// Few long rows: several tasks share a row.
 void run_slices(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environment& environment,
                 const Stream& stream, const Scratch& memory) {
-  const auto each_slice = [&](std::int64_t rows, const auto& body) {
+  const auto each_slice = [&](const char* phase, std::int64_t rows, const auto& body) {
     if (rows == 0) return;
-    parallel_for(environment, plan.threads, rows * plan.slices, [&](std::int64_t task, int worker) {
+    const auto run = [&](std::int64_t task, int worker) {
       const std::int64_t slice = task % plan.slices;
       body(task, task / plan.slices, stream.slice_begin(slice), stream.slice_begin(slice + 1),
            worker);
-    });
+    };
+    parallel_for(environment, plan.threads, phase, rows * plan.slices, run);
   };
   if (p.values) {
-    each_slice(p.rows,
+    each_slice("values", p.rows,
                [&](std::int64_t task, std::int64_t row, std::int64_t begin, std::int64_t end,
                    int worker) { stream.values(row, begin, end, worker, memory.parts[task]); });
     for (std::int64_t row = 0; row < p.rows; ++row) {
@@ -144,7 +145,7 @@ void run_slices(const SoftmaxProblem& p, const SoftmaxPlan& plan, const Environm
   for (std::int64_t row = 0; row < p.gradient_rows; ++row) {
     memory.coefficients[row] = stream.coefficients(row);
   }
-  each_slice(p.gradient_rows,
+  each_slice("gradient", p.gradient_rows,
              [&](std::int64_t, std::int64_t row, std::int64_t begin, std::int64_t end, int worker) {
                stream.gradient(row, begin, end, memory.coefficients[row], worker);
              });

@@ -198,7 +198,7 @@ class TileCall {
       Copied& copy = copied_x_.emplace(x_.dtype(), k.b, k.h);
       copied_rows_ = count;
       const std::int64_t* offsets = rows_.offsets(x_, arena_);
-      environment_.parallel_for(count, [&](std::int64_t i, int) {
+      environment_.parallel_for("rows of x", count, [&](std::int64_t i, int) {
         copy.read_row(i, x_.host_data(), offsets[i], x_.strides().back(), h);
       });
       attempt_.dispatch.staged_bytes += copy.bytes();
@@ -218,7 +218,7 @@ class TileCall {
       const auto outer = w_.strides()[vh ? 1 : 0];
       const auto inner = w_.strides()[vh ? 0 : 1];
       const std::int64_t count = vh ? hidden(request_) : v;
-      environment_.parallel_for(vh ? v : hidden(request_), [&](std::int64_t row, int) {
+      environment_.parallel_for("rows of w", vh ? v : hidden(request_), [&](std::int64_t row, int) {
         copy.read_row(row, w_.host_data(), row * outer, inner, count);
       });
       attempt_.dispatch.staged_bytes += copy.bytes();
@@ -284,7 +284,7 @@ class TileCall {
     const std::int64_t h = hidden(request_);
     if (h == 0) return;
     const std::int64_t* offsets = rows_.offsets(target, arena_);
-    environment_.parallel_for(rows_.labelled(), [&](std::int64_t i, int) {
+    environment_.parallel_for("rows of grad_x", rows_.labelled(), [&](std::int64_t i, int) {
       const float* row = values.data() + i * h;
       std::vector<float> total(row, row + h);
       for (std::int64_t share = 1; share < shares; ++share) {
@@ -302,7 +302,7 @@ class TileCall {
     const std::int64_t count = vh ? k.h : k.v;
     const std::int64_t ld = vh ? k.h : k.padded_v();
     const std::vector<float> zeros(values == nullptr ? static_cast<std::size_t>(count) : 0, 0.0f);
-    environment_.parallel_for(vh ? k.v : k.h, [&](std::int64_t row, int) {
+    environment_.parallel_for("rows of grad_w", vh ? k.v : k.h, [&](std::int64_t row, int) {
       store(target, row * target.strides()[vh ? 1 : 0], target.strides()[vh ? 0 : 1],
             values == nullptr ? zeros.data() : values + row * ld, count, adds(Accumulate::grad_w));
     });
@@ -347,8 +347,11 @@ std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& stat
   streaming::Arena arena(workspace.data());
   const StreamingRows rows(mapped, arena);
   TileCall call(*state, request, mapped, rows, setup, views, arena, attempt);
-  if (mapped.wants_values()) call.values();
-  if (has_gradients(mapped.pass)) call.gradients();
+  {
+    const dispatch::Timed timed(dispatch::current_call(), ProfileKind::task, "tile machine");
+    if (mapped.wants_values()) call.values();
+    if (has_gradients(mapped.pass)) call.gradients();
+  }
   attempt.outputs_touched = true;
   if (mapped.wants_values()) rows.write_values();
   auto completion = rows.completion();

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+/// Files that are written beside their place and renamed.
+namespace tessera::dispatch {
+
+inline constexpr const char* unfinished_suffix = ".unfinished";
+
+/// A name beside `path` that no other thread or process uses now; it ends with that suffix.
+std::string unfinished(const std::string& path);
+
+/// True when all of it is on the disk; else errno says why.
+bool write_file(const std::string& path, std::string_view text);
+
+}  // namespace tessera::dispatch
