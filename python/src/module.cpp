@@ -7,6 +7,7 @@
 #include "python/src/custom.hpp"
 #include "python/src/errors.hpp"
 #include "python/src/partial.hpp"
+#include "python/src/profile.hpp"
 #include "python/src/reports.hpp"
 #include "python/src/result.hpp"
 #include "tessera/version.hpp"
@@ -22,6 +23,7 @@ NB_MODULE(_core, m) {
   python::bind_result(m);
   python::bind_partials(m);
   python::bind_custom(m);
+  python::bind_profile(m);
   python::bind_operators(m);
   m.attr("__version__") = tessera::version();
   m.attr("revision") = tessera::revision();

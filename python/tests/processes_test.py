@@ -2,10 +2,14 @@
 """What happens around a call: imports, forks, signals. Each in a process of its own."""
 
 import ast
+import json
 import pathlib
 import subprocess
 import sys
 import textwrap
+
+import numpy as np
+import pytest
 
 import tessera
 
@@ -73,3 +77,90 @@ def test_stubs(tmp_path):
     text = (tmp_path / "_core.pyi").read_text()
     ast.parse(text)
     assert "class Context:" in text and "def custom_kernel(" in text
+
+
+def test_profile(tmp_path):
+    x, w = np.ones((8, 16), np.float32), np.ones((16, 64), np.float32)
+    labels = np.zeros(8, np.int64)
+    trace = tmp_path / "trace.json"
+    for implementation, kind in (("opencl", "kernel"), ("eigen", "task")):
+        with tessera.Profile(trace=str(trace)) as profile:
+            tessera.linear_cross_entropy.forward(x, w, labels, implementation=implementation)
+        rows = [row for row in profile.kernels() if row.kind == kind]
+        assert rows and all(row.calls > 0 and row.pass_name == "forward" for row in rows)
+        assert profile.times().kernels > 0
+        assert json.loads(trace.read_text())["traceEvents"]
+    with pytest.raises(RuntimeError, match="has ended"):
+        profile.write("trace.json")
+    with tessera.Profile(), pytest.raises(ValueError, match="[Pp]rofile"):
+        tessera.Profile().__enter__()
+
+
+FORK = """
+    import os, signal, warnings
+    import numpy as np
+    import tessera
+    warnings.simplefilter("ignore", tessera.Warning)
+    x, w = np.ones((4, 8), np.float32), np.ones((8, 16), np.float32)
+    labels = np.zeros(4, np.int64)
+
+    def loss(**call):
+        return tessera.linear_cross_entropy.forward(x, w, labels, **call)
+
+    def in_child(work):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            try:
+                work()
+            except tessera.Error as error:
+                print(type(error).__name__, "spawn" in str(error), flush=True)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print("ended well" if status == 0 else f"status {status}", flush=True)
+"""
+
+
+def test_fork_before_a_context():
+    assert run(textwrap.dedent(FORK) + textwrap.dedent("""
+        in_child(lambda: print(loss().dispatch.implementation.split(".")[0], flush=True))
+    """)) == "opencl\nended well\n"
+
+
+def test_fork_after_a_context():
+    """OpenCL is refused in a child, with a reason; eigen works; nothing hangs."""
+    assert run(textwrap.dedent(FORK) + textwrap.dedent("""
+        assert loss().dispatch.implementation.startswith("opencl")
+        in_child(lambda: print(loss().dispatch.implementation, flush=True))
+        in_child(lambda: loss(implementation="opencl"))
+        print(loss().dispatch.implementation.split(".")[0])
+    """)) == "eigen\nended well\nUnsupportedError True\nended well\nopencl\n"
+
+
+def test_spawn_after_a_context():
+    assert run("""
+        import multiprocessing
+        import numpy as np, tessera
+        x, w = np.ones((4, 8), np.float32), np.ones((8, 16), np.float32)
+        lce = tessera.linear_cross_entropy
+        shard = lce.forward_partial(x, w[:, :9], np.zeros(4, np.int64), vocab_size_total=16)
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(len(pool.apply(tessera.merge, ([shard],)).rows))
+    """) == "4\n"
+
+
+def test_signal_handlers_survive_a_context():
+    assert run("""
+        import os, signal
+        import numpy as np, tessera
+        seen = []
+        names = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGHUP")
+        for name in names:
+            signal.signal(getattr(signal, name), lambda number, frame: seen.append(number))
+        x, w = np.ones((4, 8), np.float32), np.ones((8, 16), np.float32)
+        tessera.linear_cross_entropy.forward(x, w, np.zeros(4, np.int64))
+        for name in names:
+            os.kill(os.getpid(), getattr(signal, name))
+        print(len(seen))
+    """) == "5\n"
