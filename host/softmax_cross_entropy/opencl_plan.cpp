@@ -23,6 +23,8 @@ constexpr std::int64_t most_rows = 4096;
 /// What a slice takes beside its columns, counted in them: its group starts, and merging reads its
 /// statistics, one row's one after the other.
 constexpr double slice_cost = 128;
+/// Of a CPU: groups for each core, where rows can be cut into slices that are this long.
+constexpr std::int64_t groups_of_slot = 8, worthwhile_slice = 1024;
 
 std::int64_t at_least_one(std::int64_t extent) { return std::max<std::int64_t>(extent, 1); }
 
@@ -45,7 +47,12 @@ double pass_time(const Request& r, const RowPass& pass, std::int64_t rows, std::
 
 std::int64_t best_slices(const Request& r, const RowPass& pass, std::int64_t rows) {
   const std::int64_t v = at_least_one(r.loss.v);
-  const std::int64_t least = ceil_div(v, pass.longest);
+  std::int64_t least = ceil_div(v, pass.longest);
+  // A core that something else slows down leaves groups to the others.
+  if (pass.items == 1) {
+    least = std::max(least,
+                     std::min(ceil_div(groups_of_slot * pass.slots, rows), v / worthwhile_slice));
+  }
   // More rounds than 16 leave little to gain.
   const std::int64_t most = std::min(ceil_div(v, pass.step()),
                                      least + std::min<std::int64_t>(16 * pass.slots / rows, 4096));
@@ -56,12 +63,11 @@ std::int64_t best_slices(const Request& r, const RowPass& pass, std::int64_t row
 
 bool wants_both(const Request& r) { return r.loss.wants_values() && r.gradients.grad_logits; }
 
-/// Whether work-items that have whole rows take less time: they read logits from memory once and
-/// write them, while two passes over slices read them twice.
-bool is_faster_whole(const Request& r, const RowPass& pass, std::int64_t rows,
-                     std::int64_t slices) {
+/// Whether each work-item has whole rows, one after the other, which saves a look at the logits:
+/// with fewer than eight for each core those that are done first wait too long.
+bool takes_whole_rows(const Request& r, const RowPass& pass, std::int64_t rows) {
   return wants_both(r) && pass.items == 1 && r.loss.v <= pass.longest &&
-         2 * pass_time(r, pass, rows, 1) <= 3 * pass_time(r, pass, rows, slices);
+         rows >= groups_of_slot * pass.slots;
 }
 
 /// The caller's blocks, or those that fill the machine.
@@ -85,8 +91,8 @@ void choose_blocks(const Request& r, const engines::Engine& engine, Schedule& s)
   } else {
     s.source = BlockSource::heuristic;
     s.blocks.b_block_size = even_chunk(rows, most_rows);
-    std::int64_t slices = best_slices(r, pass, s.blocks.b_block_size);
-    if (is_faster_whole(r, pass, s.blocks.b_block_size, slices)) slices = 1;
+    const bool whole = takes_whole_rows(r, pass, s.blocks.b_block_size);
+    const std::int64_t slices = whole ? 1 : best_slices(r, pass, s.blocks.b_block_size);
     s.blocks.v_block_size = slice_columns(r, pass, slices);
   }
   s.slices = ceil_div(columns, s.blocks.v_block_size);
@@ -211,7 +217,7 @@ std::vector<ConsideredSchedule> explain(const Request& r, const engines::Engine&
   } else if (taken.source == BlockSource::caller || r.loss.v > pass.longest) {
     whole.reason = fmt::format("rows are cut into slices of {}", taken.blocks.v_block_size);
   } else {
-    whole = considered(r, pass, other, "too few rows to keep the machine busy");
+    whole = considered(r, pass, other, "fewer rows than eight for each core");
   }
   auto streamed =
       considered(r, pass, taken,
