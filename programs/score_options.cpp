@@ -336,8 +336,8 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
   }
   if (o.mode() == ScoreMode::combine) {
     std::vector<std::string> others = of_calls_alone();
-    others.insert(others.end(),
-                  {"--w-layout", "--grad", "--grad-dtype", "--statistics", "--vocab-offset", "--trace"});
+    others.insert(others.end(), {"--w-layout", "--grad", "--grad-dtype", "--statistics",
+                                 "--vocab-offset", "--trace"});
     others.push_back("--teacher-w-layout");
     require_absent(app, others,
                    "does not go with --combine, which merges what the shards wrote; leave it out");

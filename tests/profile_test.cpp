@@ -130,7 +130,7 @@ TEST(Profile, RecordsNothingOutsideItsScope) {
   EXPECT_TRUE(profile->kernels().empty());
   profile.reset();
   loss.run(context, "eigen");
-  EXPECT_FALSE(dispatch::current_call());
+  EXPECT_EQ(dispatch::current_call(), nullptr);
   const Profile next(context);
   EXPECT_TRUE(next.kernels().empty());
   Context copy = context;  // the same Context

@@ -111,13 +111,9 @@ void CallRecord::add(RecordedSpan span) const noexcept {
   recorder_->add(std::move(span));
 }
 
-const CallRecord& current_call() noexcept {
-  static const auto& none = *new CallRecord;  // never destroyed
-  return current != nullptr ? *current : none;
-}
+const CallRecord* current_call() noexcept { return current; }
 
-Timed::~Timed() {
-  if (call_ == nullptr) return;
+void Timed::end() const noexcept {
   try {
     call_->add({.kind = kind_, .name = name_, .begin = begin_, .end = now_ns()});
   } catch (...) {
@@ -127,8 +123,8 @@ Timed::~Timed() {
 
 void parallel_for(ThreadPool& threads, const char* name, std::int64_t tasks,
                   const std::function<void(std::int64_t, int)>& body) {
-  const CallRecord record = current_call();
-  if (!record) return threads.parallel_for(tasks, body);
+  const CallRecord* const record = current_call();
+  if (record == nullptr) return threads.parallel_for(tasks, body);
   threads.parallel_for(tasks, [&](std::int64_t task, int worker) {
     const Timed timed(record, ProfileKind::task, name);
     body(task, worker);
@@ -136,7 +132,6 @@ void parallel_for(ThreadPool& threads, const char* name, std::int64_t tasks,
 }
 
 std::shared_ptr<Recorder> Profiling::recorder() const {
-  if (!is_open_.load(std::memory_order_relaxed)) return nullptr;
   const std::lock_guard lock(mutex_);
   return recorder_;
 }
@@ -156,10 +151,11 @@ void Profiling::close() noexcept {
 }
 
 void CallScope::begin(std::shared_ptr<Recorder> recorder, const std::string& operation) {
+  if (recorder == nullptr) return;  // it has ended meanwhile
   begin_ = now_ns();
   const std::size_t call = recorder->begin_call(operation);
-  record_ = CallRecord(std::move(recorder), call);
-  outer_ = std::exchange(current, &record_);
+  record_.emplace(std::move(recorder), call);
+  outer_ = std::exchange(current, &*record_);
 }
 
 void CallScope::end() noexcept {
@@ -167,12 +163,12 @@ void CallScope::end() noexcept {
   RecordedSpan span{.kind = ProfileKind::call, .begin = begin_, .end = now_ns()};
   // What has no tasks of the pool's is one itself: the textbook, the tile machine, a caller's
   // function.
-  if (record_.lacks_work()) {
+  if (record_->lacks_work()) {
     RecordedSpan task = span;
     task.kind = ProfileKind::task;
-    record_.add(std::move(task));
+    record_->add(std::move(task));
   }
-  record_.add(std::move(span));
+  record_->add(std::move(span));
 }
 
 }  // namespace tessera::dispatch

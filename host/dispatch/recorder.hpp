@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -71,13 +72,11 @@ class Recorder {
   std::int64_t left_out_ = 0;
 };
 
-/// A call that is recorded, or empty. What outlives the call, or runs on other threads, has a copy.
+/// A call that is recorded. What outlives the call has a copy.
 class CallRecord {
  public:
-  CallRecord() = default;
   CallRecord(std::shared_ptr<Recorder> recorder, std::size_t call)
       : recorder_(std::move(recorder)), call_(call) {}
-  explicit operator bool() const noexcept { return recorder_ != nullptr; }
   /// On this thread, where it is no device's.
   void add(RecordedSpan span) const noexcept;
   void note(const std::string& text) const noexcept { recorder_->note(text); }
@@ -90,19 +89,26 @@ class CallRecord {
   std::size_t call_ = 0;
 };
 
-/// The call that this thread is in; empty: none that is recorded.
-const CallRecord& current_call() noexcept;
+/// The call that this thread is in; nullptr: none that is recorded.
+const CallRecord* current_call() noexcept;
 
 /// A span of this thread's: from here to the end of the scope. `name` is a literal.
 class Timed {
  public:
-  Timed(const CallRecord& call, ProfileKind kind, const char* name) noexcept
-      : call_(call ? &call : nullptr), kind_(kind), name_(name), begin_(call ? now_ns() : 0) {}
+  /// nullptr: nothing is recorded.
+  Timed(const CallRecord* call, ProfileKind kind, const char* name) noexcept
+      : call_(call), kind_(kind), name_(name), begin_(call != nullptr ? now_ns() : 0) {}
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
-  ~Timed();
+  ~Timed() {
+    if (call_ != nullptr) [[unlikely]] {
+      end();
+    }
+  }
 
  private:
+  void end() const noexcept;
+
   const CallRecord* const call_;
   const ProfileKind kind_;
   const char* const name_;
@@ -117,7 +123,8 @@ void parallel_for(ThreadPool& threads, const char* name, std::int64_t tasks,
 /// The recorder of the Profile that a Context has at the moment. Thread-safe.
 class Profiling {
  public:
-  /// nullptr, at the cost of one load: none.
+  bool is_open() const noexcept { return is_open_.load(std::memory_order_relaxed); }
+  /// nullptr: none.
   std::shared_ptr<Recorder> recorder() const;
   /// False: there is one already.
   bool open(std::shared_ptr<Recorder> recorder);
@@ -134,8 +141,8 @@ class CallScope {
  public:
   template <class Request>
   CallScope(const Profiling& profiling, const Request& request) {
-    if (auto recorder = profiling.recorder()) [[unlikely]] {
-      begin(std::move(recorder), request.operation());
+    if (profiling.is_open()) [[unlikely]] {
+      begin(profiling.recorder(), request.operation());
     }
   }
   ~CallScope() {
@@ -144,14 +151,14 @@ class CallScope {
   CallScope(const CallScope&) = delete;
   CallScope& operator=(const CallScope&) = delete;
   void served(const Dispatch& dispatch) const noexcept {
-    if (record_) record_.served(dispatch);
+    if (record_) record_->served(dispatch);
   }
 
  private:
   void begin(std::shared_ptr<Recorder> recorder, const std::string& operation);
   void end() noexcept;
 
-  CallRecord record_{};
+  std::optional<CallRecord> record_{};
   const CallRecord* outer_ = nullptr;  ///< of a call that this one is made in
   std::int64_t begin_ = 0;
 };

@@ -103,11 +103,11 @@ class Writer {
     const auto& name =
         is_call && !call.pass.empty() ? call.operation + "." + call.pass : name_of(span, call);
     separate();
-    fmt::format_to(
-        std::back_inserter(out_),
-        R"({{"ph":"X","pid":0,"tid":{},"ts":{}.{:03},"dur":{}.{:03},"cat":"{}","name":{},"args":{{{}}}}})",
-        row, from / 1000, from % 1000, length / 1000, length % 1000, to_string(span.kind),
-        quoted(name), arguments_of(span, call));
+    fmt::format_to(std::back_inserter(out_),
+                   R"({{"ph":"X","pid":0,"tid":{},"ts":{}.{:03},"dur":{}.{:03},)"
+                   R"("cat":"{}","name":{},"args":{{{}}}}})",
+                   row, from / 1000, from % 1000, length / 1000, length % 1000,
+                   to_string(span.kind), quoted(name), arguments_of(span, call));
   }
 
   std::string finish(const std::vector<std::string>& notes) {

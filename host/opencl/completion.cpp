@@ -23,7 +23,8 @@ cl_int status_of(const cl::Event& event, const std::string& device) {
 /// The queue of a call; within a profile, one that keeps times where it is not the caller's.
 cl_command_queue queue_for(Runtime& runtime, cl_command_queue given) {
   if (given != nullptr) return given;
-  const cl_command_queue profiling = dispatch::current_call() ? runtime.profiling_queue() : nullptr;
+  const cl_command_queue profiling =
+      dispatch::current_call() != nullptr ? runtime.profiling_queue() : nullptr;
   return profiling != nullptr ? profiling : runtime.native_queue();
 }
 
@@ -52,8 +53,8 @@ Flight::Flight(std::shared_ptr<ContextState> state, Runtime& runtime, cl_command
   ranges_.reserve(8);
   caller_events_.reserve(wait_for.size());
   for (auto event : wait_for) caller_events_.emplace_back(event, true);
-  if (const auto& call = dispatch::current_call()) [[unlikely]] {
-    record_ = std::make_unique<FlightRecord>(call, runtime.keeps_times(queue_()));
+  if (const auto* call = dispatch::current_call()) [[unlikely]] {
+    record_ = std::make_unique<FlightRecord>(*call, runtime.keeps_times(queue_()));
     queue_is_profiles_ = queue == nullptr && queue_() != runtime.native_queue();
     if (queue_is_profiles_) follow_own_queue();
   }
@@ -122,7 +123,7 @@ void Flight::wait_for_caller() {
 void Flight::wait() {
   if (!waited_) {
     const cl_event waited_for = last();
-    const auto recorded = record_ ? record_->call() : dispatch::CallRecord();
+    const auto* recorded = record_ ? &record_->call() : nullptr;
     cl_int status = CL_SUCCESS;
     {
       const dispatch::Timed timed(recorded, ProfileKind::wait, "wait for the device");

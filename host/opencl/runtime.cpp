@@ -31,6 +31,12 @@ T queue_value(cl_command_queue queue, cl_command_queue_info what, const char* do
   return value;
 }
 
+bool has_property(cl_command_queue queue, cl_command_queue_properties property) {
+  return (queue_value<cl_command_queue_properties>(queue, CL_QUEUE_PROPERTIES,
+                                                   "reading the queue's properties") &
+          property) != 0;
+}
+
 template <class T>
 T memory_value(cl_mem memory, cl_mem_info what, const char* doing) {
   T value{};
@@ -123,9 +129,7 @@ struct Runtime::Impl {
       queue = cl::CommandQueue(clCreateCommandQueue(context(), device(), 0, &status), false);
       check(status, "clCreateCommandQueue", info.name);
     }
-    out_of_order = (queue_value<cl_command_queue_properties>(queue(), CL_QUEUE_PROPERTIES,
-                                                             "reading the queue's properties") &
-                    CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0;
+    out_of_order = has_property(queue(), CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
     programs = std::make_unique<ProgramCache>(context, device);
     pool = std::make_unique<WorkspacePool>(context);
     host_ranges = std::make_unique<HostRanges>(context, info.name);
@@ -423,16 +427,12 @@ cl_command_queue Runtime::profiling_queue() {
 }
 
 bool Runtime::keeps_times(cl_command_queue queue) const {
-  return (queue_value<cl_command_queue_properties>(queue, CL_QUEUE_PROPERTIES,
-                                                   "reading the queue's properties") &
-          CL_QUEUE_PROFILING_ENABLE) != 0;
+  return has_property(queue, CL_QUEUE_PROFILING_ENABLE);
 }
 
 bool Runtime::is_out_of_order(cl_command_queue queue) const {
   if (queue == impl_->queue()) return impl_->out_of_order;
-  return (queue_value<cl_command_queue_properties>(queue, CL_QUEUE_PROPERTIES,
-                                                   "reading the queue's properties") &
-          CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE) != 0;
+  return has_property(queue, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
 }
 
 void* Runtime::kept(const void* key, std::shared_ptr<void> (*make)()) {
