@@ -38,8 +38,8 @@ def test_modules_and_names():
         import tessera.rms_norm
         from tessera.linear_distillation import value_and_grad
         from tessera import *
-        print(sorted(tessera.operators) == sorted(
-            ["linear_cross_entropy", "softmax_cross_entropy", "linear_distillation", "rms_norm"]))
+        print({"linear_cross_entropy", "softmax_cross_entropy", "linear_distillation",
+               "rms_norm"} <= set(tessera.operators))
         print(value_and_grad.__doc__.startswith("value_and_grad(x: Any, w: Any, teacher_x: "))
         print(issubclass(LabelOutOfRangeError, (IndexError)) and issubclass(Warning, UserWarning))
     """) == "True\nTrue\nTrue\n"
@@ -71,9 +71,9 @@ def test_stubs(tmp_path):
         functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         module = getattr(tessera, name)
         assert set(functions) == {each for each in dir(module) if not each.startswith("_")}
-        assert functions["forward"].args.args[0].arg in ("x", "logits")
-        assert "epsilon" in ast.unparse(functions["forward"]) or "reduction: str='mean'" in (
-            ast.unparse(functions["forward"]))
+        assert functions["forward"].args.args and functions["forward"].args.kwonlyargs
+        if name == "linear_cross_entropy":
+            assert "reduction: str='mean'" in ast.unparse(functions["forward"])
     text = (tmp_path / "_core.pyi").read_text()
     ast.parse(text)
     assert "class Context:" in text and "def custom_kernel(" in text
