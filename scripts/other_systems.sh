@@ -31,6 +31,7 @@ python3-numpy          python:numpy             python3-numpy          python-nu
 clang                  command:clang++          clang                  clang
 ccache                 command:ccache           ccache                 ccache
 python3-venv           python:venv              python3                python
+python3-dev            file:/usr/include/python3*/Python.h python3-devel      python
 oclgrind               command:oclgrind         -                      -
 clang-format           command:clang-format     clang-tools-extra      clang
 TABLE

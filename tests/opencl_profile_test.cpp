@@ -16,6 +16,7 @@ namespace tessera::test {
 namespace {
 
 namespace lce = linear_cross_entropy;
+namespace norm = rms_norm;
 
 constexpr std::int64_t b = 48, h = 32, v = 96;
 
@@ -71,8 +72,8 @@ struct Loss {
 /// y of rms_norm: one kernel, which is quick to compile.
 struct Norm {
   std::vector<float> x = numbers(b * h, 0.37f), y = std::vector<float>(b * h, -1.0f);
-  Completion run(Context& context, const rms_norm::ExecutionOptions& execution = {}) {
-    return rms_norm::forward(context, {.x = View::host(x.data(), {b, h})},
+  Completion run(Context& context, const norm::ExecutionOptions& execution = {}) {
+    return norm::forward(context, {.x = View::host(x.data(), {b, h})},
                              {.y = MutableView::host(y.data(), {b, h})}, {}, execution);
   }
 };
@@ -183,7 +184,7 @@ TEST_F(ProfileOnDevice, KeepsTheOrderOfTheContextsQueue) {
   const auto view = View::device(from(), 0, DType::f32, {b, h});
   const auto out = MutableView::device(to(), 0, DType::f32, {b, h});
   const auto norm = [&](std::vector<cl_event> wait_for) {
-    return rms_norm::forward(context(), {.x = view}, {.y = out}, {},
+    return norm::forward(context(), {.x = view}, {.y = out}, {},
                              {.implementation = "opencl", .wait_for = std::move(wait_for)});
   };
   norm({}).wait();  // compiled
@@ -301,7 +302,7 @@ TEST_F(ProfileOnDevice, HasTheMappingsOfAnImplementationOnTheHost) {
   ASSERT_EQ(status, CL_SUCCESS);
   const Norm norm;
   const Profile profile(context());
-  rms_norm::forward(context(), {.x = View::host(norm.x.data(), {b, h})},
+  norm::forward(context(), {.x = View::host(norm.x.data(), {b, h})},
                     {.y = MutableView::device(buffer(), 0, DType::f32, {b, h})}, {},
                     {.implementation = "eigen"})
       .wait();
