@@ -11,7 +11,7 @@ wanted="${versions[*]}"
 if [ "$(cat "$folder/versions" 2>/dev/null || true)" != "$wanted" ]; then
   rm -rf "$folder"
   "$python" -m venv "$folder"
-  if ! quietly "$folder/bin/pip" install --quiet "${versions[@]}"; then
+  if ! quietly "$folder/bin/pip" install --quiet --retries 2 --timeout 20 "${versions[@]}"; then
     rm -rf "$folder"
     fail "pip could not install ${versions[*]}: the Python package is neither built nor tested"
   fi
