@@ -10,6 +10,7 @@
 #include "python/src/profile.hpp"
 #include "python/src/reports.hpp"
 #include "python/src/result.hpp"
+#include "python/src/tile.hpp"
 #include "tessera/version.hpp"
 
 NB_MODULE(_core, m) {
@@ -25,6 +26,7 @@ NB_MODULE(_core, m) {
   python::bind_custom(m);
   python::bind_profile(m);
   python::bind_operators(m);
+  python::bind_tile(m);
   m.attr("__version__") = tessera::version();
   m.attr("revision") = tessera::revision();
   m.attr("build_description") = tessera::build_description();
