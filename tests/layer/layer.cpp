@@ -165,6 +165,14 @@ void replace(const char* name, std::size_t size, void* value) {
   std::memcpy(value, &replacement, sizeof(T));
 }
 
+/// A part of a device has the units that it was made with.
+bool is_part(cl_device_id device) {
+  cl_device_id parent = nullptr;
+  return driver->clGetDeviceInfo(device, CL_DEVICE_PARENT_DEVICE, sizeof(parent), &parent,
+                                 nullptr) == CL_SUCCESS &&
+         parent != nullptr;
+}
+
 cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, std::size_t size,
                                    void* value, std::size_t* needed) {
   if (const cl_int code = control().enter("get_device_info")) return code;
@@ -190,7 +198,7 @@ cl_int CL_API_CALL get_device_info(cl_device_id device, cl_device_info what, std
       replace<cl_ulong>("cache", size, value);
       break;
     case CL_DEVICE_MAX_COMPUTE_UNITS:
-      replace<cl_uint>("compute_units", size, value);
+      if (!is_part(device)) replace<cl_uint>("compute_units", size, value);
       break;
     case CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT:
       replace<cl_uint>("native_float_vector", size, value);
