@@ -176,7 +176,10 @@ MutableView Borrowed::take_dlpack(const char* name, PyObject* object) {
     }
   }
   Array array;
-  if (!nb::try_cast(handle, array)) raise_type(name, object);
+  if (!nb::try_cast(handle, array)) {
+    handle.attr("__dlpack__")();  // throws its own words where it refuses
+    raise_type(name, object);
+  }
   const auto type = type_of(array.dtype());
   if (!type) raise_type(name, object);
   if (array.ndim() > static_cast<std::size_t>(Dims::max_rank)) {

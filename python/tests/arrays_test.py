@@ -53,6 +53,13 @@ def read_only(array):
     return array
 
 
+class Unwilling(Exporter):
+    """As PyTorch's tensors that require a gradient."""
+
+    def __dlpack__(self, **kwargs):
+        raise BufferError("use tensor.detach()")
+
+
 @pytest.mark.parametrize("make", [np.asfortranarray, strided, read_only, memoryview, Exporter])
 def test_inputs_as_they_are(problem, loss, make):
     np.testing.assert_array_equal(
@@ -112,6 +119,8 @@ REFUSED = [
     ("neither layout", {"w": lambda p: p.w[1:]}, ValueError, r"w.*\[39, 97\]"),
     ("layout", {"w_layout": lambda p: "ab"}, ValueError, "w_layout is 'ab'; give 'hv'"),
     ("cuda", {"x": lambda p: Exporter(p.x, (2, 0))}, TypeError, "x lies on .*copy it to the CPU"),
+    ("unwilling", {"x": lambda p: Unwilling(p.x)}, BufferError, "use tensor.detach"),
+    ("uint16 by DLPack", {"w": lambda p: Exporter(p.w.astype("u2"))}, TypeError, "w has .*; give"),
     ("nine axes", {"x": lambda p: p.x.reshape((1,) * 7 + (13, 40))}, ValueError, "9 axes"),
     ("reduction", {"reduction": lambda p: "avg"}, ValueError, "reduction is 'avg'; .*'mean'"),
     ("reduction's type", {"reduction": lambda p: 1}, TypeError, "reduction is 1; give one of"),
