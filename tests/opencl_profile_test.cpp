@@ -74,7 +74,7 @@ struct Norm {
   std::vector<float> x = numbers(b * h, 0.37f), y = std::vector<float>(b * h, -1.0f);
   Completion run(Context& context, const norm::ExecutionOptions& execution = {}) {
     return norm::forward(context, {.x = View::host(x.data(), {b, h})},
-                             {.y = MutableView::host(y.data(), {b, h})}, {}, execution);
+                         {.y = MutableView::host(y.data(), {b, h})}, {}, execution);
   }
 };
 
@@ -185,7 +185,7 @@ TEST_F(ProfileOnDevice, KeepsTheOrderOfTheContextsQueue) {
   const auto out = MutableView::device(to(), 0, DType::f32, {b, h});
   const auto norm = [&](std::vector<cl_event> wait_for) {
     return norm::forward(context(), {.x = view}, {.y = out}, {},
-                             {.implementation = "opencl", .wait_for = std::move(wait_for)});
+                         {.implementation = "opencl", .wait_for = std::move(wait_for)});
   };
   norm({}).wait();  // compiled
   const Profile profile(context());
@@ -303,8 +303,8 @@ TEST_F(ProfileOnDevice, HasTheMappingsOfAnImplementationOnTheHost) {
   const Norm norm;
   const Profile profile(context());
   norm::forward(context(), {.x = View::host(norm.x.data(), {b, h})},
-                    {.y = MutableView::device(buffer(), 0, DType::f32, {b, h})}, {},
-                    {.implementation = "eigen"})
+                {.y = MutableView::device(buffer(), 0, DType::f32, {b, h})}, {},
+                {.implementation = "eigen"})
       .wait();
   EXPECT_EQ(rows_of_kind(profile, ProfileKind::copy).at("map for the host").calls, 1);
   EXPECT_EQ(rows_of_kind(profile, ProfileKind::copy).at("unmap for the host").calls, 1);
