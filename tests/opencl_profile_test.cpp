@@ -321,7 +321,7 @@ TEST_F(ProfileOnDevice, NamesTheKernelsOfCallers) {
   const std::vector<float> x = {1.0f, 2.0f};
   const Profile profile(context());
   EXPECT_EQ(kernel(context(), {View(x)})[0].as<float>()[1], 4.0f);
-  const auto& row = kernels_of(profile).at("twice");
+  const auto row = kernels_of(profile).at("twice");
   EXPECT_EQ(row.operation, "twice");
   EXPECT_EQ(row.pass, "");
   EXPECT_EQ(row.work_groups, 0) << "which the driver chose";
