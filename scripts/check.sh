@@ -318,7 +318,7 @@ take_changed() {
         ;;
       programs/npy* | host/opencl/binary_cache*) wanted+="asan readers mutations " ;;
       host/dispatch/* | host/opencl/* | host/context/* | host/tile/*) wanted+="tsan mutations " ;;
-      python/* | pyproject.toml | scripts/wheel.sh) wanted+="wheel " ;;
+      python/* | pyproject.toml | scripts/wheel.sh) wanted+="wheel mutations " ;;
       host/arguments/* | programs/*) wanted+="asan mutations " ;;
       host/* | include/* | reference/* | tuning/*) wanted+="host_only mutations " ;;
       tests/fuzz/*) wanted+="fuzz " ;;

@@ -27,6 +27,10 @@ struct Shard {
   linear_distillation::PartialResult partial;
 };
 
+template <class Op>
+inline constexpr bool has_teacher =
+    std::is_same_v<typename Op::Options, linear_distillation::Options>;
+
 /// The options that a call has, in the operator's own struct.
 template <class Op>
 typename Op::Options options_of(const operators::Call& call) {
@@ -53,7 +57,7 @@ Shard forward_partial(Context& context, PythonCall& bound) {
   const auto& op = *bound.call.op;
   Shard shard{&op, {}};
   with_loss(op, [&]<class Op>(std::type_identity<Op>) {
-    if constexpr (std::is_same_v<typename Op::Options, linear_distillation::Options>) {
+    if constexpr (has_teacher<Op>) {
       shard.partial.divergence = effective_divergence(options_of<Op>(bound.call));
     }
   });
@@ -97,10 +101,6 @@ std::vector<Partial> partials_of(const std::vector<const Shard*>& shards) {
   for (const Shard* shard : shards) partials.push_back(shard->partial);
   return partials;
 }
-
-template <class Op>
-inline constexpr bool has_teacher =
-    std::is_same_v<typename Op::Options, linear_distillation::Options>;
 
 Shard merge_shards(nb::handle given) {
   const auto shards = shards_of(given, nullptr);

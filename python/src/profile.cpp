@@ -28,12 +28,16 @@ class Scope {
     held_.emplace(context_);
   }
   void exit() {
+    // It ends here whether the trace can be written or not.
+    const struct End {
+      std::optional<Profile>& held;
+      ~End() { held.reset(); }
+    } end{held_};
     // What is read later is kept, since the library's own profile records as long as it lives.
     rows_ = profile().kernels();
     times_ = profile().times();
     notes_ = profile().notes();
     if (!trace_.empty()) profile().write(trace_);
-    held_.reset();
   }
   void write_at_exit(const std::string& path) { trace_ = path; }
   std::vector<ProfileRow> kernels() const { return rows_ ? *rows_ : profile().kernels(); }

@@ -13,7 +13,7 @@ namespace {
 
 using operators::Description;
 
-/// What every call takes, with its type and default.
+/// What every call takes, with its type and default, in the order of Signature::Kind.
 constexpr std::array<std::pair<const char*, const char*>, 10> common_names = {{
     {"wants", "str | Iterable[str] | None = None"},
     {"out", "dict[str, Any] | None = None"},

@@ -3,6 +3,11 @@
 
 import ml_dtypes
 import numpy as np
+import pytest
+
+import tessera
+
+needs_device = pytest.mark.skipif(not tessera.devices(), reason="no OpenCL device")
 
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 # What one rounding to the type may change, relative to a number.

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import tessera
+from conftest import needs_device
 
 SOURCE = """
 kernel void scaled_sum(global const float* x, global const float* y, global float* out, float a) {
@@ -46,6 +47,7 @@ def arrays(count=2):
     return [rng.standard_normal((6, 50)).astype(np.float32) for _ in range(count)]
 
 
+@needs_device
 def test_call_out_and_backward(scaled_sum):
     x, y = arrays()
     result = scaled_sum(x, y.T.copy().T, scalars=[2.0])
@@ -65,6 +67,7 @@ def test_host_fallback(scaled_sum):
     np.testing.assert_array_equal(result[0], np.float32(2) * x + y)
 
 
+@needs_device
 def test_launches_local_memory_and_numbers():
     x, = arrays(1)
 
@@ -90,6 +93,7 @@ def test_launches_local_memory_and_numbers():
         kernel(x, block_sizes={"GROUP": 65})
 
 
+@needs_device
 def test_refused(scaled_sum):
     x, y = arrays()
     with pytest.raises(ValueError, match="ZeroDivisionError: division by zero"):

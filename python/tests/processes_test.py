@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tessera
+from conftest import needs_device
 
 
 def run(program, seconds=60):
@@ -45,6 +46,7 @@ def test_modules_and_names():
     """) == "True\nTrue\nTrue\n"
 
 
+@needs_device
 def test_threads_that_import_and_call():
     assert run("""
         import threading
@@ -79,6 +81,7 @@ def test_stubs(tmp_path):
     assert "class Context:" in text and "def custom_kernel(" in text
 
 
+@needs_device
 def test_profile(tmp_path):
     x, w = np.ones((8, 16), np.float32), np.ones((16, 64), np.float32)
     labels = np.zeros(8, np.int64)
@@ -90,6 +93,9 @@ def test_profile(tmp_path):
         assert rows and all(row.calls > 0 and row.pass_name == "forward" for row in rows)
         assert profile.times().kernels > 0
         assert json.loads(trace.read_text())["traceEvents"]
+    with pytest.raises(tessera.ExecutionFailedError, match="no_folder"):
+        with tessera.Profile(trace=str(tmp_path / "no_folder" / "trace.json")):
+            pass
     with pytest.raises(RuntimeError, match="has ended"):
         profile.write("trace.json")
     with tessera.Profile(), pytest.raises(ValueError, match="[Pp]rofile"):
@@ -121,12 +127,14 @@ FORK = """
 """
 
 
+@needs_device
 def test_fork_before_a_context():
     assert run(textwrap.dedent(FORK) + textwrap.dedent("""
         in_child(lambda: print(loss().dispatch.implementation.split(".")[0], flush=True))
     """)) == "opencl\nended well\n"
 
 
+@needs_device
 def test_fork_after_a_context():
     """OpenCL is refused in a child, with a reason; eigen works; nothing hangs."""
     assert run(textwrap.dedent(FORK) + textwrap.dedent("""
@@ -137,6 +145,7 @@ def test_fork_after_a_context():
     """)) == "eigen\nended well\nUnsupportedError True\nended well\nopencl\n"
 
 
+@needs_device
 def test_spawn_after_a_context(tmp_path):
     """A spawned process has a context of its own; shards go there and back by pickles."""
     script = tmp_path / "spawn.py"  # which the child imports
@@ -159,6 +168,7 @@ def test_spawn_after_a_context(tmp_path):
     assert done.stdout == "opencl 16 4\n", done.stderr
 
 
+@needs_device
 def test_signal_handlers_survive_a_context():
     assert run("""
         import os, signal
