@@ -272,11 +272,14 @@ section_fuzz() {
 # tests/fuzz_readers/NAME.cpp, with the sources it needs, starts from the files of NAME/.
 section_readers() {
   local seconds=300 folder=build/readers reader sources
+  configure_and_build release tessera_internal tessera_programs
+  local archives=(build/release/lib/libtessera_{programs,internal}.a -lfmt -lOpenCL -ldl)
   mkdir -p "$folder"
-  for reader in npy program; do
+  for reader in npy program table; do
     case "$reader" in
       npy) sources=(programs/npy.cpp programs/npy_header.cpp host/dispatch/error.cpp) ;;
       program) sources=(host/opencl/binary_cache.cpp) ;;
+      table) sources=(tuning/lookup/{lines,table}.cpp tuning/tune/raw.cpp "${archives[@]}") ;;
     esac
     clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
       -DFMT_HEADER_ONLY -I. -Iinclude "tests/fuzz_readers/$reader.cpp" "${sources[@]}" \
@@ -320,6 +323,7 @@ take_changed() {
       host/dispatch/* | host/opencl/* | host/context/* | host/tile/*) wanted+="tsan mutations " ;;
       python/* | pyproject.toml | scripts/wheel.sh) wanted+="wheel mutations " ;;
       host/arguments/* | programs/*) wanted+="asan mutations " ;;
+      tuning/lookup/* | tuning/tune/raw*) wanted+="host_only readers mutations " ;;
       host/* | include/* | reference/* | tuning/*) wanted+="host_only mutations " ;;
       tests/fuzz/*) wanted+="fuzz " ;;
       tests/soak/*) wanted+="soak " ;;

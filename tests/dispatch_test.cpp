@@ -146,6 +146,24 @@ TEST_F(DispatchTest, EachRefusalIsAWarningWithItsReason) {
   EXPECT_EQ(d.warnings, heard_);
 }
 
+TEST_F(DispatchTest, WhichOfAFamilyRunsIsNoWarningUnlessOneWasNamedOrFailed) {
+  const Table table = table_of(row("f.a", Does::refuses), row("f.b", Does::runs));
+  for (const auto& names : {std::vector<std::string>{}, {"f"}, {"f.b", "f"}}) {
+    const auto d = run(table, names);
+    EXPECT_EQ(d.implementation, "f.b");
+    EXPECT_EQ(d.refused.size(), names.size() < 2 ? 1u : 0u);
+    EXPECT_TRUE(heard_.empty());
+  }
+  run(table, {"f.a", "f"});
+  EXPECT_EQ(heard_.size(), 1u);
+  // The last of the family falls back to another one.
+  run(table_of(row("f.a", Does::refuses), row("f.c", Does::refuses), row("g", Does::runs)));
+  ASSERT_EQ(heard_.size(), 2u);
+  expect_contains(heard_[1], "f.c refused toy.forward: reason of f.c; trying g");
+  run(table_of(row("f.a", Does::fails), row("f.b", Does::runs)));
+  EXPECT_EQ(heard_.size(), 3u);
+}
+
 TEST_F(DispatchTest, WarnsOncePerDistinctMessageButReportsEveryTime) {
   const Table table = table_of(row("a", Does::refuses), row("b", Does::runs));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(run(table).warnings.size(), 1u);

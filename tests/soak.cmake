@@ -5,6 +5,7 @@ find_package(CLI11 REQUIRED)
 file(GLOB soak_sources CONFIGURE_DEPENDS soak/*.cpp)
 add_executable(soak ${soak_sources})
 tessera_target(soak)
+target_compile_options(soak PRIVATE ${test_flags})
 set_target_properties(soak PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
 target_precompile_headers(soak REUSE_FROM tessera_test_headers)
 target_link_libraries(soak PRIVATE tessera_test_support GTest::gtest CLI11::CLI11 fmt::fmt

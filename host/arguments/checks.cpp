@@ -16,20 +16,6 @@ constexpr auto largest = std::numeric_limits<std::int64_t>::max();
 /// Blocks travel to kernels as 32-bit integers.
 constexpr std::int64_t largest_block = std::numeric_limits<std::int32_t>::max();
 
-bool accepts(ElementTypes types, DType type) {
-  switch (types) {
-    case ElementTypes::floating:
-      return is_floating(type);
-    case ElementTypes::integer:
-      return type == DType::i32 || type == DType::i64;
-    case ElementTypes::f32:
-      return type == DType::f32;
-    case ElementTypes::any:
-      return true;
-  }
-  return false;
-}
-
 const char* describe(ElementTypes types) {
   switch (types) {
     case ElementTypes::floating:

@@ -16,6 +16,20 @@ enum class ElementTypes {
   any
 };
 
+constexpr bool accepts(ElementTypes types, DType type) noexcept {
+  switch (types) {
+    case ElementTypes::floating:
+      return is_floating(type);
+    case ElementTypes::integer:
+      return type == DType::i32 || type == DType::i64;
+    case ElementTypes::f32:
+      return type == DType::f32;
+    case ElementTypes::any:
+      break;
+  }
+  return true;
+}
+
 /// Extents of an argument in symbols, as the operators' headers write them.
 ///
 /// "[..., H]": leading axes, then H. "..." is the leading axes of the operator's first input, a

@@ -16,6 +16,15 @@ bool selects(const std::string& name, const std::string& row) {
                          row[name.size()] == '.');
 }
 
+/// Whether the caller left it open which of two rows of a family runs, and named not just `a`.
+bool are_one_choice(const std::vector<std::string>& names, const std::string& a,
+                    const std::string& b) {
+  if (names.empty()) return selects(a.substr(0, a.find('.')), b);
+  if (std::find(names.begin(), names.end(), a) != names.end()) return false;
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return selects(name, a) && selects(name, b); });
+}
+
 std::string known_names(const Table& table) {
   std::vector<std::string> names;
   const auto add = [&](const std::string& name) {
@@ -113,7 +122,12 @@ auto first_that_serves(const Table& table, ContextState& state, const Request& r
         throw Error(ErrorCode::unsupported,
                     request.operation() + ": " + row.name() + " cannot run it: " + *reason);
       }
-      refuse(ErrorCode::unsupported, *reason);
+      last_code = ErrorCode::unsupported;
+      const bool has_next = i + 1 < order.size();
+      // An engine that is not for the device, or not for the types, is no failure of its family.
+      const bool is_silent = !has_next || are_one_choice(request.implementation_names(), row.name(),
+                                                         order[i + 1]->name());
+      refused(row, *reason, is_silent ? std::string() : order[i + 1]->name());
       continue;
     }
     try {

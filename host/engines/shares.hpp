@@ -20,13 +20,16 @@ double room_of(std::int64_t groups, std::int64_t slots, double longest);
 /// The share of all launches together, weighted by FLOPs: 1 where every slot always has work.
 double machine_share(const std::vector<PlannedLaunches>& launches);
 
+/// Of the cost of one way, what another has to stay below to be taken in its place.
+constexpr double worth_changing = 0.98;
+
 /// Of `first`, and then `next`, next + step and so on while `is_left` holds, the one of the least
 /// `cost`; another than `first` only where that saves 2% and more.
 template <class IsLeft, class Cost>
 std::int64_t cheapest(std::int64_t first, std::int64_t next, std::int64_t step,
                       const IsLeft& is_left, const Cost& cost) {
   std::int64_t best = first;
-  double least = 0.98 * cost(first);
+  double least = worth_changing * cost(first);
   for (std::int64_t one = next; is_left(one); one += step) {
     const double own = cost(one);
     if (own >= least) continue;

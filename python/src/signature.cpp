@@ -121,22 +121,8 @@ std::vector<std::string> parse_names(const char* argument, nb::handle given) {
   return names;
 }
 
-bool fits(ElementTypes types, DType type) {
-  switch (types) {
-    case ElementTypes::floating:
-      return is_floating(type);
-    case ElementTypes::integer:
-      return type == DType::i32 || type == DType::i64;
-    case ElementTypes::f32:
-      return type == DType::f32;
-    case ElementTypes::any:
-      break;
-  }
-  return true;
-}
-
 void check_type(const char* name, ElementTypes types, const View& view) {
-  if (fits(types, view.dtype())) return;
+  if (accepts(types, view.dtype())) return;
   constexpr const char* wanted[] = {"float32, bfloat16 or float16", "int32 or int64", "float32"};
   raise(PyExc_TypeError, std::string(name) + " has elements of type " + to_string(view.dtype()) +
                              "; give " + wanted[static_cast<int>(types)]);

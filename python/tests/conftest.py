@@ -32,6 +32,15 @@ class Problem:
         self.rng = rng
 
 
+# By type: how much of its limit the worst element took, and of which result it is.
+worst_of_type = {}
+
+
+def pytest_terminal_summary(terminalreporter):
+    for kind, (share, name) in sorted(worst_of_type.items()):
+        terminalreporter.write_line(f"{kind}: at most {share:.0%} of what is allowed ({name})")
+
+
 def as_double(array):
     return np.asarray(array).astype(np.float64)
 
@@ -45,6 +54,8 @@ def close(name, got, wanted, *, terms, kind="f32", scale=None):
     assert got.shape == wanted.shape, name
     size = np.abs(wanted).max(initial=0.0) if scale is None else scale
     limit = 4 * np.sqrt(terms) * 2.0**-24 * size + 1.01 * ROUNDING[kind] * np.abs(wanted) + 1e-30
-    worst = np.abs(got - wanted) - limit
-    at = worst.argmax() if worst.size else 0
-    assert np.all(worst <= 0), f"{name}: {got.flat[at]}, not {wanted.flat[at]}"
+    share = np.abs(got - wanted) / limit
+    at = share.argmax() if share.size else 0
+    assert np.all(share <= 1), f"{name}: {got.flat[at]}, not {wanted.flat[at]}"
+    if share.size and share.flat[at] > worst_of_type.get(kind, (0,))[0]:
+        worst_of_type[kind] = (share.flat[at], name)

@@ -35,6 +35,7 @@ constexpr std::array<std::string_view, 7> key_columns = {
 struct ShapeResults {
   std::map<std::string, std::map<std::string, Record>> rounds{};  ///< by config, then by round
   std::set<std::string> tried{}, failed{};                        ///< configs
+  std::optional<Record> searched{};  ///< the heuristic, as the search measured it
 };
 /// Those of one row, by shape.
 using Group = std::map<std::string, ShapeResults>;
@@ -69,11 +70,24 @@ std::optional<Against> against_heuristic(const ShapeResults& results, const std:
   return against;
 }
 
-/// What a group says: the candidate that is fastest, and whether it deserves a row.
+/// The heuristic's own times; nothing: not all is known that would say it is right.
+std::optional<Against> of_heuristic(const ShapeResults& results) {
+  if (const auto turns = against_heuristic(results, std::string(heuristic))) {
+    return turns->rounds >= least_rounds ? turns : std::nullopt;
+  }
+  // Each candidate seemed so slow that none took turns.
+  const bool has_rival = results.tried.size() > results.failed.size() + 1;
+  if (!results.searched || !has_rival || !results.rounds.empty()) return std::nullopt;
+  const double seconds = results.searched->number("median_seconds");
+  return Against{.seconds = {seconds}, .heuristic_seconds = {seconds}, .last = *results.searched};
+}
+
+/// What a group says: the candidate that is fastest, and what deserves a row.
 struct Verdict {
   std::string config{};  ///< empty: none took turns with the heuristic
   std::map<std::string, Against> by_shape{};
   bool deserves_row = false;
+  std::map<std::string, Against> heuristic_by_shape{};  ///< of all shapes, or of none
   std::size_t tried = 0, failed = 0;
 
   double ratio() const {
@@ -109,15 +123,22 @@ Verdict verdict_of(const Group& group) {
   }
   best.tried = tried.size();
   best.failed = failed.size();
+  if (best.deserves_row) return best;
+  for (const auto& [shape, results] : group) {
+    const auto own = of_heuristic(results);
+    if (!own) return best;
+    best.heuristic_by_shape.emplace(shape, *own);
+  }
   return best;
 }
 
-/// The row of a table.
-std::string row_of(const Verdict& verdict) {
-  const auto& [shape, against] = *verdict.by_shape.begin();
-  const Record& record = against.last;
+/// The row of a table; the heuristic's has neither blocks nor knobs.
+std::string row_of(const std::map<std::string, Against>& by_shape) {
+  const auto& [shape, against] = *by_shape.begin();
+  Record record = against.last;
+  if (record["config"] == heuristic) record["block_sizes"] = record["knobs"] = "";
   std::vector<std::string> shapes;
-  for (const auto& [each, unused] : verdict.by_shape) shapes.push_back(each);
+  for (const auto& [each, unused] : by_shape) shapes.push_back(each);
   const double median = bench::quantile(against.seconds, 0.5);
   const double spread =
       (bench::quantile(against.seconds, 0.75) - bench::quantile(against.seconds, 0.25)) / median;
@@ -195,6 +216,8 @@ std::map<std::string, Group> groups_of(const std::vector<std::string>& raw_files
     results.tried.insert(config);
     if (!record.is_good()) {
       results.failed.insert(config);
+    } else if (record["stage"] == "search" && config == heuristic) {
+      results.searched = record;
     } else if (record["stage"] == "final" && record.joined({"driver", "revision"}) == build) {
       results.rounds[config].insert_or_assign(fmt::format("{}/{}", file, record["round"]), record);
     }
@@ -256,17 +279,19 @@ void derive_table(const std::vector<std::string>& raw_files, const std::string& 
       return row && row->first == key;
     });
     const auto before = at == lines.end() ? std::nullopt : key_of(*at);
-    std::string change;
-    if (verdict.deserves_row) {
-      const auto row = row_of(verdict);
-      change = !before                            ? "a new row"
-               : *at == row                       ? "the row is as before"
-               : before->second == verdict.config ? "the row has new times"
-                                                  : "the row changes from " + before->second;
+    const bool is_right = !verdict.heuristic_by_shape.empty();
+    std::string change = is_right ? "the heuristic is right: " : "";
+    if (verdict.deserves_row || is_right) {
+      const auto row = row_of(is_right ? verdict.heuristic_by_shape : verdict.by_shape);
+      const auto config = is_right ? std::string(heuristic) : verdict.config;
+      change += !before                    ? "a new row"
+                : *at == row               ? "the row is as before"
+                : before->second == config ? "the row has new times"
+                                           : "the row changes from " + before->second;
       before ? void(*at = row) : added.push_back(row);
     } else {
-      change = before ? "the heuristic is right: the row of " + before->second + " is taken out"
-                      : "the heuristic is right: no row";
+      change += before ? "too little is known: the row of " + before->second + " is taken out"
+                       : "too little is known: no row";
       if (before) lines.erase(at);
     }
     fmt::print("{} {}\n    {}\n", key.substr(0, key.size() - 1), change, text_of(verdict));

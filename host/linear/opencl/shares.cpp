@@ -43,13 +43,20 @@ std::vector<ProductLaunches> product_launches(const Request& r, const engines::E
   const std::int64_t pieces = ceil_div(r.loss.v, std::max<std::int64_t>(piece, 1));
   const auto slices = [&](const char* kernel, std::int64_t times, std::int64_t columns,
                           std::int64_t block) {
-    list.push_back(launches_of(kernel, times,
-                               {columns, s.chunk_rows, hidden(r), ceil_div(columns, block), block},
-                               engine, s.shrink, 1));
+    const auto add = [&](const char* of, std::int64_t h) {
+      list.push_back(launches_of(of, times,
+                                 {columns, s.chunk_rows, h, ceil_div(columns, block), block},
+                                 engine, s.shrink, 1));
+    };
+    add(kernel, hidden(r));
+    if (s.teacher.is_layer) add("teacher", s.teacher.h);
   };
-  if (r.loss.wants_values() || s.keeps_logits) {
-    slices("forward", s.chunks * pieces, piece,
-           std::min(s.blocks.v_block_size, std::max<std::int64_t>(piece, 1)));
+  const std::int64_t looked = std::max<std::int64_t>(s.teacher.given ? s.looked_at() : piece, 1);
+  if (looks_first(r, s) || s.keeps_logits) {
+    const std::int64_t block = s.teacher.given ? s.look_block : s.blocks.v_block_size;
+    const std::int64_t looks = s.teacher.looks_twice && !s.keeps_logits ? 2 : 1;
+    slices("forward", looks * s.chunks * pieces * ceil_div(piece, looked), looked,
+           std::min(block, looked));
   }
   if (!has_gradients(r.loss.pass)) return list;
   const std::int64_t range = std::min(s.v_range, piece);

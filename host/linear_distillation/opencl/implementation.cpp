@@ -12,6 +12,25 @@ static_assert(sizeof(DivergenceSums) == 4 * SUM_FIELDS && SUM_MAX_U == 0 && SUM_
                   SUM_U == 2 && SUM_V == 3 && SUM_CROSS == 4 && SUM_EXP_V == 5,
               "the order of DivergenceSums");
 
+linear::Teacher teacher_of(const Request& r, const opencl::DeviceFacts& facts) {
+  linear::Teacher t;
+  t.given = true;
+  t.columns = std::max<std::int64_t>(r.loss.v, 1);
+  t.is_known = static_cast<bool>(r.inputs.divergence_statistics);
+  t.looks_twice = !t.is_known && effective_divergence(r.options) == Divergence::jsd;
+  t.sum_words = t.is_known ? 0 : SUM_FIELDS;
+  t.row_words = TERM_FIELDS;
+  const auto& in = r.inputs;
+  if (in.teacher_logits) return t;
+  t.is_layer = true;
+  t.h = teacher_hidden(r);
+  t.x = in.teacher_x.dtype();
+  t.w = in.teacher_w.dtype();
+  t.w_layout = linear::layout_of(in.teacher_w);
+  t.columns = linear::columns_per_binding(in.teacher_w, r.loss.v, facts, "teacher_w");
+  return t;
+}
+
 namespace {
 
 class Opencl final : public linear::Opencl<Request, Programs> {
@@ -44,23 +63,8 @@ class Opencl final : public linear::Opencl<Request, Programs> {
         bytes, facts.max_allocation_bytes);
   }
 
-  linear::Teacher teacher(const Request& r, const opencl::DeviceFacts& facts) const override {
-    linear::Teacher t;
-    t.given = true;
-    t.columns = std::max<std::int64_t>(r.loss.v, 1);
-    t.is_known = static_cast<bool>(r.inputs.divergence_statistics);
-    t.looks_twice = !t.is_known && effective_divergence(r.options) == Divergence::jsd;
-    t.sum_words = t.is_known ? 0 : SUM_FIELDS;
-    t.row_words = TERM_FIELDS;
-    const auto& in = r.inputs;
-    if (in.teacher_logits) return t;
-    t.is_layer = true;
-    t.h = teacher_hidden(r);
-    t.x = in.teacher_x.dtype();
-    t.w = in.teacher_w.dtype();
-    t.w_layout = linear::layout_of(in.teacher_w);
-    t.columns = linear::columns_per_binding(in.teacher_w, r.loss.v, facts, "teacher_w");
-    return t;
+  linear::Teacher teacher(const Request& request, const opencl::DeviceFacts& facts) const override {
+    return teacher_of(request, facts);
   }
 
   Programs own_programs(const Request& request, const engines::Engine& engine,

@@ -27,6 +27,9 @@ struct Programs {
 Programs programs_of(const Request& request, const engines::Engine& engine,
                      const linear::Schedule& schedule);
 
+/// What the student's schedule has to know of the teacher.
+linear::Teacher teacher_of(const Request& request, const opencl::DeviceFacts& facts);
+
 using Prepared = operators::PreparedOf<linear::Schedule, Programs>;
 
 /// The kernels that a call launches, for `plan`.
