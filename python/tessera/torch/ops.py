@@ -55,6 +55,12 @@ def call(op, *args, **options):
     raise failure
 
 
+def call_plain(op, *args, **options):
+    """The same in eager mode for results without derivatives: autograd's half is passed by."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return call(op, *args, **options)
+
+
 class Operator:
     """An operator of the library, as its schemas have it."""
 
