@@ -5,9 +5,8 @@
 `setup_context`: `torch.func.grad` fails on it, and `torch.func.jvp` returns a tangent of zeros.
 """
 
-from torch.autograd import forward_ad
-
 import torch
+from torch.autograd import forward_ad
 
 from . import ops
 

@@ -10,6 +10,7 @@ import ctypes
 import pathlib
 
 import torch
+
 from tessera import _core
 
 

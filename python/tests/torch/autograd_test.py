@@ -11,12 +11,12 @@ import threading
 import time
 
 import pytest
+import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import tessera
 import tessera.torch as tt
-import torch
 from conftest import Problem
 from tessera.torch import ops
 

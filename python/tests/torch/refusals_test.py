@@ -9,10 +9,10 @@ import sys
 import textwrap
 
 import pytest
+import torch
 
 import tessera
 import tessera.torch as tt
-import torch
 from conftest import Problem
 
 x, w, labels = torch.randn(6, 4), torch.randn(9, 4), torch.zeros(6, dtype=torch.int64)
