@@ -271,6 +271,10 @@ void add_options(CLI::App& app, Options& o) {
                  "with the share of their bound, behind all rows, and a trace for Perfetto in this "
                  "file (of a second row in NAME.2.EXTENSION)")
       ->type_name("FILE");
+  app.add_option("--dump", o.dump,
+                 "folder for what the compiler made of each program: source, options, log, code "
+                 "with its disassembly and a summary.json, and the rows as rows.json")
+      ->type_name("DIR");
   app.add_flag("!--no-peak-list", o.lists_peaks,
                "measure no peak that no row needs: for a process that measures one short row")
       ->group("");

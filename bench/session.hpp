@@ -46,7 +46,8 @@ class Session {
   const std::string& profiles() const { return profiles_; }
 
  private:
-  Context make_context() const;
+  /// A context that leaves what it compiles in `dump`; empty: nowhere.
+  Context make_context(const std::string& dump = {}) const;
   /// The row of a problem and a pass, with those of the options that its operator has.
   Row row_of(ProblemKey problem, Pass pass) const;
   /// The row with each of the block sizes asked for.
