@@ -107,7 +107,7 @@ struct Options {
   std::string dump{};       ///< a folder for what was compiled, and the rows; empty: none
   bool decompose = false;   ///< the time of calls by their parts, instead of rows
   std::vector<std::string> compare_dumps{};  ///< one or two such folders; empty: rows are measured
-  std::string turns{};      ///< the row that this process runs in turns with another
+  std::string turns{};  ///< the row that this process runs in turns with another
 };
 
 }  // namespace tessera::bench

@@ -178,11 +178,11 @@ std::string Session::next_trace() {
   return path.replace_extension(fmt::format(".{}{}", row, extension)).string();
 }
 
-std::function<double()> Session::prepare(const Row& row) {
+std::shared_ptr<RowMeasurement> Session::prepare(const Row& row) {
   const auto measurement = std::make_shared<RowMeasurement>(
       make_context(), options_, data_of(row.problem), peaks_of(row.implementation), row);
   measurement->first_call();
-  return [measurement] { return measurement->timed_call(); };
+  return measurement;
 }
 
 void Session::run(benchmark::State& state, const Planned& planned) {
@@ -212,7 +212,8 @@ void Session::run(benchmark::State& state, const Planned& planned) {
 void Session::run(benchmark::State& state, const CustomRow& row) {
   try {
     if (!context_.has_device()) throw Error(ErrorCode::unsupported, "there is no OpenCL device");
-    measure_custom(state, row, make_context(options_.dump), peaks_of("opencl"), options_, min_seconds_);
+    measure_custom(state, row, make_context(options_.dump), peaks_of("opencl"), options_,
+                   min_seconds_);
   } catch (const std::exception& error) {
     failed_ = true;
     skip(state, "failed", error.what());
