@@ -37,19 +37,34 @@ void set_epilogue(int parts) {
 #endif
 }
 
-/// Calls in turns, so that what the machine does meanwhile is in all of them; the quickest of each,
-/// for the peak is the best, too. The peak is sampled beside each.
-template <class Call>
-void take_turns(Peaks& peaks, peaks::Kind multiply, const Options& options, const Call& call) {
+/// Of one kind of call, what each round measured: by kernel, and the whole call as "".
+using Rounds = std::map<std::string, std::vector<double>>;
+
+/// Rounds of one call of each. Times are multiplied by the peak beside them, since the speed of a
+/// shared machine drifts: what the machine could have computed meanwhile.
+std::vector<Rounds> take_turns(Peaks& peaks, peaks::Kind multiply, const Options& options,
+                               const std::vector<std::shared_ptr<RowMeasurement>>& calls) {
+  std::vector<Rounds> all(calls.size());
   const double end = now() + options.max_seconds;
+  double before = peaks.sample(multiply);
   for (int round = 0; round < 3 || (round < options.samples && now() < end); ++round) {
-    peaks.sample(multiply);
-    call();
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      const CallTimes times = calls[i]->profiled_call();
+      const double after = peaks.sample(multiply);
+      const double beside = 0.5 * (before + std::exchange(before, after));
+      all[i][""].push_back(times.seconds * beside);
+      for (const auto& [kernel, seconds] : times.kernels) {
+        all[i][kernel].push_back(seconds * beside);
+      }
+    }
   }
+  return all;
 }
 
-void keep_least(double& least, double seconds) {
-  least = least > 0.0 ? std::min(least, seconds) : seconds;
+/// Seconds at the best peak.
+double seconds_of(const Rounds& rounds, const std::string& kernel, Peaks& peaks,
+                  peaks::Kind multiply) {
+  return quantile(rounds.at(kernel), 0.5) / peaks.best(multiply);
 }
 
 std::vector<Part> parts_of_forward(Session& session, const Row& row, Peaks& peaks,
@@ -59,18 +74,14 @@ std::vector<Part> parts_of_forward(Session& session, const Row& row, Peaks& peak
     set_epilogue(parts);
     calls.push_back(session.prepare(row));
   }
-  double kernel[3] = {}, whole = 0.0;
-  take_turns(peaks, multiply, options, [&] {
-    for (std::size_t parts = 0; parts < calls.size(); ++parts) {
-      const CallTimes times = calls[parts]->profiled_call();
-      keep_least(kernel[parts], times.kernels.at("forward"));
-    }
-    keep_least(whole, calls.back()->timed_call());
-  });
-  return {{"products only", 1.0, kernel[0]},
-          {"+ maximum", 1.0, kernel[1]},
-          {"+ exp and sum", 1.0, kernel[2]},
-          {"full forward", 1.0, whole}};
+  const auto rounds = take_turns(peaks, multiply, options, calls);
+  const auto kernel = [&](std::size_t call) {
+    return seconds_of(rounds[call], "forward", peaks, multiply);
+  };
+  return {{"products only", 1.0, kernel(0)},
+          {"+ maximum", 1.0, kernel(1)},
+          {"+ exp and sum", 1.0, kernel(2)},
+          {"full forward", 1.0, seconds_of(rounds[2], "", peaks, multiply)}};
 }
 
 /// What a kernel of a call with gradients is for.
@@ -85,30 +96,24 @@ const char* part_of(const std::string& kernel) {
 
 std::vector<Part> parts_of_gradients(Session& session, const Row& row, Peaks& peaks,
                                      peaks::Kind multiply, const Options& options) {
-  const auto calls = session.prepare(row);
-  CallTimes best;
-  take_turns(peaks, multiply, options, [&] {
-    const CallTimes times = calls->profiled_call();
-    if (best.seconds == 0.0 || times.seconds < best.seconds) best = times;
-  });
+  const auto rounds = take_turns(peaks, multiply, options, {session.prepare(row)}).front();
   std::map<std::string, double> seconds;
-  bool recomputes = false;
-  for (const auto& [kernel, took] : best.kernels) {
-    seconds[part_of(kernel)] += took;
-    recomputes = recomputes || kernel == "gradient";
+  for (const auto& [kernel, values] : rounds) {
+    if (!kernel.empty()) seconds[part_of(kernel)] += seconds_of(rounds, kernel, peaks, multiply);
   }
+  const bool recomputes = rounds.contains("gradient");
   std::vector<Part> parts;
   double products = 0.0, so_far = 0.0;
   const auto add = [&](const char* name, const char* key, double more) {
     if (!seconds.contains(key)) return;
     parts.push_back({name, products += more, so_far += seconds[key]});
   };
-  add("logits and sums", "logits", 1.0);
+  add(row.values() ? "logits and sums" : "logits", "logits", 1.0);
   add(recomputes ? "logits again and dz" : "dz of kept logits", "dz",
       recomputes && row.pass == Pass::backward ? 1.0 : 0.0);
   add("+ grad_w", "grad_w", 1.0);
   add("+ grad_x", "grad_x", 1.0);
-  parts.push_back({"full call", products, best.seconds});
+  parts.push_back({"full call", products, seconds_of(rounds, "", peaks, multiply)});
   return parts;
 }
 
