@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "bench/operator.hpp"
+#include "programs/dump.hpp"
 
 namespace tessera::bench {
 
@@ -271,6 +272,16 @@ void add_options(CLI::App& app, Options& o) {
                  "with the share of their bound, behind all rows, and a trace for Perfetto in this "
                  "file (of a second row in NAME.2.EXTENSION)")
       ->type_name("FILE");
+  programs::add_dump(app, o.dump);
+  app.add_flag("--decompose", o.decompose,
+               "instead of rows, the time of each call by its parts, from the products alone to "
+               "all of it, with their share of the peak; --benchmark_out=FILE takes the figures "
+               "for scripts/plot_decomposition.py");
+  app.add_option("--compare-dumps", o.compare_dumps,
+                 "two folders that --dump wrote, or one program's of each, side by side with their "
+                 "rows; nothing is measured")
+      ->expected(2)
+      ->type_name("A B");
   app.add_flag("!--no-peak-list", o.lists_peaks,
                "measure no peak that no row needs: for a process that measures one short row")
       ->group("");
@@ -289,6 +300,13 @@ void check_options(const Options& o) {
   if (!o.profile.empty() && !(o.compare.empty() && o.custom.empty())) {
     fail_call(
         "--profile is of the library's operators in this build; leave --compare and --custom out");
+  }
+  if (!o.dump.empty() && !(o.compare.empty() && o.turns.empty())) {
+    fail_call("--dump is of this build's rows; leave --compare out");
+  }
+  if (o.decompose &&
+      !(o.compare.empty() && o.custom.empty() && o.profile.empty() && o.dump.empty())) {
+    fail_call("--decompose measures no rows; leave --compare, --custom, --profile and --dump out");
   }
   if (o.samples < 1) fail_call(fmt::format("--samples {} is below 1", o.samples));
   if (!(o.max_seconds > 0.0))

@@ -104,7 +104,10 @@ struct Options {
   std::string compare{};    ///< another build's program; empty: this one is measured alone
   std::string custom{};     ///< a file with rows of a custom kernel; empty: the library's operators
   std::string profile{};    ///< the file of a trace, of a few calls of each row; empty: none
-  std::string turns{};      ///< the row that this process runs in turns with another
+  std::string dump{};       ///< a folder for what was compiled, and the rows; empty: none
+  bool decompose = false;   ///< the time of calls by their parts, instead of rows
+  std::vector<std::string> compare_dumps{};  ///< one or two such folders; empty: rows are measured
+  std::string turns{};  ///< the row that this process runs in turns with another
 };
 
 }  // namespace tessera::bench

@@ -153,6 +153,17 @@ double RowMeasurement::timed_call() {
   return now() - start;
 }
 
+CallTimes RowMeasurement::profiled_call() {
+  const Profile recording(context_);
+  CallTimes times{timed_call()};
+  for (const auto& row : recording.kernels()) {
+    if (row.kind == ProfileKind::kernel) {
+      times.kernels[row.name] += 1e-9 * static_cast<double>(row.total_ns);
+    }
+  }
+  return times;
+}
+
 void RowMeasurement::take_samples(double min_seconds) {
   // In place, every call needs its inputs back.
   std::function<void(std::int64_t)> prepare;

@@ -3,8 +3,10 @@
 
 #include <benchmark/benchmark.h>
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "bench/arrays.hpp"
@@ -17,6 +19,12 @@ namespace tessera::bench {
 struct FirstCall {
   double seconds = 0.0;          ///< with the compiling
   double compile_seconds = 0.0;  ///< of these, what building programs took; 0 where none are built
+};
+
+/// What a call and each of its kernels took.
+struct CallTimes {
+  double seconds = 0.0;
+  std::map<std::string, double> kernels{};
 };
 
 /// A call whose results are wrong.
@@ -43,6 +51,8 @@ class RowMeasurement {
   void first_call();
   /// Makes one more call and returns its seconds.
   double timed_call();
+  /// The same, in a profile.
+  CallTimes profiled_call();
   void take_samples(double min_seconds);
   /// Throws `WrongResults`.
   void check();

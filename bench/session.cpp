@@ -36,8 +36,9 @@ void skip(benchmark::State& state, const char* status, const std::string& why) {
 Session::Session(const Options& options, double min_seconds)
     : options_(options), min_seconds_(min_seconds), context_(make_context()) {}
 
-Context Session::make_context() const {
+Context Session::make_context(const std::string& dump) const {
   ContextOptions o;
+  o.dump_folder = dump;
   o.device = options_.device;
   o.threads = static_cast<int>(options_.threads.value_or(0));
   o.warning_handler = [](const std::string&) {};  // a row says itself what ran
@@ -177,11 +178,11 @@ std::string Session::next_trace() {
   return path.replace_extension(fmt::format(".{}{}", row, extension)).string();
 }
 
-std::function<double()> Session::prepare(const Row& row) {
+std::shared_ptr<RowMeasurement> Session::prepare(const Row& row) {
   const auto measurement = std::make_shared<RowMeasurement>(
       make_context(), options_, data_of(row.problem), peaks_of(row.implementation), row);
   measurement->first_call();
-  return [measurement] { return measurement->timed_call(); };
+  return measurement;
 }
 
 void Session::run(benchmark::State& state, const Planned& planned) {
@@ -193,7 +194,7 @@ void Session::run(benchmark::State& state, const Planned& planned) {
     const Data& data = data_of(row.problem);
     Peaks& peaks = peaks_of(row.implementation);
     // A fresh context has compiled nothing and pooled nothing.
-    RowMeasurement measurement(make_context(), options_, data, peaks, row);
+    RowMeasurement measurement(make_context(options_.dump), options_, data, peaks, row);
     measurement.first_call();
     measurement.take_samples(min_seconds_);
     measurement.check();
@@ -211,7 +212,8 @@ void Session::run(benchmark::State& state, const Planned& planned) {
 void Session::run(benchmark::State& state, const CustomRow& row) {
   try {
     if (!context_.has_device()) throw Error(ErrorCode::unsupported, "there is no OpenCL device");
-    measure_custom(state, row, make_context(), peaks_of("opencl"), options_, min_seconds_);
+    measure_custom(state, row, make_context(options_.dump), peaks_of("opencl"), options_,
+                   min_seconds_);
   } catch (const std::exception& error) {
     failed_ = true;
     skip(state, "failed", error.what());

@@ -3,7 +3,6 @@
 
 #include <benchmark/benchmark.h>
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,7 +12,8 @@
 
 namespace tessera::bench {
 
-struct CustomRow;  // custom.hpp
+struct CustomRow;      // custom.hpp
+class RowMeasurement;  // row_measurement.hpp
 
 /// What the bench keeps from row to row: the options, the peaks of the device and of the host, and
 /// the data of the last problem.
@@ -30,14 +30,14 @@ class Session {
   };
   std::vector<Planned> plan();
 
-  /// Makes a row's first call. The function that it returns makes one more call and returns its
-  /// seconds; the session must outlive that function.
-  std::function<double()> prepare(const Row& row);
+  /// Makes a row's first call, for more of its calls one by one. The session must outlive it.
+  std::shared_ptr<RowMeasurement> prepare(const Row& row);
 
   /// Measures one row and reports it to `state`.
   void run(benchmark::State& state, const Planned& planned);
   void run(benchmark::State& state, const CustomRow& row);
 
+  Peaks& peaks_of(const std::string& implementation);
   /// What a report says of the machine: device, driver, peaks, build, environment.
   std::vector<std::pair<std::string, std::string>> description();
   /// Whether any row failed or gave wrong results.
@@ -46,12 +46,12 @@ class Session {
   const std::string& profiles() const { return profiles_; }
 
  private:
-  Context make_context() const;
+  /// A context that leaves what it compiles in `dump`; empty: nowhere.
+  Context make_context(const std::string& dump = {}) const;
   /// The row of a problem and a pass, with those of the options that its operator has.
   Row row_of(ProblemKey problem, Pass pass) const;
   /// The row with each of the block sizes asked for.
   std::vector<Row> with_blocks(Row row) const;
-  Peaks& peaks_of(const std::string& implementation);
   const Data& data_of(const ProblemKey& key);
   /// The file of the next row's trace.
   std::string next_trace();

@@ -7,20 +7,24 @@
 #include <CLI/Formatter.hpp>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <regex>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "bench/custom.hpp"
+#include "bench/decompose.hpp"
 #include "bench/folders.hpp"
 #include "bench/options.hpp"
 #include "bench/reporter.hpp"
 #include "bench/session.hpp"
 #include "bench/turns.hpp"
 #include "programs/cli.hpp"
+#include "programs/dump.hpp"
 #include "programs/output_set.hpp"
 
 namespace {
@@ -69,12 +73,7 @@ BenchmarkFlags take_flags(int& argc, char** argv) {
     if (value_of("filter", flags.filter) || value_of("list_tests", flags.lists)) continue;
     // It answers a value that it does not understand with its whole usage.
     if (value_of("format", flags.format) || value_of("min_time", flags.min_time)) continue;
-    // The file is written here, once and whole; it must have the name of one.
-    if (value_of("out", flags.out)) {
-      static char nowhere[] = "--benchmark_out=/dev/null";
-      flags.arguments.push_back(nowhere);
-      continue;
-    }
+    if (value_of("out", flags.out)) continue;
     value_of("out_format", flags.out_format);
     flags.arguments.push_back(argv[i]);
   }
@@ -168,6 +167,10 @@ double seconds_of(const std::string& text) {
 
 void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
   check_options(options);
+  if (!options.compare_dumps.empty()) {
+    fmt::print("{}", programs::compare_dumps(options.compare_dumps[0], options.compare_dumps[1]));
+    return;
+  }
   const auto display = make_reporter(flags.format);
   // Minutes of measuring must not end at a folder that does not exist, nor before half a file.
   std::optional<programs::OutputFile> out;
@@ -180,14 +183,33 @@ void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
     }
     const programs::OutputFile can_be_written(options.profile, "--profile");
   }
+  std::optional<programs::OutputFile> rows;
+  if (!options.dump.empty()) {
+    if (flags.out_format != "json") {
+      programs::fail_call("--dump keeps the rows as JSON; leave --benchmark_out_format out");
+    }
+    std::error_code ignored;  // the file says it
+    std::filesystem::create_directories(options.dump, ignored);
+    rows.emplace(options.dump + "/rows.json", "--dump");
+  }
   std::ostringstream text;
-  const auto file = flags.out.empty() ? nullptr : make_reporter(flags.out_format, &text);
+  const auto file = !out && !rows ? nullptr : make_reporter(flags.out_format, &text);
+  // Files are written here, once and whole; Google Benchmark must have the name of one.
+  static char nowhere[] = "--benchmark_out=/dev/null";
+  if (file) flags.arguments.push_back(nowhere);
   int count = static_cast<int>(flags.arguments.size());
   benchmark::Initialize(&count, flags.arguments.data());
   if (count > 1) {
     programs::fail_call(fmt::format("'{}' is no flag of Google Benchmark", flags.arguments[1]));
   }
   Session session(options, seconds_of(flags.min_time));
+  if (options.decompose) {
+    auto calls = session.plan();
+    filter_rows(flags.filter, calls);
+    const std::string parts = decompose(session, calls, options);
+    if (out) out->write(parts);
+    return;
+  }
   if (!plan_rows(session, options, flags)) return;
   for (const auto& [key, value] : session.description()) {
     benchmark::AddCustomContext(key, value);
@@ -195,6 +217,10 @@ void run(const Options& options, BenchmarkFlags& flags, bool& failed) {
   benchmark::RunSpecifiedBenchmarks(display.get(), file.get());
   benchmark::Shutdown();
   if (out) out->write(text.str());
+  if (rows) {
+    programs::summarise_dump(options.dump, "--dump");
+    rows->write(text.str());
+  }
   fmt::print("{}", session.profiles());
   failed = session.failed();
 }

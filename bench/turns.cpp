@@ -15,6 +15,7 @@
 #include <iostream>
 
 #include "bench/measure.hpp"
+#include "bench/row_measurement.hpp"
 #include "programs/cli.hpp"
 
 extern char** environ;
@@ -150,10 +151,10 @@ void answer_turns(Session& session, const std::string& name,
   const auto found = std::find_if(rows.begin(), rows.end(),
                                   [&](const auto& planned) { return planned.row.name() == name; });
   if (found == rows.end()) programs::fail_call(fmt::format("--turns: there is no row {}", name));
-  const auto call = session.prepare(found->row);
+  const auto calls = session.prepare(found->row);
   std::cout << ready << std::endl;
   for (std::string line; std::getline(std::cin, line);) {
-    std::cout << fmt::format("{:.9g}", call()) << std::endl;
+    std::cout << fmt::format("{:.9g}", calls->timed_call()) << std::endl;
   }
 }
 

@@ -195,8 +195,10 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name,
 }
 
 Context make_context(const std::string& device, const std::vector<std::string>& implementations,
-                     std::vector<std::string>& warnings, const std::string& machine) {
+                     std::vector<std::string>& warnings, const std::string& machine,
+                     const std::string& dump) {
   ContextOptions options;
+  options.dump_folder = dump;
   options.device = device;
   options.plan_for = machine;
   options.warning_handler = [&warnings](const std::string& message) {

@@ -74,9 +74,10 @@ std::vector<std::int64_t> parse_integers(const std::string& name, const std::str
 
 /// A context on the device that `device` names. When every name in `implementations` runs on the
 /// host and no device is named, no driver is touched; nor where `machine` is one to plan for.
-/// Warnings are collected in `warnings`.
+/// Warnings are collected in `warnings`. `dump` is ContextOptions::dump_folder.
 Context make_context(const std::string& device, const std::vector<std::string>& implementations,
-                     std::vector<std::string>& warnings, const std::string& machine = {});
+                     std::vector<std::string>& warnings, const std::string& machine = {},
+                     const std::string& dump = {});
 
 template <class T>
 CLI::Option* add_choice(CLI::App& app, const std::string& name, T& target,

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "programs/cli.hpp"
+#include "programs/dump.hpp"
 #include "programs/output_set.hpp"
 #include "programs/score_shards.hpp"
 #include "programs/score_teacher.hpp"
@@ -109,6 +110,7 @@ void score(const ScoreOptions& given) {
   OutputSet files(o.out);
   std::optional<OutputFile> trace;
   if (!o.trace.empty()) trace.emplace(o.trace, "--trace");
+  if (!o.dump.empty()) OutputSet(o.dump, "--dump");  // says whether it can be written
   if (o.mode() == ScoreMode::backward) check_statistics_folder(o);
   const ScoreArrays arrays(o);
   LossOptions options = o.loss_options();
@@ -118,7 +120,7 @@ void score(const ScoreOptions& given) {
   if (o.mode() == ScoreMode::combine) {
     outcome = call_combine(o, arrays, options, results);
   } else {
-    Context context = make_context(o.device, o.implementation, warnings);
+    Context context = make_context(o.device, o.implementation, warnings, {}, o.dump);
     std::optional<Profile> profile;
     if (trace) profile.emplace(context);
     outcome = call_operator(o, arrays, context, results);
@@ -137,6 +139,7 @@ void score(const ScoreOptions& given) {
   report["files"] = files.file_names();
   files.add_text("report.json", dump(report));
   files.commit();
+  if (!o.dump.empty()) summarise_dump(o.dump, "--dump");
 
   // Held back until now, so that a call that fails says one thing on stderr.
   for (const auto& warning : outcome.dispatch.warnings) {

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "programs/dump.hpp"
 #include "programs/score_shards.hpp"
 #include "programs/score_teacher.hpp"
 
@@ -256,6 +257,7 @@ void add_execution_options(CLI::App& app, ScoreOptions& o) {
                  "waits, for ui.perfetto.dev")
       ->type_name("FILE")
       ->group(group);
+  add_dump(app, o.dump)->group(group);
 }
 
 /// "x, w and bias"
@@ -337,7 +339,7 @@ void check_score_options(const CLI::App& app, const ScoreOptions& o) {
   if (o.mode() == ScoreMode::combine) {
     std::vector<std::string> others = of_calls_alone();
     others.insert(others.end(), {"--w-layout", "--grad", "--grad-dtype", "--statistics",
-                                 "--vocab-offset", "--trace"});
+                                 "--vocab-offset", "--trace", "--dump"});
     others.push_back("--teacher-w-layout");
     require_absent(app, others,
                    "does not go with --combine, which merges what the shards wrote; leave it out");

@@ -39,6 +39,7 @@ struct ScoreOptions {
   std::map<std::string, std::string> files;  ///< by the argument's name; "": not given
   std::string out;
   std::string trace;  ///< a file for what the calls took
+  std::string dump;   ///< a folder for what was compiled
   std::string statistics;
   std::vector<std::string> combine;
   std::optional<bool> w_is_vh, teacher_w_is_vh;

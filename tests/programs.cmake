@@ -4,6 +4,11 @@ if(TESSERA_BUILD_PROGRAMS)
   set(programs "${PROJECT_SOURCE_DIR}/programs")
   tessera_test(npy_test npy_test.cpp "${programs}/npy.cpp" "${programs}/npy_header.cpp"
                "${programs}/output_set.cpp")
+  set(sources code_summary dump report cli output_set npy npy_header)
+  list(TRANSFORM sources PREPEND "${programs}/")
+  list(TRANSFORM sources APPEND ".cpp")
+  tessera_test(dump_summary_test dump_summary_test.cpp ${sources} LABELS host)
+  target_link_libraries(dump_summary_test PRIVATE CLI11::CLI11 nlohmann_json::nlohmann_json)
   tessera_test(progress_test progress_test.cpp "${programs}/progress.cpp")
 
   # Debian's numpy belongs to Debian's python3, which need not be the first one on the path.
@@ -35,5 +40,5 @@ if(TESSERA_BUILD_PROGRAMS)
                    "$<TARGET_FILE_DIR:tessera-score>")
   set_tests_properties(kills PROPERTIES TIMEOUT 600 LABELS long)
 else()
-  list(APPEND left_out_tests npy_test progress_test)
+  list(APPEND left_out_tests npy_test progress_test dump_summary_test)
 endif()

@@ -7,6 +7,7 @@
 // all that is made (backward, which has the statistics).
 #include "common/logit.cl"
 #include "common/statistics.cl"
+#include "linear/epilogue.cl"
 #include "linear/logits.cl"
 
 // What a block of the column's rows adds up to, over all who hold some of them.
@@ -96,6 +97,7 @@ kernel ENGINE_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
       c_tile tile = ENGINE_TILE(panel - panel_begin);
       ENGINE_MULTIPLY(tile, x_rows, panel, panel - panel_begin, panel_end - panel_begin)
       if (!TILE_COMPLETE) continue;
+      if (EPILOGUE == 0) continue;
       FOR_COLUMNS(column) {
 #if STATISTICS
         const int row = panel * TILE_N + column;
@@ -137,11 +139,13 @@ kernel ENGINE_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
         const lane_f shift = stats_shift(s.max);
         lane_stats block;
         stats_clear(&block, 0);
+#if EPILOGUE > 1
         FOR_ROWS(m, now.rows) {
           const long v = v_first + m;
           add_difference(&block, TILE_AT(tile, m, column) - shift, &target, v,
                          (lane_f)(CLASS_AT(v)));
         }
+#endif
         block.sum = COLUMN_SUM(block.sum);
         CLASS_TOTALS
         EXP_TOTAL

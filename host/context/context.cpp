@@ -67,7 +67,19 @@ std::shared_ptr<ContextState> make_state(const ContextOptions& options,
                                          std::shared_ptr<DeviceRuntime> device,
                                          std::string tile_chip = {}) {
   auto state = std::make_shared<ContextState>(options, device, std::move(tile_chip));
-  if (device == nullptr || options.cache_folder.empty()) return state;
+  if (device == nullptr) return state;
+  try {
+    // The code is written when the device goes, perhaps later than the state.
+    if (!options.dump_folder.empty()) {
+      device->dump_programs(options.dump_folder,
+                            std::make_shared<dispatch::WarningLog>(options.warning_handler));
+    }
+  } catch (const std::system_error& error) {
+    throw Error(ErrorCode::invalid_argument,
+                "ContextOptions::dump_folder \"" + options.dump_folder + "\" cannot be written (" +
+                    error.code().message() + "); give a folder that can be, or none");
+  }
+  if (options.cache_folder.empty()) return state;
   try {
     device->keep_programs(options.cache_folder);
   } catch (const std::system_error& error) {

@@ -30,6 +30,10 @@ class DeviceRuntime {
   /// Before the first call: compiled programs are kept in files of the folder, for later processes.
   /// Throws std::system_error where no file can be made there.
   virtual void keep_programs(const std::string& folder) = 0;
+  /// Before the first call: what is compiled is left in the folder, for people to read. `warnings`
+  /// is told where that fails later. Throws std::system_error where no file can be made there.
+  virtual void dump_programs(const std::string& folder,
+                             std::shared_ptr<dispatch::WarningLog> warnings) = 0;
   virtual std::int64_t pooled_bytes() const noexcept = 0;
 
   // Checks of a call's arguments; `argument` names the view, queue or event in the message.

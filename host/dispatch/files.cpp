@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/dispatch/files.hpp"
 
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "host/dispatch/process.hpp"
 
@@ -12,6 +17,18 @@ std::string unfinished(const std::string& path) {
   static std::atomic<unsigned> count{0};
   return path + "." + std::to_string(this_process()) + "." + std::to_string(count++) +
          unfinished_suffix;
+}
+
+bool make_folder(const std::string& path) {
+  const bool is_missing = !std::filesystem::is_directory(path);
+  if (is_missing) std::filesystem::create_directories(path);
+  const std::string probe = unfinished(path + "/probe");
+  errno = 0;
+  const bool can_write = write_file(probe, "a file\n");
+  const int reason = errno;
+  ::unlink(probe.c_str());
+  if (!can_write) throw std::system_error(reason, std::generic_category(), path);
+  return is_missing;
 }
 
 bool write_file(const std::string& path, std::string_view text) {

@@ -4,13 +4,11 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <system_error>
 
 #include "host/dispatch/files.hpp"
 #include "host/opencl/hashing.hpp"
@@ -50,18 +48,9 @@ void remove_unfinished(const fs::path& folder) {
 }  // namespace
 
 BinaryCache::BinaryCache(const std::string& folder) {
-  if (!fs::is_directory(folder)) {
-    fs::create_directories(folder);
-    // What lies here is run later: others may not add to it.
-    fs::permissions(folder, fs::perms::owner_all);
-  }
+  // What lies here is run later: others may not add to it.
+  if (dispatch::make_folder(folder)) fs::permissions(folder, fs::perms::owner_all);
   remove_unfinished(folder);
-  const std::string probe = unfinished(folder + "/probe");
-  errno = 0;
-  const bool can_write = write_file(probe, magic);
-  const int reason = errno;
-  ::unlink(probe.c_str());
-  if (!can_write) throw std::system_error(reason, std::generic_category(), folder);
   folder_ = folder;
 }
 

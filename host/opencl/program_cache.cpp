@@ -124,6 +124,7 @@ struct ProgramCache::Impl {
     Specialisation key;
     Progress progress = Progress::building;
     cl::Program program;
+    std::string dumped_as{};  // empty: it is not
     std::optional<Error> failure;
     std::deque<Lease::Shelf> shelves;  // a deque: leases point into it
   };
@@ -137,8 +138,11 @@ struct ProgramCache::Impl {
   std::atomic<std::int64_t> builds{0};
   BinaryCache binaries;
   std::string device_key;  // what the driver's answer depends on beside the source
+  ProgramDump dump;
 
-  cl::Program build(const Specialisation& wanted) {
+  /// Into `made`, which no other thread looks at until it is ready.
+  cl::Program build(Program& made) {
+    const Specialisation& wanted = made.key;
     const dispatch::Timed timed(dispatch::current_call(), ProfileKind::wait, "build a program");
     const std::string source =
         wanted.source ? *wanted.source : assemble_source(wanted.file, wanted.engine);
@@ -147,6 +151,10 @@ struct ProgramCache::Impl {
     const bool has_standard = wanted.options.find("-cl-std=") != std::string::npos;
     const std::string options = wanted.options + (wanted.options.empty() ? "" : " ") +
                                 (has_standard ? "-w" : "-cl-std=CL1.2 -w");
+    if (dump.is_on()) {
+      made.dumped_as = ProgramDump::name_of(wanted.file, source, options);
+      return compile(wanted, source, options, made.dumped_as);
+    }
     // What a caller's source includes may change, and is no part of the key.
     const bool has_includes = wanted.source && source.find("#include") != std::string::npos;
     if (!binaries.is_on() || has_includes) return compile(wanted, source, options);
@@ -203,7 +211,7 @@ struct ProgramCache::Impl {
   }
 
   cl::Program compile(const Specialisation& wanted, const std::string& source,
-                      const std::string& options) {
+                      const std::string& options, const std::string& dumped_as = {}) {
     ++builds;
     const char* text = source.c_str();
     const std::size_t length = source.size();
@@ -212,6 +220,7 @@ struct ProgramCache::Impl {
     check(status, "clCreateProgramWithSource", device_name, "loading " + wanted.file);
     const cl_device_id id = device();
     status = clBuildProgram(program(), 1, &id, options.c_str(), nullptr, nullptr);
+    if (!dumped_as.empty()) dump.compiled(dumped_as, source, options, build_log(program(), id));
     if (status == CL_SUCCESS) return program;
     if (classify(status) == ErrorCode::out_of_memory) {
       throw_error(status, "clBuildProgram", device_name, "building " + wanted.file);
@@ -245,7 +254,7 @@ struct ProgramCache::Impl {
     lock.unlock();
     std::exception_ptr other;
     try {
-      program->program = build(wanted);
+      program->program = build(*program);
     } catch (const Error& error) {
       program->failure = error;
     } catch (...) {
@@ -276,12 +285,21 @@ ProgramCache::ProgramCache(const cl::Context& context, const cl::Device& device)
   }
 }
 
-ProgramCache::~ProgramCache() = default;
+ProgramCache::~ProgramCache() {
+  for (const auto& [hash, program] : impl_->programs) {
+    if (program->dumped_as.empty() || program->progress != Impl::Progress::ready) continue;
+    if (const auto binary = impl_->binary_of(program->program())) {
+      impl_->dump.ran(program->dumped_as, *binary);
+    }
+  }
+}
 
 void ProgramCache::keep_in(BinaryCache binaries, std::string device_key) {
   impl_->binaries = std::move(binaries);
   impl_->device_key = std::move(device_key);
 }
+
+void ProgramCache::dump_to(ProgramDump dump) { impl_->dump = std::move(dump); }
 
 ProgramCache::Lease::Lease(Lease&& other) noexcept
     : shelf_(std::exchange(other.shelf_, nullptr)), object_(std::move(other.object_)) {}

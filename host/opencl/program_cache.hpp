@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "host/opencl/binary_cache.hpp"
+#include "host/opencl/program_dump.hpp"
 
 namespace tessera::opencl {
 
@@ -110,6 +111,10 @@ class ProgramCache {
   /// Before the first use: looks for what is compiled there first, and leaves it there. The key
   /// says all that a binary depends on beside source and options: device, driver, this library.
   void keep_in(BinaryCache binaries, std::string device_key);
+
+  /// Before the first use: programs are compiled, whatever is kept, and leave there what came of
+  /// it; their code when the cache ends, since drivers compile as late as when a kernel runs.
+  void dump_to(ProgramDump dump);
 
   /// Times the compiler ran so far, failures included (for tests and reports).
   std::int64_t builds() const noexcept;

@@ -273,6 +273,10 @@ void Runtime::keep_programs(const std::string& folder) {
   key += std::to_string(impl_->facts.native_float_vector) + '\n' + revision() + '\n';
   impl_->programs->keep_in(BinaryCache(folder), std::move(key));
 }
+void Runtime::dump_programs(const std::string& folder,
+                            std::shared_ptr<dispatch::WarningLog> warnings) {
+  if (!only_plans()) impl_->programs->dump_to(ProgramDump(folder, std::move(warnings)));
+}
 std::int64_t Runtime::pooled_bytes() const noexcept {
   return only_plans() ? 0 : impl_->pool->bytes();
 }

@@ -40,6 +40,8 @@ class Runtime final : public DeviceRuntime {
   bool only_plans() const noexcept override;
   void trim() override;
   void keep_programs(const std::string& folder) override;
+  void dump_programs(const std::string& folder,
+                     std::shared_ptr<dispatch::WarningLog> warnings) override;
   std::int64_t pooled_bytes() const noexcept override;
   void check_memory(const View& view, const char* argument, bool is_written) const override;
   View underlying(const View& view) const override;

@@ -61,6 +61,12 @@ struct ContextOptions {
   /// default_cache_folder(). A folder that cannot be written is a warning, and nothing is kept.
   /// With PoCL the call that fills the folder takes up to three times as long as without.
   std::string cache_folder{};
+  /// Where each compiled program leaves what a compiler can say of it, in a folder of its own
+  /// (docs/profiling.md): the source, the options and the log once it is compiled, the code when
+  /// the Context ends. Made where it is missing; empty: nowhere. Programs are then compiled anew in
+  /// each Context, whatever cache_folder holds. A folder that cannot be written is an Error
+  /// invalid_argument; what cannot be written later, as where the disk is full, is a warning.
+  std::string dump_folder{};
   /// Makes a context without any device even where one exists.
   bool host_only = false;
   /// A machine that is not here, by name: "h100", "mi300x", "a770", "cpu-64" and others, which the

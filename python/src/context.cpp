@@ -23,10 +23,12 @@ std::optional<Context>& default_held() {
 }
 
 ContextOptions options_of(const std::string& device, int threads, const std::string& cache_folder,
-                          bool host_only, const std::string& plan_for) {
+                          const std::string& dump_folder, bool host_only,
+                          const std::string& plan_for) {
   return {.device = device,
           .threads = threads,
           .cache_folder = cache_folder,
+          .dump_folder = dump_folder,
           .host_only = host_only,
           .plan_for = plan_for,
           .warning_handler = keep_warning};
@@ -93,26 +95,33 @@ void bind_context(nb::module_& m) {
       .def(
           "__init__",
           [](Context* self, const std::string& device, int threads, const std::string& cache_folder,
-             bool host_only, const std::string& plan_for) {
+             const std::string& dump_folder, bool host_only, const std::string& plan_for) {
             new (self) Context(without_gil([&] {
-              return Context(options_of(device, threads, cache_folder, host_only, plan_for));
+              return Context(
+                  options_of(device, threads, cache_folder, dump_folder, host_only, plan_for));
             }));
           },
           nb::kw_only(), nb::arg("device") = "", nb::arg("threads") = 0,
-          nb::arg("cache_folder") = "", nb::arg("host_only") = false, nb::arg("plan_for") = "",
+          nb::arg("cache_folder") = "", nb::arg("dump_folder") = "", nb::arg("host_only") = false,
+          nb::arg("plan_for") = "",
           "`device`: text found in a platform's or device's name, or 'p:d'; empty: "
           "$TESSERA_DEVICE, else the first GPU, accelerator or CPU. `threads`: for work on the "
-          "host; 0: all. `cache_folder`: keeps compiled programs for later processes. `plan_for`: "
-          "plans for a machine that is not here, such as 'h100'.")
+          "host; 0: all. `cache_folder`: keeps compiled programs for later processes. "
+          "`dump_folder`: each compiled program leaves its source, log and code there, the code "
+          "when the Context ends. `plan_for`: plans for a machine that is not here, such as "
+          "'h100'.")
       .def_static(
           "from_queue",
-          [](std::uintptr_t queue, int threads, const std::string& cache_folder) {
+          [](std::uintptr_t queue, int threads, const std::string& cache_folder,
+             const std::string& dump_folder) {
             return without_gil([&] {
-              return Context::from_queue(reinterpret_cast<cl_command_queue>(queue),
-                                         options_of("", threads, cache_folder, false, ""));
+              return Context::from_queue(
+                  reinterpret_cast<cl_command_queue>(queue),
+                  options_of("", threads, cache_folder, dump_folder, false, ""));
             });
           },
           nb::arg("queue"), nb::kw_only(), nb::arg("threads") = 0, nb::arg("cache_folder") = "",
+          nb::arg("dump_folder") = "",
           "Works on the caller's cl_command_queue, given as an integer (pyopencl: "
           "`queue.int_ptr`).")
       .def_prop_ro("has_device", &Context::has_device)
