@@ -406,7 +406,7 @@ def bad_calls(folder):
         (["--profile", str(folder / "trace.json"), "--benchmark_format=json"],
          "--profile prints tables"),
         (["--profile", str(folder / "absent/trace.json")], "its folder is not there"),
-        (["--dump", "/dev/null/dump"], "cannot be written"),
+        (["--dump", "/dev/null/dump"], "is not a folder; give another"),
         (["--dump", str(folder / "dump"), "--compare", "/bin/true"], "leave --compare out"),
         (["--dump", str(folder / "dump"), "--benchmark_out_format=csv"],
          "leave --benchmark_out_format out"),
