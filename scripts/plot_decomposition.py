@@ -36,7 +36,8 @@ def draw(axes, rows):
             left += width
         peak = 1e3 * parts[-1]["seconds_at_peak"]
         axes.plot([peak, peak], [place - 0.42, place + 0.42], color="black", linewidth=1.6)
-        axes.text(left, place, f"  {left:.1f} ms, {parts[-1]['fraction_of_peak']:.0%} of the peak",
+        axes.text(left, place, f"  {1e3 * parts[-1]['seconds']:.1f} ms, "
+                  f"{parts[-1]['fraction_of_peak']:.0%} of the peak",
                   va="center", fontsize=7)
     for index, name in enumerate(names):
         axes.barh(0, 0, color=f"C{index}", label=name)

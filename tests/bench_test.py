@@ -250,6 +250,52 @@ def profiles(folder):
         check(count == 3, f"--profile: {count} calls in {file.name}")
 
 
+def dumps(folder):
+    """Of two variants; where there is no device, a dump has the rows alone."""
+    call = ["--passes", "forward", "--implementations", "opencl.simt,eigen", "--shapes",
+            "33x40x129", "--no-peak-list", *QUICK]
+    texts = {}
+    for item in ("4", "16"):
+        code, texts[item], err = run(*call, "--knobs", f"item={item}", "--dump", folder / item)
+        # The other implementation has no such knob.
+        check(code == 1, f"--dump: exit {code}: {err}")
+        rows = json.loads((folder / item / "rows.json").read_text(encoding="utf-8"))["benchmarks"]
+        check(len(rows) == 2, f"--dump: {rows}")
+    if "opencl.simt" not in texts["4"] or "refused" in texts["4"]:
+        return
+    code, out, err = run("--compare-dumps", folder / "4", folder / "16")
+    check(code == 0, f"--compare-dumps: exit {code}: {err}")
+    for part in ("only in A: -DITEM_M=4 -DITEM_N=4", "only in B: -DITEM_M=16 -DITEM_N=16",
+                 "  forward  ", "linear_cross_entropy/forward/opencl.simt"):
+        check(part in out, f"--compare-dumps: no {part!r}: {out}")
+    for summary in folder.glob("*/linear-forward-*/summary.json"):
+        kernel = json.loads(summary.read_text(encoding="utf-8"))["kernels"][0]
+        if kernel.get("file", "").endswith(".so") and "loop" in kernel:
+            # 256 sums of a work-item are more than any processor of PoCL has registers for.
+            check(kernel["spills"] or "/4/" in str(summary), f"{summary}: {kernel}")
+            check(kernel["loop"]["multiplications"] > 0, f"{summary}: {kernel}")
+
+
+def decomposition(folder):
+    file = folder / "parts.json"
+    code, out, err = run("--decompose", "--shapes", "33x40x129", "--implementations",
+                         "opencl.cpu,eigen", f"--benchmark_out={file}", *QUICK)
+    if code == 2 and "no row is that" in err:
+        return  # no device
+    check(code == 0, f"--decompose: exit {code}: {err}")
+    rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    parts = [[part["name"] for part in row["parts"]] for row in rows]
+    check(parts[0] == ["products only", "+ maximum", "+ exp and sum", "full forward"], parts[0])
+    for names in parts[1:]:
+        check({"+ grad_w", "+ grad_x", "full call"} <= set(names), names)
+    for row in rows:
+        check(row["name"] in out, f"--decompose: no {row['name']}: {out}")
+        whole = sum(part["added_seconds"] for part in row["parts"])
+        check(math.isclose(whole, row["parts"][-1]["seconds"], rel_tol=1e-6), row)
+        check(all(part["seconds"] > 0 and part["fraction_of_peak"] > 0
+                  for part in row["parts"]), row)
+
+
 def shapes_of_files_and_lists():
     code, out, _ = run("--shapes", str(source / "bench/shapes/models.txt"), "--tokens", "256",
                        "--implementations", "eigen", "--benchmark_list_tests",
@@ -360,6 +406,13 @@ def bad_calls(folder):
         (["--profile", str(folder / "trace.json"), "--benchmark_format=json"],
          "--profile prints tables"),
         (["--profile", str(folder / "absent/trace.json")], "its folder is not there"),
+        (["--dump", "/dev/null/dump"], "is not a folder; give another"),
+        (["--dump", str(folder / "dump"), "--compare", "/bin/true"], "leave --compare out"),
+        (["--dump", str(folder / "dump"), "--benchmark_out_format=csv"],
+         "leave --benchmark_out_format out"),
+        (["--compare-dumps", str(folder), "/no/such/folder"], "holds no programs"),
+        (["--decompose", "--dump", str(folder / "dump")], "leave --compare, --custom"),
+        (["--decompose"], "no row is that"),
         (["--nonsense"], "--nonsense"),
     ]
     for arguments, message in cases:
@@ -389,6 +442,8 @@ with tempfile.TemporaryDirectory(prefix="tessera_bench_") as scratch:
     rows_of_dense_targets()
     filtered_rows()
     profiles(pathlib.Path(scratch))
+    dumps(pathlib.Path(scratch))
+    decomposition(pathlib.Path(scratch))
     shapes_of_files_and_lists()
     turns(pathlib.Path(scratch))
     custom_rows(pathlib.Path(scratch))

@@ -134,6 +134,8 @@ def bad_options(t, place, implementations):
     t.refused("stray", t.good + ["stray"])
     t.refused(["--trace", "its folder is not there"],
               t.good + ["--trace", place.path("nowhere/trace.json")])
+    t.refused(["--dump /dev/null/dump", "give another"],
+              t.good + ["--dump", "/dev/null/dump"])
     t.refused(["Profile::write", "No space left on device"], t.good + ["--trace", "/dev/full"], 1)
     for name in ("--x", "--w"):
         t.refused(name, t.without(name))

@@ -299,8 +299,9 @@ def test_trace():
         problem = Problem(place)
         trace = place.path("trace.json")
         for name in implementations():
+            made = place.path("dump_" + name)
             code, _, err = run("tessera-score", *problem.arguments, "--implementation", name,
-                               "--out", place.path("out"), "--trace", trace)
+                               "--out", place.path("out"), "--trace", trace, "--dump", made)
             check(code == 0, f"trace: {name}: {code} {err}")
             with open(trace, encoding="utf-8") as stream:
                 events = [e for e in json.load(stream)["traceEvents"] if e["ph"] == "X"]
@@ -308,6 +309,9 @@ def test_trace():
             check(calls == [name, name], f"trace: {name}: {calls}")
             work = "kernel" if name.startswith("opencl") else "task"
             check(any(e["cat"] == work for e in events), f"trace: {name}: no {work}")
+            summaries = [file for _, _, files in os.walk(made) for file in files
+                         if file == "summary.json"]
+            check(bool(summaries) == (work == "kernel"), f"dump: {name}: {summaries}")
 
 
 def test_explain():
