@@ -16,7 +16,7 @@ from transformers.loss import loss_utils
 
 import tessera
 
-from .functional import linear_cross_entropy
+from . import linear_cross_entropy
 
 _LOSS_ARGUMENTS = ["logits", "labels", "vocab_size", "num_items_in_batch", "ignore_index",
                    "shift_labels", "kwargs"]
