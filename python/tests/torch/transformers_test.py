@@ -9,9 +9,9 @@ import types
 import pytest
 import torch
 import transformers
-from survey import TRIES, WORDS, build
 
 import tessera
+from survey import TRIES, WORDS, build
 from tessera.torch.transformers import patch, unpatch
 
 TOKENS = torch.randint(3, WORDS - 10, (3, 20), generator=torch.Generator().manual_seed(5))
