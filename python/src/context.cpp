@@ -132,6 +132,15 @@ void bind_context(nb::module_& m) {
   m.def(
       "devices", [] { return without_gil([] { return devices(); }); },
       "Every OpenCL device that the installed drivers report.");
+  // For tessera.torch, whose operators are in a library of their own.
+  m.def("_address_of", [](const Context& c) { return reinterpret_cast<std::uintptr_t>(&c); });
+  m.def("_from_outside", [] {
+    const auto with = from_outside();
+    return nb::make_tuple(reinterpret_cast<std::uintptr_t>(with.keep_warning),
+                          reinterpret_cast<std::uintptr_t>(with.hand_over_warnings),
+                          reinterpret_cast<std::uintptr_t>(with.keep_error));
+  });
+  m.def("_throw_kept_error", &throw_kept_error);
   m.def("tuned_blocks_file", &tuned_blocks_file, "The user's file of tuned block sizes.");
   m.def("reload_tuned_blocks", &reload_tuned_blocks,
         "Reads that file again; returns what is wrong with it, a line each.");

@@ -2,6 +2,8 @@
 #include "python/src/errors.hpp"
 
 #include <array>
+#include <mutex>
+#include <optional>
 #include <vector>
 
 namespace tessera::python {
@@ -93,6 +95,54 @@ void hand_over_warnings() {
   for (const auto& message : kept) {
     if (PyErr_WarnEx(warning_class, message.c_str(), 1) != 0) throw nb::python_error();
   }
+}
+
+namespace {
+
+// What is to be issued by the main thread, which does so between two of its instructions.
+std::mutex later_guard;
+std::vector<std::string>& issued_later() {
+  static auto& messages = *new std::vector<std::string>();
+  return messages;
+}
+
+int issue(void*) {
+  std::vector<std::string> messages;
+  {
+    const std::lock_guard lock(later_guard);
+    messages.swap(issued_later());
+  }
+  for (const auto& message : messages) {
+    if (PyErr_WarnEx(warning_class, message.c_str(), 1) != 0) return -1;
+  }
+  return 0;
+}
+
+thread_local std::optional<Error> kept_error;
+
+void keep_error(const void* error) { kept_error = *static_cast<const Error*>(error); }
+
+void keep_text(const char* message) { keep_warning(message); }
+
+void hand_over_later() {
+  if (kept_warnings.empty()) return;
+  {
+    const std::lock_guard lock(later_guard);
+    for (auto& message : kept_warnings) issued_later().push_back(std::move(message));
+  }
+  kept_warnings.clear();
+  Py_AddPendingCall(issue, nullptr);
+}
+
+}  // namespace
+
+FromOutside from_outside() {
+  return {
+      .keep_warning = keep_text, .hand_over_warnings = hand_over_later, .keep_error = keep_error};
+}
+
+void throw_kept_error() {
+  if (const auto error = std::exchange(kept_error, {})) throw Error(*error);
 }
 
 void hand_over_warnings_quietly() noexcept {

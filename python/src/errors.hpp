@@ -28,6 +28,16 @@ void hand_over_warnings();
 /// The same on the way out of a failed call, whose own exception must survive.
 void hand_over_warnings_quietly() noexcept;
 
+/// For code that knows nothing of Python and may not hold the GIL.
+struct FromOutside {
+  void (*keep_warning)(const char* message);  ///< for the calling thread
+  void (*hand_over_warnings)();  ///< has the main thread issue those that the calling one has kept
+  void (*keep_error)(const void* error);  ///< a tessera::Error, for the calling thread
+};
+FromOutside from_outside();
+/// Throws what `keep_error` has kept for this thread, if anything.
+void throw_kept_error();
+
 /// Calls `work` without the GIL, then hands over what it warned of.
 template <class Work>
 auto without_gil(const Work& work) {

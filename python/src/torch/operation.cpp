@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "python/src/torch/operation.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <variant>
+
+namespace tessera::torch_operators {
+namespace {
+
+using operators::Description;
+using operators::Option;
+
+/// Without those of shards, whose calls PyTorch's autograd has no form for, and of types.
+bool is_offered(const Option& option) {
+  const std::string_view name = option.name;
+  return !name.starts_with("vocab_") && !name.ends_with("_dtype");
+}
+
+/// The loss, or what else a call returns by default, and what backward can be given of it.
+bool is_returned(const Description& op, const operators::Output& output) {
+  return output.is_wanted || op.input(output.name) != nullptr;
+}
+
+std::string text_of(float number) {
+  std::string text = std::to_string(static_cast<double>(number));
+  if (number != 0.0f && std::stof(text) != number) {  // 1e-6 and its like
+    char digits[32];
+    std::snprintf(digits, sizeof digits, "%.9g", static_cast<double>(number));
+    text = digits;
+  }
+  return text;
+}
+
+std::string declaration(const Option& option) {
+  if (!option.choices.empty()) {
+    const auto place = static_cast<std::size_t>(std::get<std::int64_t>(option.standard));
+    return std::string("str ") + option.name + "=\"" + option.choices[place] + "\"";
+  }
+  if (const auto* number = std::get_if<float>(&option.standard)) {
+    return std::string("float ") + option.name + "=" + text_of(*number);
+  }
+  return std::string("int ") + option.name + "=" +
+         std::to_string(std::get<std::int64_t>(option.standard));
+}
+
+}  // namespace
+
+Operation::Operation(const Description& of, Pass a_pass) : op(&of), pass(a_pass) {
+  const bool has_others = std::any_of(op->inputs.begin(), op->inputs.end(), [](const auto& input) {
+    return input.reads == Reads::in_place_of_labels;
+  });
+  for (std::size_t i = 0; i < op->inputs.size(); ++i) {
+    const auto& input = op->inputs[i];
+    if (!reads_in(pass, input.reads)) continue;
+    const bool is_needed =
+        input.is_operand() || input.reads == Reads::by_backward ||
+        (input.reads == Reads::always && !has_others);  // labels, where nothing replaces them
+    arguments.push_back({Kind::input, i, !is_needed});
+  }
+  for (std::size_t i = 0; i < op->options.size(); ++i) {
+    if (is_offered(op->options[i])) arguments.push_back({Kind::option, i, false});
+  }
+  if (has_gradients()) {
+    for (std::size_t i = 0; i < op->gradients.size(); ++i) {
+      arguments.push_back({Kind::wants_gradient, i, false});
+    }
+  }
+  arguments.push_back({Kind::implementation, 0, false});
+  arguments.push_back({Kind::workspace_bytes, 0, false});
+  if (pass == Pass::backward) return;
+  for (std::size_t i = 0; i < op->outputs.size(); ++i) {
+    if (is_returned(*op, op->outputs[i])) outputs.push_back(i);
+  }
+}
+
+std::string Operation::schema() const {
+  // Defaults may only stand behind the last input that has none.
+  std::size_t last_needed = 0;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].kind == Kind::input && !arguments[i].is_optional) last_needed = i;
+  }
+  std::string text = std::string(op->name) + "_" + to_string(pass) + "(";
+  bool named = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto& [kind, at, is_optional] = arguments[i];
+    if (i > 0) text += ", ";
+    if (kind != Kind::input && !named) text += "*, ";
+    named = kind != Kind::input;
+    switch (kind) {
+      case Kind::input:
+        text += std::string(is_optional ? "Tensor? " : "Tensor ") + op->inputs[at].name;
+        if (is_optional && i > last_needed) text += "=None";
+        break;
+      case Kind::option:
+        text += declaration(op->options[at]);
+        break;
+      case Kind::wants_gradient:
+        text += std::string("bool wants_") + op->gradients[at].name + "=True";
+        break;
+      case Kind::implementation:
+        text += "str implementation=\"\"";
+        break;
+      case Kind::workspace_bytes:
+        text += "int? workspace_bytes=None";
+        break;
+    }
+  }
+  std::string results;
+  const auto add = [&](const char* name) {
+    results += (results.empty() ? "Tensor " : ", Tensor ") + std::string(name);
+  };
+  for (const std::size_t at : outputs) add(op->outputs[at].name);
+  if (has_gradients()) {
+    for (const auto& gradient : op->gradients) add(gradient.name);
+  }
+  return text + ") -> (" + results + ")";
+}
+
+}  // namespace tessera::torch_operators

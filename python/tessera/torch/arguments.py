@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the functions take, checked before anything runs, by the names that the caller used."""
+
+import torch
+
+FLOATING = (torch.float32, torch.bfloat16, torch.float16)
+INTEGER = (torch.int64, torch.int32)
+
+
+def _shape(tensor):
+    return list(tensor.shape)
+
+
+def check_tensor(name, tensor, types=FLOATING):
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} is a {type(tensor).__name__}; give a torch.Tensor")
+    if not tensor.is_cpu:
+        raise TypeError(f"{name} lies on {tensor.device}, and tessera.torch computes on the CPU; "
+                        f"use {name}.cpu()")
+    if type(tensor).__name__ == "DTensor":
+        raise TypeError(f"{name} is a DTensor, which no operator here takes; give its "
+                        "to_local() or full_tensor()")
+    if tensor.layout is not torch.strided:
+        raise TypeError(f"{name} has the layout {tensor.layout}; use {name}.to_dense()")
+    if tensor.dtype not in types:
+        known = ", ".join(str(each).removeprefix("torch.") for each in types)
+        raise TypeError(f"{name} has elements of {tensor.dtype}; convert it to one of {known}")
+
+
+def check_constant(name, tensor):
+    """That no gradient is expected of what has none."""
+    if tensor is not None and tensor.requires_grad:
+        raise ValueError(f"{name} requires a gradient, which tessera does not compute; give "
+                         f"{name}.detach()")
+
+
+def check_shape(name, tensor, shape, why):
+    if tensor.shape != torch.Size(shape):
+        raise ValueError(f"{name} has shape {_shape(tensor)}, not {list(shape)}: {why}")
+
+
+def check_layer(names, x, w, bias):
+    """Input (..., H), weight (V, H) and bias (V,) of a linear layer; returns V."""
+    input_name, weight_name, bias_name = names
+    check_tensor(input_name, x)
+    check_tensor(weight_name, w)
+    if w.dim() != 2:
+        raise ValueError(f"{weight_name} has {w.dim()} axes and shape {_shape(w)}; give a matrix "
+                         "(V, H), the weight of a torch.nn.Linear")
+    if x.dim() == 0 or x.shape[-1] != w.shape[1]:
+        raise ValueError(f"{input_name} has shape {_shape(x)} and {weight_name} {_shape(w)}: the "
+                         "last axis of both is H and must have the same length")
+    if bias is not None:
+        check_tensor(bias_name, bias)
+        check_shape(bias_name, bias, w.shape[:1], f"one number for each row of {weight_name}")
+    return w.shape[0]
+
+
+def take_target(target, leading, words, ignore_index):
+    """The operator's inputs of a target: labels, or a probability of each word."""
+    check_tensor("target", target, INTEGER + FLOATING)
+    if target.dtype in INTEGER:
+        check_shape("target", target, leading, "labels have one number for each row of input")
+        return {"labels": target}
+    if target.shape == torch.Size(leading):
+        raise TypeError(f"target has elements of {target.dtype} and the shape of labels; convert "
+                        "it to int64, or give a probability of each class, (..., V)")
+    check_shape("target", target, (*leading, words), "class probabilities have the shape of logits")
+    check_constant("target", target)
+    if ignore_index != -100:
+        raise ValueError(f"ignore_index is {ignore_index}, and target has class probabilities, of "
+                         "which none is ignored; leave it out")
+    return {"targets": target}
+
+
+def take_weights(token_weight, class_weight, leading, words):
+    for name, tensor, shape, why in (
+            ("token_weight", token_weight, leading, "one number for each row of input"),
+            ("weight", class_weight, (words,), "one number for each class")):
+        if tensor is not None:
+            check_tensor(name, tensor)
+            check_shape(name, tensor, shape, why)
+            check_constant(name, tensor)
+    return {"weight": token_weight, "class_weight": class_weight}
+
+
+def take_options(implementation, workspace_bytes, reduction="mean", label_smoothing=0.0,
+                 **numbers):
+    """The options of an operator, without those at their defaults."""
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"reduction is {reduction!r}; give 'none', 'mean' or 'sum'")
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ValueError(f"label_smoothing is {label_smoothing}; give a number from 0 to 1")
+    options = {name: value for name, (value, default) in numbers.items() if value != default}
+    if reduction != "mean":
+        options["reduction"] = reduction
+    if label_smoothing:
+        options["label_smoothing"] = label_smoothing
+    if implementation is not None:
+        options["implementation"] = (implementation if isinstance(implementation, str)
+                                     else ",".join(implementation))
+    if workspace_bytes is not None:
+        if workspace_bytes < 0:
+            raise ValueError(f"workspace_bytes is {workspace_bytes}; give 0 or more")
+        options["workspace_bytes"] = workspace_bytes
+    return options

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functions of tessera.torch, by PyTorch's names."""
+
+import warnings
+
+from . import arguments
+from .functions import apply
+
+
+def _loss(name, tensors, options, return_lse):
+    outputs = apply(name, tensors, options, has_lse=return_lse)
+    return (outputs[0], outputs[1]) if return_lse else outputs[0]
+
+
+def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weight=None,
+                         reduction="mean", ignore_index=-100, label_smoothing=0.0, options=None,
+                         token_weight=None, logsumexp_weight=0.0, logit_scale=1.0,
+                         logit_soft_cap=None, return_lse=False, implementation=None,
+                         workspace_bytes=None):
+    """Cross entropy of a linear layer's logits, which are never all in memory.
+
+    In place of `torch.nn.functional.linear_cross_entropy`, whose arguments come first.
+
+    Args:
+        input: (..., H) or (H,), of float32, bfloat16 or float16, as the other floating tensors;
+            types may differ, and a gradient has the type of its tensor.
+        linear_weight: (V, H), the weight of a `torch.nn.Linear`.
+        target: labels (...) of int64 or int32, or class probabilities (..., V).
+        linear_bias: (V,).
+        weight: (V,), a factor of each class.
+        reduction: "mean" divides by the sum of token_weight times the weight of the label's class,
+            over the rows that count; "sum"; or "none".
+        ignore_index: the label of rows that do not count. None is -100.
+        label_smoothing: in [0, 1].
+        options: of PyTorch's function; anything but None warns and has no effect.
+        token_weight: (...), a factor of each row.
+        logsumexp_weight: weight of a z-loss, the square of lse.
+        logit_scale, logit_soft_cap: logits are cap * tanh(scale * z / cap); without a cap scale * z.
+        return_lse: returns lse, too.
+        implementation: a name, or names in order of preference; None chooses.
+        workspace_bytes: bound of scratch memory.
+
+    Returns:
+        The loss in float32, () or (...). With `return_lse` also the logsumexp of each row's logits,
+        (...) in float32, 0 where the row is ignored; both have derivatives.
+
+    Raises TypeError for a type, device or layout that is not taken, ValueError for shapes and
+    options, IndexError (tessera.LabelOutOfRangeError) for labels.
+    """
+    if options is not None:
+        warnings.warn(f"options={options!r} has no effect: tessera never keeps all logits",
+                      stacklevel=2)
+    if ignore_index is None:
+        ignore_index = -100
+    names = ("input", "linear_weight", "linear_bias")
+    words = arguments.check_layer(names, input, linear_weight, linear_bias)
+    leading = input.shape[:-1]
+    tensors = {"x": input, "w": linear_weight, "bias": linear_bias,
+               **arguments.take_target(target, leading, words, ignore_index),
+               **arguments.take_weights(token_weight, weight, leading, words)}
+    taken = arguments.take_options(
+        implementation, workspace_bytes, reduction, label_smoothing,
+        ignore_index=(ignore_index, -100), logsumexp_weight=(logsumexp_weight, 0.0),
+        logit_scale=(logit_scale, 1.0), logit_soft_cap=(logit_soft_cap or 0.0, 0.0))
+    return _loss("linear_cross_entropy", tensors, taken, return_lse)
+
+
+def softmax_cross_entropy(input, target, *, weight=None, reduction="mean", ignore_index=-100,
+                          label_smoothing=0.0, token_weight=None, logsumexp_weight=0.0,
+                          logit_scale=1.0, logit_soft_cap=None, return_lse=False,
+                          implementation=None, workspace_bytes=None):
+    """Cross entropy of logits (..., V); the other arguments are those of `linear_cross_entropy`."""
+    arguments.check_tensor("input", input)
+    if input.dim() == 0:
+        raise ValueError("input has no axes; give logits (..., V)")
+    if ignore_index is None:
+        ignore_index = -100
+    *leading, words = input.shape
+    tensors = {"logits": input, **arguments.take_target(target, leading, words, ignore_index),
+               **arguments.take_weights(token_weight, weight, leading, words)}
+    taken = arguments.take_options(
+        implementation, workspace_bytes, reduction, label_smoothing,
+        ignore_index=(ignore_index, -100), logsumexp_weight=(logsumexp_weight, 0.0),
+        logit_scale=(logit_scale, 1.0), logit_soft_cap=(logit_soft_cap or 0.0, 0.0))
+    return _loss("softmax_cross_entropy", tensors, taken, return_lse)
+
+
+def linear_distillation(input, linear_weight, teacher_input=None, teacher_weight=None, target=None,
+                        *, linear_bias=None, teacher_bias=None, teacher_logits=None,
+                        divergence="forward_kl", beta=0.5, temperature=1.0, alpha=0.5,
+                        teacher_logit_scale=1.0, teacher_logit_soft_cap=None, reduction="mean",
+                        ignore_index=-100, label_smoothing=0.0, token_weight=None,
+                        logsumexp_weight=0.0, logit_scale=1.0, logit_soft_cap=None,
+                        return_lse=False, implementation=None, workspace_bytes=None):
+    """(1 - alpha) of the cross entropy and alpha of the divergence from a teacher's distribution.
+
+    Args:
+        input, linear_weight, linear_bias: the student's layer, as in `linear_cross_entropy`, which
+            also has what is not named here.
+        teacher_input, teacher_weight, teacher_bias: the teacher's, (..., G), (V, G) and (V,).
+        teacher_logits: (..., V), in their place. A teacher gets no gradient.
+        target: may be left out where alpha is 1.
+        divergence: "forward_kl", "reverse_kl" or "jsd", whose share of the teacher is `beta`.
+        temperature: divides the logits of both in the divergence.
+    """
+    if ignore_index is None:
+        ignore_index = -100
+    names = ("input", "linear_weight", "linear_bias")
+    words = arguments.check_layer(names, input, linear_weight, linear_bias)
+    leading = input.shape[:-1]
+    if teacher_logits is not None:
+        if teacher_input is not None or teacher_weight is not None or teacher_bias is not None:
+            raise ValueError("teacher_logits is given beside teacher_input, teacher_weight or "
+                             "teacher_bias; give one or the other")
+        arguments.check_tensor("teacher_logits", teacher_logits)
+        arguments.check_shape("teacher_logits", teacher_logits, (*leading, words), "(..., V)")
+    else:
+        names = ("teacher_input", "teacher_weight", "teacher_bias")
+        theirs = arguments.check_layer(names, teacher_input, teacher_weight, teacher_bias)
+        if theirs != words or teacher_input.shape[:-1] != leading:
+            raise ValueError(f"teacher_input has shape {list(teacher_input.shape)} and "
+                             f"teacher_weight {list(teacher_weight.shape)}: rows and words must be "
+                             f"those of input {list(input.shape)} and linear_weight "
+                             f"{list(linear_weight.shape)}")
+    teacher = {"teacher_x": teacher_input, "teacher_w": teacher_weight,
+               "teacher_bias": teacher_bias, "teacher_logits": teacher_logits}
+    for name, tensor in zip(("teacher_input", "teacher_weight", "teacher_bias", "teacher_logits"),
+                            teacher.values(), strict=True):
+        arguments.check_constant(name, tensor)
+    tensors = {"x": input, "w": linear_weight, "bias": linear_bias, **teacher,
+               **arguments.take_weights(token_weight, None, leading, words)}
+    if target is not None:
+        tensors.update(arguments.take_target(target, leading, words, ignore_index))
+    elif alpha != 1.0:
+        raise ValueError(f"target is left out and alpha is {alpha}; give labels, or alpha=1")
+    taken = arguments.take_options(
+        implementation, workspace_bytes, reduction, label_smoothing,
+        divergence=(divergence, "forward_kl"), beta=(beta, 0.5), temperature=(temperature, 1.0),
+        alpha=(alpha, 0.5), teacher_logit_scale=(teacher_logit_scale, 1.0),
+        teacher_logit_soft_cap=(teacher_logit_soft_cap or 0.0, 0.0),
+        ignore_index=(ignore_index, -100), logsumexp_weight=(logsumexp_weight, 0.0),
+        logit_scale=(logit_scale, 1.0), logit_soft_cap=(logit_soft_cap or 0.0, 0.0))
+    return _loss("linear_distillation", tensors, taken, return_lse)
+
+
+def rms_norm(input, weight=None, *, eps=1e-6, offset=0.0, implementation=None,
+             workspace_bytes=None):
+    """input (..., H) over the root of the mean of its squares, times (offset + weight).
+
+    weight: (H,); without one, as if it were 1 and `offset` 0. Returns (..., H) of input's type.
+    """
+    arguments.check_tensor("input", input)
+    if input.dim() == 0:
+        raise ValueError("input has no axes; give (..., H)")
+    if weight is not None:
+        arguments.check_tensor("weight", weight)
+        arguments.check_shape("weight", weight, input.shape[-1:], "the last axis of input")
+    taken = arguments.take_options(implementation, workspace_bytes, epsilon=(eps, None),
+                                   offset=(offset, 0.0))
+    return apply("rms_norm", {"x": input, "scale": weight}, taken)[0]
