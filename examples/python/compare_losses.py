@@ -74,15 +74,15 @@ def judge(model, curves):
     losses = curves["tessera"]["loss"]
     print(f"{model}: loss {losses[0]:.4f} -> {losses[-1]:.4f}; largest difference {off:.2g}, plain "
           f"with one thread {noise:.2g}, limit {limit:.2g}: {'ok' if off <= limit else 'FAILED'}")
-    for column, scale, unit in (("seconds", 1e3, "ms"), ("peak_mib", 1, "MiB"),
-                                ("extra_mib", 1, "MiB above what lay there before a step")):
-        pairs = zip(curves["plain"][column][SKIPPED:], curves["tessera"][column][SKIPPED:],
-                    strict=True)
-        texts = [f"{name} {middle * scale:.0f} [{low * scale:.0f}, {high * scale:.0f}] {unit}"
+    for column, scale, unit in (("seconds", 1e3, "ms a step"), ("peak_mib", 1, "MiB"),
+                                ("extra_mib", 1, "MiB above what lay there before the step")):
+        texts = [f"{name} {middle * scale:.0f} [{low * scale:.0f}, {high * scale:.0f}]"
                  for name in ("plain", "tessera")
                  for middle, low, high in [interval(curves[name][column][SKIPPED:])]]
-        middle, low, high = interval([a / b for a, b in pairs])
-        print(f"  {', '.join(texts)}; ratio {middle:.2f} [{low:.2f}, {high:.2f}]", flush=True)
+        print(f"  {', '.join(texts)} {unit}")
+    pairs = zip(curves["plain"]["seconds"], curves["tessera"]["seconds"], strict=True)
+    middle, low, high = interval([a / b for a, b in pairs][SKIPPED:])
+    print(f"  {middle:.2f} [{low:.2f}, {high:.2f}] times as fast, step by step", flush=True)
     return off <= limit
 
 
