@@ -26,8 +26,9 @@ DIVERGENCES = ("forward_kl", "jsd")
 
 def composed(kind, dtype, shape, steps, threads):
     """Median time of PyTorch's form in ms, and how many MiB its peak is above what was there."""
-    import torch
     from torch.nn import functional
+
+    import torch
 
     torch.set_num_threads(threads)
     to_type = torch.bfloat16 if dtype == "bf16" else torch.float32

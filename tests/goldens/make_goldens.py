@@ -17,8 +17,9 @@ import pathlib
 import shutil
 
 import numpy as np
-import torch
 import torch.nn.functional as F
+
+import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
 IGNORED = -100

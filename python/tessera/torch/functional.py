@@ -35,7 +35,8 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
         options: of PyTorch's function; anything but None warns and has no effect.
         token_weight: (...), a factor of each row.
         logsumexp_weight: weight of a z-loss, the square of lse.
-        logit_scale, logit_soft_cap: logits are cap * tanh(scale * z / cap); without a cap scale * z.
+        logit_scale, logit_soft_cap: logits are cap * tanh(scale * z / cap); without a cap,
+            scale * z.
         return_lse: returns lse, too.
         implementation: a name, or names in order of preference; None chooses.
         workspace_bytes: bound of scratch memory.

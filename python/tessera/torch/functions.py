@@ -5,8 +5,9 @@
 `setup_context`: `torch.func.grad` fails on it, and `torch.func.jvp` returns a tangent of zeros.
 """
 
-import torch
 from torch.autograd import forward_ad
+
+import torch
 
 from . import ops
 
@@ -20,25 +21,15 @@ class HandedOver(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, operator, options, *tensors):
+        needs = ctx.needs_input_grad[2:]
+        given = dict(zip(operator.inputs, tensors, strict=True))
+        loss, *results = ops.call(operator.value_and_grad, **given, **options,
+                                  **operator.wants(needs))
         ctx.operator, ctx.options = operator, options
+        ctx.gradients = operator.placed(results[-len(operator.gradients):], needs)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
-        loss, ctx.gradients = HandedOver.compute(operator, options, tensors, None,
-                                                 ctx.needs_input_grad[2:])
         return loss
-
-    @staticmethod
-    def compute(operator, options, tensors, dloss, needs):
-        places = operator.gradient_places()
-        wants = {f"wants_{name}": needs[place]
-                 for name, place in zip(operator.gradients, places, strict=True)}
-        given = dict(zip(operator.inputs, tensors, strict=True))
-        loss, *results = ops.call(operator.value_and_grad, dloss=dloss, **given, **options, **wants)
-        gradients = [None] * len(tensors)
-        for place, gradient in zip(places, results[-len(places):], strict=True):
-            if needs[place]:
-                gradients[place] = gradient
-        return loss, gradients
 
     @staticmethod
     def backward(ctx, dloss):
@@ -48,9 +39,12 @@ class HandedOver(torch.autograd.Function):
         # Only the caller may hold them: a gradient that somebody else refers to would be copied.
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None or torch.is_grad_enabled():
-            # A second time, or for second derivatives, which the operator refuses.
-            _, gradients = HandedOver.compute(ctx.operator, ctx.options, tensors, dloss,
-                                              ctx.needs_input_grad[2:])
+            # A second time, or for second derivatives, which `derive` refuses.
+            with torch.no_grad():
+                outputs = ops.call(ctx.operator.forward, *tensors, **ctx.options)
+            gradients = ops.derive(ctx.operator, ctx.options, tensors,
+                                   ops.saved_of(ctx.operator, outputs), ctx.needs_input_grad[2:],
+                                   (dloss,))
         elif (factor := dloss.item()) != 1.0:
             for gradient in gradients:
                 if gradient is not None:
@@ -67,14 +61,19 @@ class Recomputed(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        name, options, *tensors = inputs
-        ctx.name = name
-        kept = ops.save(ctx, ops.operators[name], options, tensors, output)
-        ctx.mark_non_differentiable(*kept)
+        ctx.name, ctx.options, *tensors = inputs
+        saved = ops.saved_of(ops.operators[ctx.name], ops.as_tuple(output))
+        ctx.save_for_backward(*tensors, *saved)
+        ctx.set_materialize_grads(False)
+        if saved:
+            ctx.mark_non_differentiable(*saved)
 
     @staticmethod
     def backward(ctx, *cotangents):
-        gradients = ops.derive(ctx, ops.operators[ctx.name], ctx.needs_input_grad[2:], cotangents)
+        operator = ops.operators[ctx.name]
+        count = len(operator.inputs)
+        gradients = ops.derive(operator, ctx.options, ctx.saved_tensors[:count],
+                               ctx.saved_tensors[count:], ctx.needs_input_grad[2:], cotangents)
         return None, None, *gradients
 
 
@@ -89,14 +88,10 @@ def apply(name, tensors, options, *, has_lse=True):
     if not torch.is_grad_enabled() or not any(
             each is not None and each.requires_grad for each in given):
         if not _has_transforms():
-            return _as_tuple(ops.call(operator.forward, *given, **options))
+            return ops.as_tuple(ops.call(operator.forward, *given, **options))
     elif _can_hand_over(operator, given, options, has_lse):
         return (HandedOver.apply(operator, options, *given),)
-    return _as_tuple(Recomputed.apply(name, options, *given))
-
-
-def _as_tuple(outputs):
-    return outputs if isinstance(outputs, tuple) else (outputs,)
+    return ops.as_tuple(Recomputed.apply(name, options, *given))
 
 
 def _has_transforms():

@@ -10,7 +10,6 @@ import ctypes
 import pathlib
 
 import torch
-
 from tessera import _core
 
 
@@ -64,7 +63,7 @@ class Operator:
         self.forward = self._overload("forward")
         self.backward = self._overload("backward")
         self.value_and_grad = self._overload("value_and_grad")
-        #: What forward takes, in order; all may have gradients that backward returns.
+        #: What forward takes, in order.
         self.inputs = [a.name for a in self.forward._schema.arguments if not a.kwarg_only]
         self.outputs = [r.name for r in self.forward._schema.returns]
         backward = [a.name for a in self.backward._schema.arguments]
@@ -73,14 +72,29 @@ class Operator:
         #: The cotangent of an output, where it has one.
         self.cotangents = {name: f"d{name}" for name in self.outputs if f"d{name}" in backward}
         self.gradients = [r.name for r in self.backward._schema.returns]
+        #: For each gradient the place of the input that it is of.
+        self.places = [self.inputs.index(name.removeprefix("grad_")) for name in self.gradients]
 
     def _overload(self, pass_name):
         packet = getattr(torch.ops.tessera, f"{self.name}_{pass_name}", None)
         return None if packet is None else packet.default
 
-    def gradient_places(self):
-        """For each gradient the place of the input that it is of."""
-        return [self.inputs.index(name.removeprefix("grad_")) for name in self.gradients]
+    def wants(self, needs):
+        """The options that ask for the gradients of those inputs that need one."""
+        return {f"wants_{name}": needs[place]
+                for name, place in zip(self.gradients, self.places, strict=True)}
+
+    def placed(self, gradients, needs):
+        """The gradients at the places of the inputs that need them; None elsewhere."""
+        result = [None] * len(self.inputs)
+        for place, gradient in zip(self.places, gradients, strict=True):
+            if needs[place]:
+                result[place] = gradient
+        return result
+
+
+def as_tuple(outputs):
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def _arguments(op, args, options):
@@ -119,20 +133,15 @@ def _register_fake(op):
     torch.library.register_fake(op.name().split(".")[0], fake)
 
 
-def save(ctx, operator, options, tensors, outputs):
-    """Keeps what `derive` needs in the context of a node of autograd."""
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    kept = [each for name, each in zip(operator.outputs, outputs, strict=False)
+def saved_of(operator, outputs):
+    """Those of the outputs of forward that `derive` takes."""
+    return [each for name, each in zip(operator.outputs, outputs, strict=False)
             if name in operator.saved]
-    ctx.save_for_backward(*tensors, *kept)
-    ctx.set_materialize_grads(False)
-    ctx.options = options
-    return kept
 
 
 def _backward_op(name, options, names, *tensors):
-    gradients = call(operators[name].backward, **dict(zip(names, tensors, strict=True)), **options)
-    return gradients if isinstance(gradients, tuple) else (gradients,)
+    return as_tuple(call(operators[name].backward, **dict(zip(names, tensors, strict=True)),
+                         **options))
 
 
 class _Gradients(torch.autograd.Function):
@@ -149,50 +158,50 @@ class _Gradients(torch.autograd.Function):
         raise NotImplementedError(f"{ctx.name} has no second derivatives in tessera")
 
 
-def derive(ctx, operator, needs, cotangents):
-    """The gradients of the inputs by what `save` has kept; `needs` says of which inputs."""
-    count = len(operator.inputs)
-    tensors, kept = ctx.saved_tensors[:count], ctx.saved_tensors[count:]
-    given = dict(zip(operator.inputs, tensors, strict=True))
-    given.update(zip(operator.saved, kept, strict=True))
+def derive(operator, options, tensors, saved, needs, cotangents):
+    """The gradients of the inputs.
+
+    `tensors` are forward's inputs, `needs` says which of them has a gradient to be computed,
+    `saved` is as `saved_of` has it, and `cotangents` are those of forward's outputs, in order.
+    """
+    result = [None] * len(tensors)
     by_name = dict(zip(operator.outputs, cotangents, strict=False))
-    result = [None] * count
     if all(each is None for each in by_name.values()):
         return result
+    given = dict(zip(operator.inputs, tensors, strict=True))
+    given.update(zip(operator.saved, saved, strict=True))
     for output, cotangent in operator.cotangents.items():
-        given[cotangent] = by_name[output]
-    if "loss" in by_name and by_name["loss"] is None:  # none given would mean 1
-        shape = tensors[0].shape[:-1] if ctx.options.get("reduction") == "none" else ()
+        given[cotangent] = by_name.get(output)
+    if "loss" in operator.outputs and by_name["loss"] is None:  # none given would mean 1
+        shape = tensors[0].shape[:-1] if options.get("reduction") == "none" else ()
         given["dloss"] = tensors[0].new_zeros(shape, dtype=torch.float32)
-    places = operator.gradient_places()
-    wants = {f"wants_{name}": needs[place]
-             for name, place in zip(operator.gradients, places, strict=True)}
     backward = _backward_op if not torch.is_grad_enabled() else _Gradients.apply
-    gradients = backward(operator.name, {**ctx.options, **wants}, tuple(given), *given.values())
-    for place, gradient in zip(places, gradients, strict=True):
-        if needs[place]:
-            result[place] = gradient
-    return result
+    gradients = backward(operator.name, {**options, **operator.wants(needs)}, tuple(given),
+                         *given.values())
+    return operator.placed(gradients, needs)
 
 
 def _register_autograd(operator, op):
     """For calls of the operators themselves, and of exported graphs."""
     names = [a.name for a in op._schema.arguments if not a.kwarg_only]
-    outputs = [r.name for r in op._schema.returns]
 
     def setup_context(ctx, inputs, keyword_only_inputs, output):
         given = dict(zip(names, inputs, strict=True))
-        options = {key: value for key, value in keyword_only_inputs.items()
-                   if not key.startswith("wants_")}
-        save(ctx, operator, options, [given[name] for name in operator.inputs], output)
+        ctx.options = {key: value for key, value in keyword_only_inputs.items()
+                       if not key.startswith("wants_")}
+        outputs = as_tuple(output)
+        ctx.save_for_backward(*(given[name] for name in operator.inputs),
+                              *saved_of(operator, outputs))
+        ctx.mark_non_differentiable(*(
+            each for name, each in zip([r.name for r in op._schema.returns], outputs, strict=True)
+            if name not in operator.cotangents))
+        ctx.set_materialize_grads(False)
 
     def backward(ctx, *cotangents):
-        for name, cotangent in zip(outputs, cotangents, strict=True):
-            if cotangent is not None and name not in operator.cotangents:
-                raise NotImplementedError(
-                    f"{op} has no derivative of {name}: tessera computes first derivatives only")
-        needs = dict(zip(names, ctx.needs_input_grad, strict=False))
-        result = derive(ctx, operator, [needs[name] for name in operator.inputs], cotangents)
+        count = len(operator.inputs)
+        needs = dict(zip(names, ctx.needs_input_grad, strict=False))  # of those that were given
+        result = derive(operator, ctx.options, ctx.saved_tensors[:count], ctx.saved_tensors[count:],
+                        [needs.get(name, False) for name in operator.inputs], cotangents)
         by_name = dict(zip(operator.inputs, result, strict=True))
         return tuple(by_name.get(name) for name in names)
 
