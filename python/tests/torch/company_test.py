@@ -13,10 +13,9 @@ import time
 import pytest
 import torch
 
-import tessera
 import tessera.torch
+from conftest import needs_device
 
-needs_device = pytest.mark.skipif(not tessera.devices(), reason="no OpenCL device")
 INTEL = pathlib.Path(__file__).parents[3] / "build" / "tools" / "intel"
 
 # Each compiles something: OpenCL's drivers a kernel, PyTorch by g++, JAX by its own LLVM.

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import tessera
-from tessera.torch.custom import custom_kernel
+from conftest import needs_device
+from tessera.torch import custom_kernel
 
-pytestmark = pytest.mark.skipif(not tessera.devices(), reason="no OpenCL device")
+pytestmark = needs_device
 
 SOURCE = """
 kernel void scaled_sum(global const INPUT_0_TYPE* x, global const INPUT_0_TYPE* y,

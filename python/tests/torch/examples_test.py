@@ -3,6 +3,7 @@
 
 import csv
 import importlib.util
+import os
 import pathlib
 import random
 import re
@@ -10,6 +11,8 @@ import subprocess
 import sys
 
 import pytest
+
+import tessera
 
 FOLDER = pathlib.Path(__file__).parents[3] / "examples" / "python"
 SMALL = ["--steps", "8", "--vocab", "300", "--length", "24", "--hidden", "64", "--layers", "1"]
@@ -30,7 +33,9 @@ def text(tmp_path_factory):
 
 
 def run(*arguments, folder):
+    package = pathlib.Path(tessera.__file__).parents[1]  # PYTHONPATH may be relative
     return subprocess.run([sys.executable, FOLDER / "train_transformer.py", *arguments], cwd=folder,
+                          env={**os.environ, "PYTHONPATH": str(package)},
                           capture_output=True, text=True, timeout=150, check=False)
 
 
