@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Patched models beside plain ones, and beside plain ones in float64."""
 
+import contextlib
 import copy
 import io
 import math
@@ -41,12 +42,13 @@ def distance(got, wanted):
                  torch.stack([b.norm() for _, b in pairs]).norm())
 
 
-def agree(model, roundings=8 * 2.0**-24, **call):
+def agree(model, roundings=8 * 2.0**-24, within=contextlib.nullcontext, **call):
     """A step of the patched model is as near to float64 as one of the plain model, within twice;
     beside that, some roundings, since the plain model may be right by luck."""
     exact, exact_gradients = step(copy.deepcopy(model).double(), **call)
-    plain, plain_gradients = step(copy.deepcopy(model), **call)
-    patched, gradients = step(patch(copy.deepcopy(model)), **call)
+    with within():
+        plain, plain_gradients = step(copy.deepcopy(model), **call)
+        patched, gradients = step(patch(copy.deepcopy(model)), **call)
     assert plain.logits is not None and patched.logits is None
     off, mine = (abs(each.loss.item() / exact.loss.item() - 1) for each in (plain, patched))
     assert mine <= 2 * off + roundings
@@ -78,7 +80,9 @@ def test_steps(name, call):
 
 
 def test_bf16():
-    agree(small("LlamaForCausalLM").bfloat16(), roundings=2.0**-9)
+    model = small("LlamaForCausalLM")
+    agree(model, roundings=2.0**-9, within=lambda: torch.autocast("cpu", torch.bfloat16))
+    agree(model.bfloat16(), roundings=2.0**-9)
 
 
 def test_checkpointing_and_wrappers():
@@ -109,7 +113,8 @@ def test_everything_else_is_as_before(tmp_path):
     assert torch.equal(patched(TOKENS).logits, plain(TOKENS).logits)  # training, without labels
     with pytest.raises(ValueError, match=r"labels are \(3, 5\) and hidden states \(3, 20, 64\)"):
         patched(TOKENS, labels=LABELS[:, :5])
-    assert torch.equal(patched(TOKENS).logits, plain(TOKENS).logits)  # after an exception
+    hidden = torch.randn(3, 64)  # nor does the exception leave anything behind
+    assert torch.equal(patched.lm_head(hidden), plain.lm_head(hidden))
     loss, *others = patched(input_ids=TOKENS, labels=LABELS, return_dict=False)
     assert loss.requires_grad and others[0] is None
     plain.eval(), patched.eval()
@@ -125,6 +130,14 @@ def test_everything_else_is_as_before(tmp_path):
     for name in files:
         assert (tmp_path / "plain" / name).read_bytes() == (
             tmp_path / "patched" / name).read_bytes(), name
+
+
+def test_patch_draws_no_random_numbers():
+    model = small("GPT2LMHeadModel")
+    model.transformer.drop.p = 0.5
+    before = torch.get_rng_state()
+    patch(model)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_unpatch():
