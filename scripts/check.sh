@@ -8,7 +8,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 sections=(style smoke new_operator long lanes host_only asan tsan intel oclgrind mutations fuzz
-  readers soak wheel)
+  readers soak wheel torch)
 # Of `intel` and `mutations`, where --changed asks for a part: tests, and files with planted bugs.
 intel_tests='.*'
 changed_files=()
@@ -301,6 +301,17 @@ section_soak() {
 # The Python package as users get it. What it does is what scripts/test.sh tests.
 section_wheel() { scripts/wheel.sh; }
 
+# tessera.torch, with PyTorch from PyPI: what it computes, and what PyTorch does with it.
+section_torch() {
+  if ! scripts/torch_tools.sh || ! scripts/python_tools.sh; then
+    echo "PyTorch cannot be installed here (see above): tessera.torch is not checked"
+    return 77
+  fi
+  configure_and_build release tessera_python
+  PYTHONPATH="$root/build/release/python" "$root/build/tools/torch/bin/python" -B -m pytest -q -rs \
+    -p no:cacheprovider --durations=5 python/tests/torch
+}
+
 # What a change calls for, by the table in CONTRIBUTING.md.
 take_changed() {
   local base="$1" file wanted=" style smoke "
@@ -311,6 +322,7 @@ take_changed() {
   )
   for file in "${changed_files[@]}"; do
     [[ "$file" != *rms_norm* && "$file" != scripts/new_operator.sh ]] || wanted+="new_operator "
+    [[ "$file" != python/*torch* && "$file" != scripts/torch_tools.sh ]] || wanted+="torch "
     case "$file" in
       cl_kernels/* | tests/engines/*)
         wanted+="oclgrind lanes mutations intel "

@@ -13,12 +13,13 @@ usage: scripts/mutate.py [--lot N:SEED] [--fuzz CASES] BUILD_FOLDER [part of a m
 A mutation replaces one exact text, which must be in its file once. A kernel's file is overridden
 at run time (TESSERA_TEST_KERNEL_DIR, see tests/support/main.cpp), so nothing is rebuilt; a host
 file is compiled alone and linked in front of the archive of the modules, one of python/src in the
-place of the original. Fields of a mutation:
+place of the original; one of python/tessera takes the place of its copy. Those of tessera.torch
+need PyTorch (scripts/torch_tools.sh), and are counted apart where it is not. Fields of a mutation:
 
   name, file, old, new   what is planted
   compiled_in            of a header: the source whose templates it changes
   test, filter           the executable, and which of its tests (GoogleTest's syntax; without: all);
-                         of python/src: a file of python/tests, and a part of names (pytest -k)
+                         of python/: a file of python/tests, and a part of names (pytest -k)
   cases                  optional: TESSERA_TEST_CASES, parts of names of cases of the tables
   implementation         optional: TESSERA_TEST_IMPLEMENTATIONS
   engines                optional: TESSERA_TEST_ENGINES
@@ -51,7 +52,6 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # A mutant may loop forever; the slowest unmutated run takes about ten seconds alone.
 TIMEOUT_SECONDS = 120
 FUZZ_TIMEOUT_SECONDS = 1800
-PYTHON_MODULE = "python/tessera/_core.abi3.so"
 
 
 class Invalid(Exception):
@@ -150,19 +150,32 @@ def with_mutated_host(build, mutation, folder):
 
 
 def with_mutated_module(build, mutation, folder):
-    """Compiles the mutated file into a copy of the Python package; the folder that has it."""
-    object_file, original_object = compile_mutated(build, mutation, folder)
+    """Puts the mutated file into a copy of the Python package; the folder that has it."""
     package = os.path.join(folder, "tessera")
-    shutil.copytree(os.path.join(ROOT, "python", "tessera"), package)
-    command = link_command(build, PYTHON_MODULE, os.path.join(package, "_core.abi3.so"))
+    shutil.copytree(os.path.join(build, "python", "tessera"), package)
+    if mutation["file"].startswith("python/tessera/"):
+        write(folder, mutation["file"].removeprefix("python/"), mutated_text(mutation))
+        return folder
+    object_file, original_object = compile_mutated(build, mutation, folder)
+    name = "libtessera_torch.so" if needs_torch(mutation) else "_core.abi3.so"
+    command = link_command(build, "python/tessera/" + name, os.path.join(package, name))
     run_shell(command.replace(f" {original_object} ", f" {object_file} "), build)
     return folder
+
+
+def needs_torch(mutation):
+    return mutation["file"].startswith(("python/src/torch/", "python/tessera/torch/"))
+
+
+def has_torch(build):
+    return os.path.exists(os.path.join(build, "python", "tessera", "libtessera_torch.so"))
 
 
 def run_pytest(packages, mutation):
     """None when the tests pass with the package in that folder, else what found the bug."""
     test = os.path.join(ROOT, "python", "tests", mutation["test"] + ".py")
-    command = [os.path.join(ROOT, "build", "tools", "python", "bin", "python"), "-B", "-m",
+    tools = "torch" if needs_torch(mutation) else "python"
+    command = [os.path.join(ROOT, "build", "tools", tools, "bin", "python"), "-B", "-m",
                "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=no", "-rf",
                "-k", mutation.get("filter", ""), test]
     try:
@@ -327,6 +340,13 @@ def main():
     for mutation in apart:
         print(f"not here  {mutation['name']}: needs an allocation of {mutation['allocation']} "
               f"bytes, the device allows {largest}", flush=True)
+    if not has_torch(build):
+        without = [m for m in mutations if needs_torch(m)]
+        mutations = [m for m in mutations if m not in without]
+        apart += without
+        if without:
+            print(f"not here  {len(without)} of tessera.torch, which {build} does not have",
+                  flush=True)
     distinct = {}
     for mutation in mutations:
         key = tuple(str(mutation.get(k)) for k in ("test", "filter", "cases", "implementation",

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes the Python package's sdist, and from that a wheel with the libraries that it needs but the
-# OpenCL drivers; tries the wheel in an empty environment, with a driver and without.
+# OpenCL drivers and PyTorch; tries the wheel in an empty environment, with a driver and without.
+# It has the operators for PyTorch where scripts/torch_tools.sh has installed that.
 # usage: scripts/wheel.sh [folder]      (default: build/wheel)
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -19,11 +20,16 @@ fi
 rm -rf "$folder"
 mkdir -p "$folder/raw"
 use_ccache
-say "building sdist and wheel"
-quietly "$tools/bin/python" -m build --outdir "$folder/raw" "$root"
+torch_include=OFF
+if [ -e build/tools/torch/versions ]; then
+  torch_include="$(realpath build/tools/torch/lib/python3*/site-packages/torch/include)"
+fi
+say "building sdist and wheel; PyTorch's headers: $torch_include"
+quietly "$tools/bin/python" -m build --outdir "$folder/raw" \
+  --config-setting "cmake.define.TESSERA_TORCH_INCLUDE=$torch_include" "$root"
 mv "$folder"/raw/*.tar.gz "$folder"
-PATH="$tools/bin:$PATH" quietly "$tools/bin/auditwheel" repair --wheel-dir "$folder" \
-  "$folder"/raw/*.whl
+PATH="$tools/bin:$PATH" quietly "$tools/bin/auditwheel" repair --exclude libtorch_cpu.so \
+  --wheel-dir "$folder" "$folder"/raw/*.whl
 rm -r "$folder/raw"
 "$tools/bin/auditwheel" show "$folder"/*.whl
 (cd "$folder" && du -b ./*)
@@ -48,3 +54,20 @@ PROGRAM
 say "from nothing to a first loss: $(seconds_of $((SECONDS - start)))"
 (cd "$empty" && env -i PATH="$empty/venv/bin:/usr/bin:/bin" HOME="$empty" \
   OCL_ICD_VENDORS=/nonexistent python -W ignore::UserWarning first.py)
+
+if [ "$torch_include" != OFF ]; then
+  say "the wheel beside PyTorch"
+  cat >"$empty/torch_first.py" <<'PROGRAM'
+import torch
+import tessera.torch
+
+x, w = torch.ones(8, 64, requires_grad=True), torch.ones(1000, 64, requires_grad=True)
+loss = tessera.torch.linear_cross_entropy(x, w, torch.arange(8))
+loss.backward()
+assert abs(loss.item() - 6.9078) < 1e-4 and w.grad.shape == w.shape
+print(tessera.torch.__file__, loss.item())
+PROGRAM
+  (cd "$empty" && env -i PATH=/usr/bin:/bin HOME="$empty" \
+    PYTHONPATH="$(echo "$empty"/venv/lib/python3*/site-packages)" \
+    "$root/build/tools/torch/bin/python" -B torch_first.py)
+fi

@@ -26,9 +26,8 @@ DIVERGENCES = ("forward_kl", "jsd")
 
 def composed(kind, dtype, shape, steps, threads):
     """Median time of PyTorch's form in ms, and how many MiB its peak is above what was there."""
-    from torch.nn import functional
-
     import torch
+    from torch.nn import functional
 
     torch.set_num_threads(threads)
     to_type = torch.bfloat16 if dtype == "bf16" else torch.float32

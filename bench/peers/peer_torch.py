@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch: the whole logits, the chunked form of F.linear_cross_entropy, and torch.compile."""
 import numpy as np
+import torch
 import torch.nn.functional as F
 
-import torch
 from worker import Unsupported
 
 

@@ -17,9 +17,8 @@ import pathlib
 import shutil
 
 import numpy as np
-import torch.nn.functional as F
-
 import torch
+import torch.nn.functional as F
 
 HERE = pathlib.Path(__file__).resolve().parent
 IGNORED = -100

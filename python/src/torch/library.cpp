@@ -8,7 +8,6 @@
 #include <array>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -105,9 +104,14 @@ V exchanged(const V& view) {
 
 /// The names between commas.
 std::vector<std::string> split(const std::string& names) {
-  std::vector<std::string> all;
-  std::istringstream stream(names);
-  for (std::string name; std::getline(stream, name, ',');) all.push_back(name);
+  std::vector<std::string> all(1);
+  for (const char letter : names) {
+    if (letter == ',') {
+      all.emplace_back();
+    } else {
+      all.back() += letter;
+    }
+  }
   return all;
 }
 

@@ -5,6 +5,7 @@ import torch
 
 FLOATING = (torch.float32, torch.bfloat16, torch.float16)
 INTEGER = (torch.int64, torch.int32)
+TARGETS = INTEGER + FLOATING
 
 
 def _shape(tensor):
@@ -35,7 +36,7 @@ def check_constant(name, tensor):
 
 
 def check_shape(name, tensor, shape, why):
-    if tensor.shape != torch.Size(shape):
+    if tensor.shape != shape:
         raise ValueError(f"{name} has shape {_shape(tensor)}, not {list(shape)}: {why}")
 
 
@@ -56,13 +57,14 @@ def check_layer(names, x, w, bias):
     return w.shape[0]
 
 
-def take_target(target, leading, words, ignore_index):
-    """The operator's inputs of a target: labels, or a probability of each word."""
-    check_tensor("target", target, INTEGER + FLOATING)
+def take_target(tensors, target, leading, words, ignore_index):
+    """Adds the operator's input that a target is: labels, or a probability of each word."""
+    check_tensor("target", target, TARGETS)
     if target.dtype in INTEGER:
         check_shape("target", target, leading, "labels have one number for each row of input")
-        return {"labels": target}
-    if target.shape == torch.Size(leading):
+        tensors["labels"] = target
+        return
+    if target.shape == leading:
         raise TypeError(f"target has elements of {target.dtype} and the shape of labels; convert "
                         "it to int64, or give a probability of each class, (..., V)")
     check_shape("target", target, (*leading, words), "class probabilities have the shape of logits")
@@ -70,18 +72,21 @@ def take_target(target, leading, words, ignore_index):
     if ignore_index != -100:
         raise ValueError(f"ignore_index is {ignore_index}, and target has class probabilities, of "
                          "which none is ignored; leave it out")
-    return {"targets": target}
+    tensors["targets"] = target
 
 
-def take_weights(token_weight, class_weight, leading, words):
-    for name, tensor, shape, why in (
-            ("token_weight", token_weight, leading, "one number for each row of input"),
-            ("weight", class_weight, (words,), "one number for each class")):
-        if tensor is not None:
-            check_tensor(name, tensor)
-            check_shape(name, tensor, shape, why)
-            check_constant(name, tensor)
-    return {"weight": token_weight, "class_weight": class_weight}
+def take_weights(tensors, token_weight, class_weight, leading, words):
+    """Adds the factors of rows and of classes that are given."""
+    if token_weight is not None:
+        check_tensor("token_weight", token_weight)
+        check_shape("token_weight", token_weight, leading, "one number for each row of input")
+        check_constant("token_weight", token_weight)
+        tensors["weight"] = token_weight
+    if class_weight is not None:
+        check_tensor("weight", class_weight)
+        check_shape("weight", class_weight, (words,), "one number for each class")
+        check_constant("weight", class_weight)
+        tensors["class_weight"] = class_weight
 
 
 def take_options(implementation, workspace_bytes, reduction="mean", label_smoothing=0.0,

@@ -56,9 +56,9 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
     names = ("input", "linear_weight", "linear_bias")
     words = arguments.check_layer(names, input, linear_weight, linear_bias)
     leading = input.shape[:-1]
-    tensors = {"x": input, "w": linear_weight, "bias": linear_bias,
-               **arguments.take_target(target, leading, words, ignore_index),
-               **arguments.take_weights(token_weight, weight, leading, words)}
+    tensors = {"x": input, "w": linear_weight, "bias": linear_bias}
+    arguments.take_target(tensors, target, leading, words, ignore_index)
+    arguments.take_weights(tensors, token_weight, weight, leading, words)
     taken = arguments.take_options(
         implementation, workspace_bytes, reduction, label_smoothing,
         ignore_index=(ignore_index, -100), logsumexp_weight=(logsumexp_weight, 0.0),
@@ -76,9 +76,10 @@ def softmax_cross_entropy(input, target, *, weight=None, reduction="mean", ignor
         raise ValueError("input has no axes; give logits (..., V)")
     if ignore_index is None:
         ignore_index = -100
-    *leading, words = input.shape
-    tensors = {"logits": input, **arguments.take_target(target, leading, words, ignore_index),
-               **arguments.take_weights(token_weight, weight, leading, words)}
+    leading, words = input.shape[:-1], input.shape[-1]
+    tensors = {"logits": input}
+    arguments.take_target(tensors, target, leading, words, ignore_index)
+    arguments.take_weights(tensors, token_weight, weight, leading, words)
     taken = arguments.take_options(
         implementation, workspace_bytes, reduction, label_smoothing,
         ignore_index=(ignore_index, -100), logsumexp_weight=(logsumexp_weight, 0.0),
@@ -128,10 +129,10 @@ def linear_distillation(input, linear_weight, teacher_input=None, teacher_weight
     for name, tensor in zip(("teacher_input", "teacher_weight", "teacher_bias", "teacher_logits"),
                             teacher.values(), strict=True):
         arguments.check_constant(name, tensor)
-    tensors = {"x": input, "w": linear_weight, "bias": linear_bias, **teacher,
-               **arguments.take_weights(token_weight, None, leading, words)}
+    tensors = {"x": input, "w": linear_weight, "bias": linear_bias, **teacher}
+    arguments.take_weights(tensors, token_weight, None, leading, words)
     if target is not None:
-        tensors.update(arguments.take_target(target, leading, words, ignore_index))
+        arguments.take_target(tensors, target, leading, words, ignore_index)
     elif alpha != 1.0:
         raise ValueError(f"target is left out and alpha is {alpha}; give labels, or alpha=1")
     taken = arguments.take_options(

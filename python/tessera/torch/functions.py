@@ -5,9 +5,8 @@
 `setup_context`: `torch.func.grad` fails on it, and `torch.func.jvp` returns a tangent of zeros.
 """
 
-from torch.autograd import forward_ad
-
 import torch
+from torch.autograd import forward_ad
 
 from . import ops
 
@@ -23,8 +22,8 @@ class HandedOver(torch.autograd.Function):
     def forward(ctx, operator, options, *tensors):
         needs = ctx.needs_input_grad[2:]
         given = dict(zip(operator.inputs, tensors, strict=True))
-        loss, *results = ops.call(operator.value_and_grad, **given, **options,
-                                  **operator.wants(needs))
+        loss, *results = ops.call_plain(operator.value_and_grad, **given, **options,
+                                        **operator.wants(needs))
         ctx.operator, ctx.options = operator, options
         ctx.gradients = operator.placed(results[-len(operator.gradients):], needs)
         ctx.set_materialize_grads(False)
@@ -88,7 +87,8 @@ def apply(name, tensors, options, *, has_lse=True):
     if not torch.is_grad_enabled() or not any(
             each is not None and each.requires_grad for each in given):
         if not _has_transforms():
-            return ops.as_tuple(ops.call(operator.forward, *given, **options))
+            call = ops.call if torch.compiler.is_compiling() else ops.call_plain
+            return ops.as_tuple(call(operator.forward, *given, **options))
     elif _can_hand_over(operator, given, options, has_lse):
         return (HandedOver.apply(operator, options, *given),)
     return ops.as_tuple(Recomputed.apply(name, options, *given))

@@ -10,6 +10,7 @@ import ctypes
 import pathlib
 
 import torch
+
 from tessera import _core
 
 
@@ -53,6 +54,12 @@ def call(op, *args, **options):
         failure = error
     _core._throw_kept_error()
     raise failure
+
+
+def call_plain(op, *args, **options):
+    """The same in eager mode for results without derivatives: autograd's half is passed by."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return call(op, *args, **options)
 
 
 class Operator:

@@ -11,12 +11,12 @@ import threading
 import time
 
 import pytest
+import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import tessera
 import tessera.torch as tt
-import torch
 from conftest import Problem
 from tessera.torch import ops
 
@@ -257,7 +257,8 @@ def test_one_copy_of_the_gradient():
             w.grad = None
             tt.linear_cross_entropy(x, w, labels, implementation="eigen").backward()
         def status(key):
-            return int(re.search(key + r":\\s+(\\d+) kB", open("/proc/self/status").read())[1]) / 1024
+            text = open("/proc/self/status").read()
+            return int(re.search(key + r":\\s+(\\d+) kB", text)[1]) / 1024
         step()
         w.grad = None
         before = status("VmRSS")

@@ -2,9 +2,9 @@
 """The operators in graphs: opcheck, torch.compile, torch.export."""
 
 import pytest
+import torch
 
 import tessera.torch as tt
-import torch
 from conftest import Problem
 
 EIGEN = {"implementation": "eigen"}

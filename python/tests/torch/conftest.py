@@ -5,10 +5,10 @@ import itertools
 import random
 
 import pytest
+import torch
 import torch.nn.functional as F
 
 import tessera
-import torch
 
 needs_device = pytest.mark.skipif(not tessera.devices(), reason="no OpenCL device")
 

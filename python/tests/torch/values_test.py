@@ -2,11 +2,11 @@
 """Values and gradients against PyTorch's own functions in float64."""
 
 import pytest
+import torch
 import torch.nn.functional as F
 
 import tessera
 import tessera.torch as tt
-import torch
 from conftest import Problem, cross_entropy, double, pairs_of
 
 TYPES = {"f32": (torch.float32, None), "bf16": (torch.bfloat16, None),
