@@ -39,6 +39,8 @@ def patch(model, *, implementation=None, logsumexp_weight=0.0, workspace_bytes=N
     implementation, workspace_bytes: as in `tessera.torch.linear_cross_entropy`.
     logsumexp_weight: weight of a z-loss, which is added.
 
+    Where no label counts, the loss is 0, and not NaN as the model's own.
+
     Raises TypeError for another kind of model, tessera.UnsupportedError for a model that does
     something else, by name and with the reason, and tessera.InvalidArgumentError for one that is
     patched. What shows in a training call only is raised there, before any gradient.
@@ -160,7 +162,7 @@ class _Patch:
                 self.model(input_ids=tokens, labels=tokens)
         except tessera.UnsupportedError:
             raise
-        except Exception:  # noqa: BLE001, S110 (it needs images, or more tokens, or a mask)
+        except Exception:  # it needs images, more tokens, a mask: the first training call judges
             pass
         finally:
             self.probing = False

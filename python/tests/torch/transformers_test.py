@@ -145,6 +145,7 @@ def test_unpatch():
     before = set(vars(model)), set(vars(model.lm_head))
     plain, wanted = step(model)
     patch(model, implementation="eigen")
+    assert model(TOKENS, None, None, None, None, LABELS).logits is None  # labels by place
     with pytest.raises(tessera.InvalidArgumentError, match="LlamaForCausalLM is patched already"):
         patch(model)
     assert unpatch(model) is model
