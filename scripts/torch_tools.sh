@@ -5,7 +5,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 versions=(torch==2.15.0 transformers==5.23.0 nanobind-backend==1.0.0 numpy==2.4.6 ml_dtypes==0.6.0
-  pytest==9.0.2)
+  pytest==9.0.2 jax==0.10.2 matplotlib==3.11.2)
 folder="$root/build/tools/torch"
 wanted="${versions[*]}"
 needed_gib=12 # 7 installed, and what pip unpacks and compiles on the way

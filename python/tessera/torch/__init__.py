@@ -11,9 +11,10 @@ if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 10):
     raise ImportError(f"tessera.torch needs PyTorch 2.10 or later, and this is "
                       f"{_torch.__version__}: pip install -U torch")
 
+from .custom import custom_kernel
 from .functional import linear_cross_entropy, linear_distillation, rms_norm, softmax_cross_entropy
 from .modules import LinearCrossEntropyLoss
 from .ops import set_context
 
-__all__ = ["LinearCrossEntropyLoss", "linear_cross_entropy", "linear_distillation", "rms_norm",
-           "set_context", "softmax_cross_entropy"]
+__all__ = ["LinearCrossEntropyLoss", "custom_kernel", "linear_cross_entropy", "linear_distillation",
+           "rms_norm", "set_context", "softmax_cross_entropy"]
