@@ -41,7 +41,7 @@ Context default_context() {
   }
   return without_gil([] {
     const std::lock_guard lock(default_guard);
-    if (!default_held()) default_held().emplace(options_of("", 0, "", false, ""));
+    if (!default_held()) default_held().emplace(ContextOptions{.warning_handler = keep_warning});
     return *default_held();
   });
 }
