@@ -53,7 +53,7 @@ BELOW["host/catalog"] = _OPERATOR | {f"host/{_name}" for _name in OPERATORS}
 _ALL = set(BELOW)
 BELOW["bench"] = _ALL - {"examples"}  # shares the command line of programs
 BELOW["tuning"] = _ALL - {"examples"} | {"bench"}  # tessera-tune
-BELOW["tests"] = _ALL | {"bench"}
+BELOW["tests"] = _ALL | {"bench", "tuning"}
 
 # Single headers that stand on their own, of modules that are out of sight.
 ALSO = {"host/tile": {"host/dispatch/json_text.hpp", "host/dispatch/thread_pool.hpp"},
