@@ -36,9 +36,9 @@ TESSERA_API const char* to_string(Reduction reduction) noexcept;
 
 /// Names of implementations in order of preference. Empty: the default order, `opencl`, `eigen`.
 ///
-/// One name: a request it cannot serve is an error. Several, or none: each refusal is a warning, but
-/// for the choice among engines of `opencl`, and the next is tried. An unknown name anywhere in the
-/// list is an error.
+/// One name: a request it cannot serve is an error. Several, or none: each refusal is a warning,
+/// but for the choice among engines of `opencl`, and the next is tried. An unknown name anywhere in
+/// the list is an error.
 class ImplementationList {
  public:
   ImplementationList() = default;

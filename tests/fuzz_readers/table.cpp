@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // libFuzzer on tables of block sizes and on a tuner's raw results: a line is a legal row or a
 // problem that is named, and a raw line that was taken is read again as what it was.
+#include "tuning/lookup/table.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
-#include "tuning/lookup/table.hpp"
 #include "tuning/tune/raw.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

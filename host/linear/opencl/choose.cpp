@@ -67,8 +67,8 @@ std::int64_t fuller_range(const Request& r, const engines::Engine& engine, const
   };
   // Where rounds are many, no range saves as much as `cheapest` asks for: there is nothing to try.
   const double products = (r.gradients.grad_w ? 1.0 : 0.0) + (s.keeps_logits ? 0.0 : 1.0);
-  const double without_waiting = products * static_cast<double>(extent) /
-                                 static_cast<double>(engine.strip() * engine.slots());
+  const double without_waiting =
+      products * static_cast<double>(extent) / static_cast<double>(engine.strip() * engine.slots());
   if (engines::worth_changing * cost(even) <= without_waiting) return even;
   const auto is_left = [&](std::int64_t range) { return 2 * range > even && range > 0; };
   return engines::cheapest(even, even / step * step, -step, is_left, cost);
