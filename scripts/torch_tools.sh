@@ -15,7 +15,8 @@ if [ "$(cat "$folder/versions" 2>/dev/null || true)" != "$wanted" ]; then
   free_gib=$(($(df --output=avail -k "$folder" | tail -1) / 1024 / 1024))
   if [ "$free_gib" -lt "$needed_gib" ]; then
     rmdir "$folder"
-    fail "$folder has room for $free_gib GiB, PyTorch needs $needed_gib: tessera.torch is not tested"
+    fail "$folder has $free_gib GiB free and PyTorch needs $needed_gib: free some, or go without" \
+      "the tests of tessera.torch"
   fi
   "$python" -m venv "$folder"
   if ! quietly "$folder/bin/pip" install --quiet --no-cache-dir --retries 2 --timeout 20 \

@@ -141,8 +141,9 @@ FromOutside from_outside() {
       .keep_warning = keep_text, .hand_over_warnings = hand_over_later, .keep_error = keep_error};
 }
 
-void throw_kept_error() {
-  if (const auto error = std::exchange(kept_error, {})) throw Error(*error);
+void throw_kept_error(const std::string& message) {
+  const auto error = std::exchange(kept_error, {});
+  if (error && message.find(error->what()) != std::string::npos) throw Error(*error);
 }
 
 void hand_over_warnings_quietly() noexcept {

@@ -35,8 +35,9 @@ struct FromOutside {
   void (*keep_error)(const void* error);  ///< a tessera::Error, for the calling thread
 };
 FromOutside from_outside();
-/// Throws what `keep_error` has kept for this thread, if anything.
-void throw_kept_error();
+/// Throws the error that `keep_error` has kept for this thread, if it is the one of that message:
+/// in a compiled graph nobody asks, so that an older one may be there.
+void throw_kept_error(const std::string& message);
 
 /// Calls `work` without the GIL, then hands over what it warned of.
 template <class Work>

@@ -2,6 +2,7 @@
 #include "python/src/torch/operation.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <string_view>
 #include <variant>
@@ -23,14 +24,10 @@ bool is_returned(const Description& op, const operators::Output& output) {
   return output.is_wanted || op.input(output.name) != nullptr;
 }
 
+/// The shortest text that is read as this number.
 std::string text_of(float number) {
-  std::string text = std::to_string(static_cast<double>(number));
-  if (number != 0.0f && std::stof(text) != number) {  // 1e-6 and its like
-    char digits[32];
-    std::snprintf(digits, sizeof digits, "%.9g", static_cast<double>(number));
-    text = digits;
-  }
-  return text;
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
 std::string declaration(const Option& option) {

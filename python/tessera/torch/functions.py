@@ -44,10 +44,10 @@ class HandedOver(torch.autograd.Function):
             gradients = ops.derive(ctx.operator, ctx.options, tensors,
                                    ops.saved_of(ctx.operator, outputs), ctx.needs_input_grad[2:],
                                    (dloss,))
-        elif (factor := dloss.item()) != 1.0:
+        elif type(dloss) is not torch.Tensor or dloss.item() != 1.0:  # a FakeTensor has no value
             for gradient in gradients:
                 if gradient is not None:
-                    gradient.mul_(factor)
+                    gradient.mul_(dloss)
         return None, None, *gradients
 
 

@@ -52,7 +52,7 @@ def call(op, *args, **options):
         return op(*args, **options)
     except (RuntimeError, IndexError) as error:
         failure = error
-    _core._throw_kept_error()
+    _core._throw_kept_error(str(failure))
     raise failure
 
 
