@@ -83,7 +83,8 @@ def train(given, rows):
         batch = tokens[at + torch.arange(given.length)]
         if given.wait:  # another process has the machine
             print(step, flush=True)
-            sys.stdin.readline()
+            if not sys.stdin.readline():
+                sys.exit("nobody says when to go on")
         restart_peak()
         before = memory_mib("VmRSS")
         start = time.perf_counter()
