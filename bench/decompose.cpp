@@ -13,7 +13,7 @@
 #include "bench/row_measurement.hpp"
 #include "programs/report.hpp"
 #if TESSERA_OPENCL
-#include "host/opencl/embedded_kernels.hpp"
+#include "host/operators/opencl_kernels.hpp"
 #endif
 
 namespace tessera::bench {
@@ -30,8 +30,7 @@ struct Part {
 
 void set_epilogue(int parts) {
 #if TESSERA_OPENCL
-  opencl::override_embedded_kernel("linear/epilogue.cl",
-                                   fmt::format("#define EPILOGUE {}\n", parts));
+  operators::replace_kernel_file("linear/epilogue.cl", fmt::format("#define EPILOGUE {}\n", parts));
 #else
   static_cast<void>(parts);
 #endif

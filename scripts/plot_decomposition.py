@@ -46,7 +46,7 @@ def draw(axes, rows):
                     fontsize=7)
     axes.set(ylim=(len(rows) - 0.4, -0.6), xlabel="ms")
     axes.set_xlim(0, 1.3 * axes.get_xlim()[1])
-    axes.legend(fontsize=7, loc="center right")
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
 def main():

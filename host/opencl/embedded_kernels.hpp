@@ -5,8 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/error.hpp"
-
 namespace tessera::opencl {
 
 /// One file of cl_kernels/, embedded at build time.
@@ -23,8 +21,8 @@ const std::vector<EmbeddedKernel>& embedded_kernels();
 /// path.
 std::string assemble_source(const std::string& path, const std::string& engine = {});
 
-/// For tests (planted bugs, kernels of their own) and tessera-bench --decompose: `replacement`
-/// stands for the file from now on, in every program built later. No installed header has it.
-TESSERA_API void override_embedded_kernel(const std::string& path, std::string replacement);
+/// For tests (planted bugs, kernels of their own): `replacement` stands for the file from now on,
+/// in every program built later. Not reachable through the public face.
+void override_embedded_kernel(const std::string& path, std::string replacement);
 
 }  // namespace tessera::opencl
