@@ -91,6 +91,7 @@ def train(given, rows):
         loss = model(input_ids=batch, labels=batch, use_cache=False).loss
         optimiser.zero_grad()
         loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # without a warm-up steps may leap
         optimiser.step()
         seconds, peak = time.perf_counter() - start, memory_mib("VmHWM")
         rows.writerow([step, f"{loss.item():.8g}", f"{seconds:.5f}", f"{peak:.1f}",
