@@ -298,11 +298,12 @@ class OpenclRow final : public dispatch::Implementation {
                                              dispatch::Attempt& attempt) const {
     auto& runtime = *opencl::runtime_of(*state);
     opencl::Call call(state, runtime, {r.call.queue, r.call.wait_for, r.call.workspace}, attempt);
-    own_->enqueue(call, r, prepared);
-    // After the commands are enqueued: the device works while this is put together.
+    // Before the device works: the threads that end wait for a processor, else for a tick or more.
     if (runtime.facts().is_cpu) {
       dispatch::rest_openmp([&] { return own_->cost(r, prepared); }, runtime.facts().compute_units);
     }
+    own_->enqueue(call, r, prepared);
+    // After the commands are enqueued: the device works while this is put together.
     describe(r, prepared, runtime, attempt.dispatch);
     warn_of_row(*state, prepared.report, attempt.dispatch);
     note_staging(attempt.dispatch);
