@@ -29,7 +29,7 @@ def draw(axes, rows):
     for place, (_, parts) in enumerate(rows):
         left = 0.0
         for part in parts:
-            # The quickest calls of each: a part may have been too short to add anything.
+            # A difference of medians: where a part takes next to nothing, it may be negative.
             width = max(1e3 * part["added_seconds"], 0.0)
             axes.barh(place, width, left=left, height=0.7, color=f"C{names.index(part['name'])}",
                       edgecolor="white", linewidth=0.5)

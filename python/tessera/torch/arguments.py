@@ -109,3 +109,12 @@ def take_options(implementation, workspace_bytes, reduction="mean", label_smooth
             raise ValueError(f"workspace_bytes is {workspace_bytes}; give 0 or more")
         options["workspace_bytes"] = workspace_bytes
     return options
+
+
+def take_loss_options(implementation, workspace_bytes, reduction, label_smoothing, ignore_index,
+                      logsumexp_weight, logit_scale, logit_soft_cap, **numbers):
+    """`take_options` with those that every loss has."""
+    return take_options(
+        implementation, workspace_bytes, reduction, label_smoothing,
+        ignore_index=(ignore_index, -100), logsumexp_weight=(logsumexp_weight, 0.0),
+        logit_scale=(logit_scale, 1.0), logit_soft_cap=(logit_soft_cap or 0.0, 0.0), **numbers)

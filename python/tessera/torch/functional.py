@@ -59,10 +59,9 @@ def linear_cross_entropy(input, linear_weight, target, *, linear_bias=None, weig
     tensors = {"x": input, "w": linear_weight, "bias": linear_bias}
     arguments.take_target(tensors, target, leading, words, ignore_index)
     arguments.take_weights(tensors, token_weight, weight, leading, words)
-    taken = arguments.take_options(
-        implementation, workspace_bytes, reduction, label_smoothing,
-        ignore_index=(ignore_index, -100), logsumexp_weight=(logsumexp_weight, 0.0),
-        logit_scale=(logit_scale, 1.0), logit_soft_cap=(logit_soft_cap or 0.0, 0.0))
+    taken = arguments.take_loss_options(
+        implementation, workspace_bytes, reduction, label_smoothing, ignore_index,
+        logsumexp_weight, logit_scale, logit_soft_cap)
     return _loss("linear_cross_entropy", tensors, taken, return_lse)
 
 
@@ -80,10 +79,9 @@ def softmax_cross_entropy(input, target, *, weight=None, reduction="mean", ignor
     tensors = {"logits": input}
     arguments.take_target(tensors, target, leading, words, ignore_index)
     arguments.take_weights(tensors, token_weight, weight, leading, words)
-    taken = arguments.take_options(
-        implementation, workspace_bytes, reduction, label_smoothing,
-        ignore_index=(ignore_index, -100), logsumexp_weight=(logsumexp_weight, 0.0),
-        logit_scale=(logit_scale, 1.0), logit_soft_cap=(logit_soft_cap or 0.0, 0.0))
+    taken = arguments.take_loss_options(
+        implementation, workspace_bytes, reduction, label_smoothing, ignore_index,
+        logsumexp_weight, logit_scale, logit_soft_cap)
     return _loss("softmax_cross_entropy", tensors, taken, return_lse)
 
 
@@ -135,13 +133,12 @@ def linear_distillation(input, linear_weight, teacher_input=None, teacher_weight
         arguments.take_target(tensors, target, leading, words, ignore_index)
     elif alpha != 1.0:
         raise ValueError(f"target is left out and alpha is {alpha}; give labels, or alpha=1")
-    taken = arguments.take_options(
-        implementation, workspace_bytes, reduction, label_smoothing,
+    taken = arguments.take_loss_options(
+        implementation, workspace_bytes, reduction, label_smoothing, ignore_index,
+        logsumexp_weight, logit_scale, logit_soft_cap,
         divergence=(divergence, "forward_kl"), beta=(beta, 0.5), temperature=(temperature, 1.0),
         alpha=(alpha, 0.5), teacher_logit_scale=(teacher_logit_scale, 1.0),
-        teacher_logit_soft_cap=(teacher_logit_soft_cap or 0.0, 0.0),
-        ignore_index=(ignore_index, -100), logsumexp_weight=(logsumexp_weight, 0.0),
-        logit_scale=(logit_scale, 1.0), logit_soft_cap=(logit_soft_cap or 0.0, 0.0))
+        teacher_logit_soft_cap=(teacher_logit_soft_cap or 0.0, 0.0))
     return _loss("linear_distillation", tensors, taken, return_lse)
 
 
