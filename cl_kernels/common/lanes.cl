@@ -144,9 +144,11 @@ static inline void lane_transpose(lane_f* rows) {
 // a CPU; unoptimised builds are for interpreters that do not know it.
 #if LANES > 1 && defined(__clang__) && defined(__OPTIMIZE__)
 #define PREFETCH(address) __builtin_prefetch((const void*)(size_t)(address), 0, 2);
+#define PREFETCH_NEAR(address) __builtin_prefetch((const void*)(size_t)(address), 0, 3);
 #define PREFETCH_TO_WRITE(address) __builtin_prefetch((const void*)(size_t)(address), 1, 2);
 #else
 #define PREFETCH(address) ;
+#define PREFETCH_NEAR(address) ;
 #define PREFETCH_TO_WRITE(address) ;
 #endif
 

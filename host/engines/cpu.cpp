@@ -20,7 +20,8 @@ std::int64_t interleaved_depth(std::int64_t n) {
   return std::clamp<std::int64_t>(round_up(n / 2, 8), 128, 512);
 }
 constexpr std::int64_t micro_m = cpu_micro_m;
-constexpr std::int64_t spare = 16;  ///< spare words a packed row has there
+constexpr std::int64_t whole_lines = 96;  ///< strips that hold lines of f32 and of 16 bits
+constexpr std::int64_t spare = 16;        ///< spare words a packed row has there
 /// Tiles shrink from 400 KiB to a few before there are fewer groups.
 constexpr std::int64_t smallest_part = 64;
 constexpr std::int64_t cache_line_words = 16;
@@ -125,6 +126,10 @@ class CpuEngine final : public Engine {
     std::int64_t tile =
         cached_bytes / shrink / (in_place ? 1 : 2) / ((depth + spare) * 4) / micro_m * micro_m;
     if (narrow_ && source(p) != Source::interleaved) tile = micro_m;
+    // Whole cache lines of each row of memory, so that no two tiles read the same.
+    if (p.use == Use::visit && source(p) == Source::interleaved) {
+      tile = std::max(tile, (tile + whole_lines / 2) / whole_lines * whole_lines);
+    }
     tile = std::clamp(tile, micro_m, round_up(rows, micro_m));
     cut.tile_m = tile;
     // Groups of other uses divide the rows between them, here each has a part of its own.

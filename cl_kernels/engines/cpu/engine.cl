@@ -92,6 +92,7 @@
 // the last. Near the edge of A single elements are read instead.
 #define LOAD_PART(part, parts)                                                   \
   {                                                                              \
+    A_PREFETCH_M(part, parts)                                                    \
     const int readable = A_ROWS_READABLE(next);                                  \
     const int k0 = PART_BEGIN(part, parts);                                      \
     const int k1 = PART_BEGIN((part) + 1, parts);                                \
@@ -111,7 +112,6 @@
         a += A_STRIP_WORDS(next.depth);                                          \
       }                                                                          \
     }                                                                            \
-    A_PREFETCH_M(k0, k1)                                                         \
   }
 // Parts begin at multiples of PART_K, so that lines of a strip are filled at once.
 #define PART_K 8
@@ -145,17 +145,23 @@
 #endif
 #endif
 
-// For the rows of the next part: short pieces of memory far apart, which no hardware follows. (Of
-// rows contiguous along k they cost more than they brought.)
+// For the rows of the part after this one: short pieces of memory far apart, which no hardware
+// follows. Rows are asked for evenly, about one before each strip, and near: what was asked for at
+// the second level was still waited for. (Of rows contiguous along k it cost more than it brought.)
 #if A_ADDRESSES
 #define A_LINE (64 / (int)sizeof(ELEMENT(A_TYPE)))
-#define A_PREFETCH_M(k0, k1)                                                    \
-  const int k2 = k1 + (k1 - k0) < next.depth ? k1 + (k1 - k0) : next.depth;     \
-  for (int k = ELEMENTS(k1); k < ELEMENTS(k2); ++k) {                           \
-    for (int m = 0; m < next.rows; m += A_LINE) PREFETCH(A_ADDRESS(next, m, k)) \
+#define AHEAD(part, parts) \
+  ELEMENTS((part) >= (parts) ? next.depth : (int)((long)next.depth * (part) / (parts)))
+#define A_PREFETCH_M(part, parts)                                                      \
+  {                                                                                    \
+    const int ahead = AHEAD((part) + 2, parts);                                        \
+    for (int k = (part) == 0 ? 0 : AHEAD((part) + 1, parts); k < ahead; ++k) {         \
+      for (int m = 0; m < next.rows; m += A_LINE) PREFETCH_NEAR(A_ADDRESS(next, m, k)) \
+      PREFETCH_NEAR(A_ADDRESS(next, next.rows - 1, k)) /* may be a line of its own */  \
+    }                                                                                  \
   }
 #else
-#define A_PREFETCH_M(k0, k1)
+#define A_PREFETCH_M(part, parts)
 #endif
 // For lines that an epilogue will write: OUT_ADDRESS(m), if there is one, in row m of the tile.
 #ifdef OUT_ADDRESS
