@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Statistics of logits that exist, row by row: lanes lie along the vocabulary here, so that memory
-// is read as it lies, and are merged at the end of a slice. A group is one work-item with LANES
-// lanes on a CPU, GROUP work-items of one lane elsewhere.
+// is read as it lies, and are merged at the end of a slice. A group is one work-item on a CPU,
+// GROUP of them elsewhere.
 #ifndef TESSERA_SLICE_CL
 #define TESSERA_SLICE_CL
 
@@ -94,20 +94,42 @@ static inline long stream_statistics(lane_stats* s, global const ELEMENT(LOGITS_
 }
 #endif
 
-// Columns that are read twice (for the maximum, then for the sums) from the first-level cache.
-#define BLOCK (32 * STEP)
+// Columns that are looked at twice (for the maximum, then for the sums): a GPU keeps the logits in
+// registers, 32 of each work-item, a CPU in its first-level cache.
+#if GROUP > 1
+#define BLOCK_STEPS (32 / LANES)
+#else
+#define BLOCK_STEPS 32
+#endif
+#define BLOCK (BLOCK_STEPS * STEP)
+
+// This work-item's logits of a block, -Inf from its end on. A whole block asks nothing on the way,
+// so that all of its loads are under way at once.
+static inline void load_block(const logits_row* row, long begin, long end, lane_f* logits) {
+  const long first = FIRST_COLUMN(begin, row->apart);
+  if (end - begin == BLOCK) {
+    GROUP_UNROLLED
+    for (int step = 0; step < BLOCK_STEPS; ++step) {
+      const long v = first + step * STEP;
+      logits[step] = LOGIT_OR(v, v + STEP, -INFINITY);
+    }
+    return;
+  }
+  GROUP_UNROLLED
+  for (int step = 0; step < BLOCK_STEPS; ++step) {
+    const long v = first + step * STEP;
+    if (v >= end) break;
+    logits[step] = LOGIT_OR(v, end, -INFINITY);
+  }
+}
 
 // Work-items that need local memory to find what all of them have seen.
 #if GROUP > 1
-#define SHARED_PARAMETERS , local float *shared_max, local lane_stats *shared
-#define SHARED_ARGUMENTS , shared_max, shared
-#define DECLARE_SHARED           \
-  local float shared_max[GROUP]; \
-  local lane_stats shared[GROUP];
+#define SHARED_PARAMETER , local float* shared
+#define SHARED_ARGUMENT , shared
 #else
-#define SHARED_PARAMETERS
-#define SHARED_ARGUMENTS
-#define DECLARE_SHARED
+#define SHARED_PARAMETER
+#define SHARED_ARGUMENT
 #endif
 
 #if KEEPS && STREAMS
@@ -120,7 +142,7 @@ static inline long stream_statistics(lane_stats* s, global const ELEMENT(LOGITS_
 
 // Of the columns of a row's slice, written to `at`, [field][ld_].
 static inline void slice_statistics(const logits_row* row, global float* at,
-                                    long ld_ KEPT_PARAMETER SHARED_PARAMETERS) {
+                                    long ld_ KEPT_PARAMETER SHARED_PARAMETER) {
   const long v_begin = row->begin;
   const long v_end = row->end;
   lane_stats s;
@@ -129,23 +151,35 @@ static inline void slice_statistics(const logits_row* row, global float* at,
 #ifdef STREAMS_STATISTICS
   rest = stream_statistics(&s, row->logits, v_begin, v_end, row->scale, KEPT_ARGUMENT);
 #endif
-  for (long block_begin = rest; block_begin < v_end; block_begin += BLOCK) {
-    const long block_end = block_begin + BLOCK < v_end ? block_begin + BLOCK : v_end;
+  for (long begin = rest, end; begin < v_end; begin = end) {
+    end = pass_end(row, begin, min(begin + BLOCK, v_end));
+    const long first = FIRST_COLUMN(begin, row->apart);
+    lane_f logits[BLOCK_STEPS];
+    load_block(row, begin, end, logits);
     lane_f maximum = s.max;
-    FOR_COLUMNS(v, block_begin, block_end) {
-      const lane_f logit = LOGIT_OR(v, block_end, -INFINITY);
-      maximum = logit > maximum ? logit : maximum;
-      stats_argmax(&s, logit, (lane_i)((int)v) + LANE_INDEX);
+    GROUP_UNROLLED
+    for (int step = 0; step < BLOCK_STEPS; ++step) {
+      const long v = first + step * STEP;
+      if (v >= end) break;
+      maximum = logits[step] > maximum ? logits[step] : maximum;
+      stats_argmax(&s, logits[step], LANE_COLUMNS(v, row->apart));
     }
+#if GROUP > 1
+    // One exponential moves the sums of all lanes.
+    maximum = (lane_f)(LANE_MAX(maximum));
+#endif
     stats_move(&s, maximum);
     const lane_f shift = stats_shift(maximum);
     lane_stats sums;
     stats_clear(&sums, 0);
-    FOR_COLUMNS(v, block_begin, block_end) {
-      const lane_f difference = LOGIT_OR(v, block_end, -INFINITY) - shift;
-      lane_f classes = CLASSES_OR_0(v, block_end);
+    GROUP_UNROLLED
+    for (int step = 0; step < BLOCK_STEPS; ++step) {
+      const long v = first + step * STEP;
+      if (v >= end) break;
+      const lane_f difference = logits[step] - shift;
+      lane_f classes = CLASSES_OR_0(v, end);
 #if TARGETS == TARGETS_DENSE
-      const lane_f probabilities = PROBABILITIES_OR_0(v, block_end);
+      const lane_f probabilities = PROBABILITIES_OR_0(v, end);
       stats_add_target(&sums, difference, probabilities, classes);
 #if !PARTIAL
       classes = dense_target(row->sizes, probabilities, classes);
@@ -157,55 +191,16 @@ static inline void slice_statistics(const logits_row* row, global float* at,
   }
 
   // Lanes, then work-items, become relative to their common maximum and are added in order.
-  float maximum = LANE_MAX(s.max);
-#if GROUP > 1
-  const int item = (int)get_local_id(0);
-  shared_max[item] = maximum;
-  // Every work-item reads all maxima.
-  barrier(CLK_LOCAL_MEM_FENCE);
-  for (int other = 0; other < GROUP; ++other) {
-    maximum = shared_max[other] > maximum ? shared_max[other] : maximum;
-  }
-#endif
+  const float maximum = GROUP_MAX(LANE_MAX(s.max));
   stats_move(&s, (lane_f)(maximum));
-#if GROUP > 1
-  shared[item] = s;
-  // Work-item 0 reads what all have found.
-  barrier(CLK_LOCAL_MEM_FENCE);
-  if (item != 0) return;
-  lane_stats total = s;
-  for (int other = 1; other < GROUP; ++other) {
-    const lane_stats next = shared[other];
-    stats_join(&total, &next);
-    // Work-items saw interleaved columns: on ties the lowest index wins.
-    if (next.argmax_value > total.argmax_value ||
-        (next.argmax_value == total.argmax_value && next.argmax < total.argmax)) {
-      total.argmax_value = next.argmax_value;
-      total.argmax = next.argmax;
-    }
+  // Of the work-items that have found it, one writes it.
+  const int is_first = GROUP == 1 || get_local_id(0) == 0;
+#define PUT_STAT(field, value)            \
+  {                                       \
+    const float put_ = value;             \
+    if (is_first) at[field * ld_] = put_; \
   }
-#define PUT_STAT(field, value) at[field * ld_] = value
-#define TOTAL(member) total.member
-#define TOTAL_ARGMAX(value, index)        \
-  const float value = total.argmax_value; \
-  const int index = total.argmax;
-#else
-#define PUT_STAT(field, value) at[field * ld_] = value
-#define TOTAL(member) lane_total(s.member)
-#define TOTAL_ARGMAX(value, index)                                                  \
-  float values[LANES];                                                              \
-  int indices[LANES];                                                               \
-  LANE_STORE(s.argmax_value, values);                                               \
-  LANE_STORE_I(s.argmax, indices);                                                  \
-  float value = values[0];                                                          \
-  int index = indices[0];                                                           \
-  for (int lane = 1; lane < LANES; ++lane) {                                        \
-    if (values[lane] > value || (values[lane] == value && indices[lane] < index)) { \
-      value = values[lane];                                                         \
-      index = indices[lane];                                                        \
-    }                                                                               \
-  }
-#endif
+#define TOTAL(member) GROUP_TOTAL(lane_total(s.member))
   PUT_STAT(STAT_MAX, maximum);
   PUT_STAT(STAT_SUM, TOTAL(sum));
 #if WANT_CLASS
@@ -216,7 +211,13 @@ static inline void slice_statistics(const logits_row* row, global float* at,
   PUT_STAT(STAT_EXP_LOGIT, TOTAL(exp_logit));
 #endif
 #if WANT_ARGMAX
-  TOTAL_ARGMAX(best, best_at)
+  // Lanes and work-items saw columns in turns: on ties the lowest index wins.
+  const float best = GROUP_MAX(LANE_MAX(s.argmax_value));
+  int indices[LANES];
+  LANE_STORE_I(s.argmax_value == (lane_f)(best) ? s.argmax : (lane_i)(INT_MAX), indices);
+  int best_at = indices[0];
+  for (int lane = 1; lane < LANES; ++lane) best_at = min(best_at, indices[lane]);
+  best_at = GROUP_FIRST(best_at);
   PUT_STAT(STAT_ARGMAX_VALUE, best);
   PUT_STAT(STAT_ARGMAX, as_float(best_at));
 #endif
@@ -228,6 +229,7 @@ static inline void slice_statistics(const logits_row* row, global float* at,
   PUT_STAT(STAT_WEIGHTED_SUM, TOTAL(weighted_sum));
 #endif
 #else
+  if (!is_first) return;
   float label_logit = -INFINITY;
 #if TARGETS == TARGETS_PAIRS
   keep_pair_logits(row);
