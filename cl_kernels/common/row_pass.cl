@@ -69,8 +69,8 @@ static inline float lane_total(lane_f v) {
 #if GROUP > 64
 // Every item would read hundreds of them: 16 at a time first, apart from what is still read.
 #define PARTS (GROUP / 16)
-#define FOLD_PARTS(type, FOLD)                                            \
-  type part = shared[item % PARTS];                                       \
+#define FOLD_PARTS(FOLD)                                                  \
+  float part = shared[item % PARTS];                                      \
   for (int other = item % PARTS + PARTS; other < GROUP; other += PARTS) { \
     part = FOLD(part, shared[other]);                                     \
   }                                                                       \
@@ -79,29 +79,30 @@ static inline float lane_total(lane_f v) {
   barrier(CLK_LOCAL_MEM_FENCE);
 #else
 #define PARTS GROUP
-#define FOLD_PARTS(type, FOLD)
+#define FOLD_PARTS(FOLD)
 #endif
-#define DEFINE_GROUP_FOLD(name, type, FOLD)                                           \
-  static inline type name(type own, local type* shared) {                             \
+#define DEFINE_GROUP_FOLD(name, FOLD)                                                 \
+  static inline float name(float own, local float* shared) {                          \
     const int item = (int)get_local_id(0);                                            \
     shared[item] = own;                                                               \
     barrier(CLK_LOCAL_MEM_FENCE);                                                     \
-    FOLD_PARTS(type, FOLD)                                                            \
-    type result = shared[0];                                                          \
+    FOLD_PARTS(FOLD)                                                                  \
+    float result = shared[0];                                                         \
     for (int other = 1; other < PARTS; ++other) result = FOLD(result, shared[other]); \
     barrier(CLK_LOCAL_MEM_FENCE);                                                     \
     return result;                                                                    \
   }
 #define FOLD_SUM(a, b) ((a) + (b))
 #define FOLD_MAX(a, b) ((b) > (a) ? (b) : (a))
-#define FOLD_MIN(a, b) ((b) < (a) ? (b) : (a))
-DEFINE_GROUP_FOLD(group_total, float, FOLD_SUM)
-DEFINE_GROUP_FOLD(group_max, float, FOLD_MAX)
-DEFINE_GROUP_FOLD(group_first, int, FOLD_MIN)
+// Of the bits of int, since all of `shared` is float.
+#define FOLD_FIRST(a, b) (as_int(b) < as_int(a) ? (b) : (a))
+DEFINE_GROUP_FOLD(group_total, FOLD_SUM)
+DEFINE_GROUP_FOLD(group_max, FOLD_MAX)
+DEFINE_GROUP_FOLD(group_first, FOLD_FIRST)
 #define SHARED local float shared[GROUP + PARTS];
 #define GROUP_TOTAL(own) group_total(own, shared)
 #define GROUP_MAX(own) group_max(own, shared)
-#define GROUP_FIRST(own) group_first(own, (local int*)shared)
+#define GROUP_FIRST(own) as_int(group_first(as_float(own), shared))
 #else
 #define GROUP_UNROLLED
 #define SHARED

@@ -193,22 +193,16 @@ static inline void slice_statistics(const logits_row* row, global float* at,
   // Lanes, then work-items, become relative to their common maximum and are added in order.
   const float maximum = GROUP_MAX(LANE_MAX(s.max));
   stats_move(&s, (lane_f)(maximum));
-  // Of the work-items that have found it, one writes it.
-  const int is_first = GROUP == 1 || get_local_id(0) == 0;
-#define PUT_STAT(field, value)            \
-  {                                       \
-    const float put_ = value;             \
-    if (is_first) at[field * ld_] = put_; \
-  }
-#define TOTAL(member) GROUP_TOTAL(lane_total(s.member))
-  PUT_STAT(STAT_MAX, maximum);
-  PUT_STAT(STAT_SUM, TOTAL(sum));
+  // All of it before one work-item alone goes on to write it: PoCL 3.1 takes barriers wrong that
+  // come after that.
+#define FOLD_STAT(member) const float member = GROUP_TOTAL(lane_total(s.member));
+  FOLD_STAT(sum)
 #if WANT_CLASS
-  PUT_STAT(STAT_CLASS_LOGIT, TOTAL(class_logit));
-  PUT_STAT(STAT_CLASS_SUM, TOTAL(class_sum));
+  FOLD_STAT(class_logit)
+  FOLD_STAT(class_sum)
 #endif
 #if WANT_EXP
-  PUT_STAT(STAT_EXP_LOGIT, TOTAL(exp_logit));
+  FOLD_STAT(exp_logit)
 #endif
 #if WANT_ARGMAX
   // Lanes and work-items saw columns in turns: on ties the lowest index wins.
@@ -218,18 +212,39 @@ static inline void slice_statistics(const logits_row* row, global float* at,
   int best_at = indices[0];
   for (int lane = 1; lane < LANES; ++lane) best_at = min(best_at, indices[lane]);
   best_at = GROUP_FIRST(best_at);
+#endif
+#if TARGETS == TARGETS_DENSE
+  FOLD_STAT(label_logit)
+  FOLD_STAT(target_sum)
+#if PARTIAL
+  FOLD_STAT(weighted_logit)
+  FOLD_STAT(weighted_sum)
+#endif
+#endif
+#if GROUP > 1
+  if (get_local_id(0) != 0) return;
+#endif
+#define PUT_STAT(field, value) at[field * ld_] = value
+  PUT_STAT(STAT_MAX, maximum);
+  PUT_STAT(STAT_SUM, sum);
+#if WANT_CLASS
+  PUT_STAT(STAT_CLASS_LOGIT, class_logit);
+  PUT_STAT(STAT_CLASS_SUM, class_sum);
+#endif
+#if WANT_EXP
+  PUT_STAT(STAT_EXP_LOGIT, exp_logit);
+#endif
+#if WANT_ARGMAX
   PUT_STAT(STAT_ARGMAX_VALUE, best);
   PUT_STAT(STAT_ARGMAX, as_float(best_at));
 #endif
 #if TARGETS == TARGETS_DENSE
-  PUT_STAT(STAT_LABEL_LOGIT, TOTAL(label_logit));
-  PUT_STAT(STAT_TARGET_SUM, TOTAL(target_sum));
+  PUT_STAT(STAT_TARGET_SUM, target_sum);
 #if PARTIAL
-  PUT_STAT(STAT_WEIGHTED_LOGIT, TOTAL(weighted_logit));
-  PUT_STAT(STAT_WEIGHTED_SUM, TOTAL(weighted_sum));
+  PUT_STAT(STAT_WEIGHTED_LOGIT, weighted_logit);
+  PUT_STAT(STAT_WEIGHTED_SUM, weighted_sum);
 #endif
 #else
-  if (!is_first) return;
   float label_logit = -INFINITY;
 #if TARGETS == TARGETS_PAIRS
   keep_pair_logits(row);
@@ -239,8 +254,8 @@ static inline void slice_statistics(const logits_row* row, global float* at,
     label_logit = LANE_FIRST(lane_logit((lane_f)(z), row->scale, row->cap));
   }
 #endif
-  PUT_STAT(STAT_LABEL_LOGIT, label_logit);
 #endif
+  PUT_STAT(STAT_LABEL_LOGIT, label_logit);
 }
 
 #endif
