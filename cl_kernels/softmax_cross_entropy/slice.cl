@@ -94,34 +94,42 @@ static inline long stream_statistics(lane_stats* s, global const ELEMENT(LOGITS_
 }
 #endif
 
-// Columns that are looked at twice (for the maximum, then for the sums): a GPU keeps the logits in
-// registers, 32 of each work-item, a CPU in its first-level cache.
+// Columns that are looked at twice (for the maximum, then for the sums): a CPU finds them in its
+// first-level cache, a GPU keeps the logits in registers, 32 of each work-item.
 #if GROUP > 1
 #define BLOCK_STEPS (32 / LANES)
+#define LOAD_BLOCK            \
+  lane_f logits[BLOCK_STEPS]; \
+  load_block(row, begin, end, logits);
+#define BLOCK_COLUMN(step) (FIRST_COLUMN(begin, row->apart) + (step)*STEP)
+#define BLOCK_LOGIT(step) logits[step]
+// No break: the loop would not be unrolled, and the logits be in memory.
+#define FOR_BLOCK(step) \
+  GROUP_UNROLLED for (int step = 0; step < BLOCK_STEPS; ++step) if (BLOCK_COLUMN(step) < end)
 #else
 #define BLOCK_STEPS 32
+#define LOAD_BLOCK
+#define BLOCK_COLUMN(step) (step)
+#define BLOCK_LOGIT(step) LOGIT_OR(step, end, -INFINITY)
+#define FOR_BLOCK(step) for (long step = begin; step < end; step += STEP)
 #endif
 #define BLOCK (BLOCK_STEPS * STEP)
 
-// This work-item's logits of a block, -Inf from its end on. A whole block asks nothing on the way,
-// so that all of its loads are under way at once.
+#if GROUP > 1
+// This work-item's logits of a block. A whole block asks nothing on the way, so that all of its
+// loads are under way at once.
 static inline void load_block(const logits_row* row, long begin, long end, lane_f* logits) {
-  const long first = FIRST_COLUMN(begin, row->apart);
   if (end - begin == BLOCK) {
     GROUP_UNROLLED
     for (int step = 0; step < BLOCK_STEPS; ++step) {
-      const long v = first + step * STEP;
+      const long v = BLOCK_COLUMN(step);
       logits[step] = LOGIT_OR(v, v + STEP, -INFINITY);
     }
     return;
   }
-  GROUP_UNROLLED
-  for (int step = 0; step < BLOCK_STEPS; ++step) {
-    const long v = first + step * STEP;
-    if (v >= end) break;
-    logits[step] = LOGIT_OR(v, end, -INFINITY);
-  }
+  FOR_BLOCK(step) logits[step] = LOGIT_OR(BLOCK_COLUMN(step), end, -INFINITY);
 }
+#endif
 
 // Work-items that need local memory to find what all of them have seen.
 #if GROUP > 1
@@ -153,16 +161,12 @@ static inline void slice_statistics(const logits_row* row, global float* at,
 #endif
   for (long begin = rest, end; begin < v_end; begin = end) {
     end = pass_end(row, begin, min(begin + BLOCK, v_end));
-    const long first = FIRST_COLUMN(begin, row->apart);
-    lane_f logits[BLOCK_STEPS];
-    load_block(row, begin, end, logits);
+    LOAD_BLOCK
     lane_f maximum = s.max;
-    GROUP_UNROLLED
-    for (int step = 0; step < BLOCK_STEPS; ++step) {
-      const long v = first + step * STEP;
-      if (v >= end) break;
-      maximum = logits[step] > maximum ? logits[step] : maximum;
-      stats_argmax(&s, logits[step], LANE_COLUMNS(v, row->apart));
+    FOR_BLOCK(step) {
+      const lane_f logit = BLOCK_LOGIT(step);
+      maximum = logit > maximum ? logit : maximum;
+      stats_argmax(&s, logit, LANE_COLUMNS(BLOCK_COLUMN(step), row->apart));
     }
 #if GROUP > 1
     // One exponential moves the sums of all lanes.
@@ -172,11 +176,9 @@ static inline void slice_statistics(const logits_row* row, global float* at,
     const lane_f shift = stats_shift(maximum);
     lane_stats sums;
     stats_clear(&sums, 0);
-    GROUP_UNROLLED
-    for (int step = 0; step < BLOCK_STEPS; ++step) {
-      const long v = first + step * STEP;
-      if (v >= end) break;
-      const lane_f difference = logits[step] - shift;
+    FOR_BLOCK(step) {
+      const long v = BLOCK_COLUMN(step);
+      const lane_f difference = BLOCK_LOGIT(step) - shift;
       lane_f classes = CLASSES_OR_0(v, end);
 #if TARGETS == TARGETS_DENSE
       const lane_f probabilities = PROBABILITIES_OR_0(v, end);
