@@ -80,6 +80,16 @@ static inline LANE_CAT(ushort) lane_to_bf16(lane_f value) {
   const LANE_CAT(uint) quiet = (u >> 16) | 0x40u;
   return LANE_CAT(convert_ushort)((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
+// At addresses of whole vectors, which a GPU reads and writes by one instruction.
+#define LANE_LOAD_WHOLE_0(p) (*(global const lane_f*)(p))
+#define LANE_LOAD_WHOLE_1(p) \
+  LANE_CAT(as_float)(LANE_CAT(convert_uint)(*(global const LANE_CAT(ushort)*)(p)) << 16)
+#define LANE_LOAD_WHOLE_2(p) LANE_CAT(vloada_half)(0, (p))
+#define LANE_LOAD_WHOLE(type, p) TESSERA_CAT(LANE_LOAD_WHOLE_, type)(p)
+#define LANE_STORE_WHOLE_0(v, p) (*(global lane_f*)(p) = (v))
+#define LANE_STORE_WHOLE_1(v, p) (*(global LANE_CAT(ushort)*)(p) = lane_to_bf16(v))
+#define LANE_STORE_WHOLE_2(v, p) TESSERA_CAT(LANE_CAT(vstorea_half), _rte)((v), 0, (p))
+#define LANE_STORE_WHOLE(type, v, p) TESSERA_CAT(LANE_STORE_WHOLE_, type)(v, p)
 #else
 #define LANE_STORE_TYPE(type, v, p) STORE(type, p, 0, v)
 #endif

@@ -32,6 +32,9 @@ static inline ushort float_to_bf16(float value) {
 #define ELEMENT_2 half
 #define ELEMENT_3 int
 #define ELEMENT_4 long
+#define ELEMENT_BYTES_0 4
+#define ELEMENT_BYTES_1 2
+#define ELEMENT_BYTES_2 2
 #define LOAD_0(p, i) ((p)[i])
 #define LOAD_1(p, i) bf16_to_float((p)[i])
 #define LOAD_2(p, i) vload_half((i), (p))
@@ -44,6 +47,7 @@ static inline ushort float_to_bf16(float value) {
 #define TESSERA_CAT_(a, b) a##b
 #define TESSERA_CAT(a, b) TESSERA_CAT_(a, b)
 #define ELEMENT(type) TESSERA_CAT(ELEMENT_, type)
+#define ELEMENT_BYTES(type) TESSERA_CAT(ELEMENT_BYTES_, type)
 #define LOAD(type, p, i) TESSERA_CAT(LOAD_, type)(p, i)
 #define STORE(type, p, i, v) TESSERA_CAT(STORE_, type)(p, i, v)
 

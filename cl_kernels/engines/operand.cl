@@ -5,10 +5,14 @@
 // A kernel that makes operand B of a matrix defines PACK_TYPE (TYPE_*) and PACK_CONTIGUOUS (1: k is
 // contiguous in it), and calls
 //
-//   operand_pack_rows(out, k_count, panel, column, start, from, k_stride, k0, k1)
-//       elements [k0, k1) of LANES rows of the matrix, as columns from `column` on of a panel whose
-//       depth is k: start[i] is where row i begins in `from`, ROW_PADDING: it is all 0,
-//       ROW_ELSEWHERE: another launch writes it. k0 is a multiple of PACK_STEP, k1 one or k_count
+//   operand_pack_rows(out, k_count, panel, column, memory, from, k_stride, k0, k1)
+//       elements [k0, k1) of PACK_COLUMNS rows of the matrix, as columns from `column` on of a
+//       panel whose depth is k. `memory` is a pack_memory that the kernel declares in PACK_SPACE;
+//       its start[i], which work-item i % PACK_ITEMS has written, is where row i begins in `from`,
+//       ROW_PADDING: it is all 0, ROW_ELSEWHERE: another launch writes it. k0 is a multiple of
+//       PACK_STEP, k1 one or k_count. All PACK_ITEMS work-items of a group make the call together.
+//       A group that writes PACK_BLOCK columns and PACK_WORDS times PACK_STEP elements of each
+//       does not wait for memory
 //   operand_pack_columns(out, row_count, row, start, from, k_stride, k_count, panel0, panel1)
 //       the rows of the matrix that share a word, WORD_ELEMENTS of them from `row` on, as rows of
 //       panels of its columns, whose depth is the rows; start[i] is where row + i begins. All
@@ -34,6 +38,29 @@ typedef struct {
 // The engine's PANEL_ITEMS is known where these are used.
 #define PACK_ITEM (PANEL_ITEMS > 1 ? (int)get_local_id(0) : 0)
 #define PACK_ITEMS (PANEL_ITEMS > 1 ? (int)get_local_size(0) : 1)
+
+// Where one work-item has a panel's columns, it packs them LANES at a time, all of its panel. Else
+// a group has PACK_EDGE columns and as many words of each, one of each in turn: 128 bytes of memory
+// on both sides. One word more from a column to the next has neighbours in different banks.
+#define PACK_EDGE 32  // Engine::pack_range
+#if LANES > 1
+#define PACK_SPACE
+#define PACK_COLUMNS LANES
+#define PACK_BLOCK TILE_N
+#define PACK_WORDS 1
+typedef struct {
+  long start[PACK_COLUMNS];
+} pack_memory;
+#else
+#define PACK_SPACE local
+#define PACK_COLUMNS (TILE_N < PACK_EDGE ? TILE_N : PACK_EDGE)
+#define PACK_BLOCK PACK_COLUMNS
+#define PACK_WORDS PACK_EDGE
+typedef struct {
+  long start[PACK_COLUMNS];
+  float words[PACK_COLUMNS][PACK_WORDS + 1];
+} pack_memory;
+#endif
 
 #include "engines/ENGINE/operand.cl"
 

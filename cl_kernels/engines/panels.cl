@@ -80,10 +80,46 @@ static inline void operand_store(lane_f value, global operand_word* at, long k) 
 #endif
 
 #ifdef PACK_TYPE
-#ifndef OPERAND_PACKS_ROWS
+#if PANEL_ITEMS > 1
+// Neighbouring work-items read neighbouring words of a row and write those of neighbouring columns:
+// in between words lie in local memory.
 static inline void operand_pack_rows(global operand_word* out, long k_count, long panel, int column,
-                                     const long* start, global const ELEMENT(PACK_TYPE) * from,
-                                     long k_stride, long k0, long k1) {
+                                     local pack_memory* memory,
+                                     global const ELEMENT(PACK_TYPE) * from, long k_stride, long k0,
+                                     long k1) {
+  const long words = (k_count + WORD_ELEMENTS - 1) / WORD_ELEMENTS;
+  const long last = (k1 + WORD_ELEMENTS - 1) / WORD_ELEMENTS;
+  global float* to = (global float*)out + panel_index(words, panel, 0, column);
+  // Other work-items have written where rows begin.
+  barrier(CLK_LOCAL_MEM_FENCE);
+  for (long word = k0 / WORD_ELEMENTS; word < last; word += PACK_WORDS) {
+    for (int i = PACK_ITEM; i < PACK_COLUMNS * PACK_WORDS; i += PACK_ITEMS) {
+      const int n = i / PACK_WORDS;
+      const int each = i % PACK_WORDS;
+      const long start = memory->start[n];
+      if (word + each >= last || start == ROW_ELSEWHERE) continue;
+      memory->words[n][each] =
+          start == ROW_PADDING
+              ? 0.0f
+              : WORD_AT(from + start, (word + each) * WORD_ELEMENTS, k_count, k_stride);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = PACK_ITEM; i < PACK_COLUMNS * PACK_WORDS; i += PACK_ITEMS) {
+      const int n = i % PACK_COLUMNS;
+      const int each = i / PACK_COLUMNS;
+      if (word + each >= last || memory->start[n] == ROW_ELSEWHERE) continue;
+      to[(word + each) * TILE_N + n] = memory->words[n][each];
+    }
+    // All have read before anybody writes there again.
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+}
+#elif !defined(OPERAND_PACKS_ROWS)
+static inline void operand_pack_rows(global operand_word* out, long k_count, long panel, int column,
+                                     const pack_memory* memory,
+                                     global const ELEMENT(PACK_TYPE) * from, long k_stride, long k0,
+                                     long k1) {
+  const long* start = memory->start;
   const long words = (k_count + WORD_ELEMENTS - 1) / WORD_ELEMENTS;
   global float* to = (global float*)out + panel_index(words, panel, 0, column);
   long k = k0;

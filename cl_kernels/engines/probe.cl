@@ -17,10 +17,10 @@
 // One work-item.
 kernel void pack_probe(global const ushort* b, int row_step, global operand_word* out,
                        int k_count) {
-  for (int column = 0; column < TILE_N; column += LANES) {
-    long start[LANES];
-    for (int n = 0; n < LANES; ++n) start[n] = (long)(column + n) * row_step;
-    operand_pack_rows(out, k_count, 0, column, start, b, 1, 0, k_count);
+  PACK_SPACE pack_memory memory;
+  for (int column = 0; column < TILE_N; column += PACK_COLUMNS) {
+    for (int n = 0; n < PACK_COLUMNS; ++n) memory.start[n] = (long)(column + n) * row_step;
+    operand_pack_rows(out, k_count, 0, column, &memory, b, 1, 0, k_count);
   }
 }
 

@@ -12,7 +12,7 @@
 #define PACK_CONTIGUOUS X_CONTIGUOUS
 #include "engines/operand.cl"
 
-// Elements of H, and panels of columns, that one work-item takes.
+// Elements of H that a work-item takes, in pack_columns panels of columns.
 #ifndef PACK_STEP
 #define PACK_STEP 64
 #endif
@@ -30,21 +30,29 @@ static inline long row_start(long i, global const int* info, global const int* r
   return row_offset(&x->geometry, row - x->begin);
 }
 
-// For x w: operand B of depth H, its columns tokens. Work-item (h / PACK_STEP, panel).
-kernel void pack_rows(global const ELEMENT(X_TYPE) * x, global const int* info,
-                      global const int* rows, global operand_word* out, pack_rows_arguments a) {
-  const long h0 = (long)get_global_id(0) * PACK_STEP;
-  const long h1 = min(h0 + PACK_STEP, a.size.h_count);
-  const long panel = SECOND_INDEX;
+// For x w: operand B of depth H, its columns tokens. Work-group (h / PACK_WORDS / PACK_STEP, block
+// of columns), of 64 work-items where they share it.
+#if PANEL_ITEMS > 1
+#define PACK_KERNEL __attribute__((reqd_work_group_size(64, 1, 1)))
+#else
+#define PACK_KERNEL
+#endif
+kernel PACK_KERNEL void pack_rows(global const ELEMENT(X_TYPE) * x, global const int* info,
+                                  global const int* rows, global operand_word* out,
+                                  pack_rows_arguments a) {
+  PACK_SPACE pack_memory memory;
+  const long h0 = (long)get_group_id(0) * PACK_WORDS * PACK_STEP;
+  const long h1 = min(h0 + PACK_WORDS * PACK_STEP, a.size.h_count);
+  const long begin = SECOND_INDEX * PACK_BLOCK;
+  const long panel = begin / TILE_N;
   if (panel >= a.size.panels) return;
-  for (int column = 0; column < TILE_N; column += LANES) {
-    long start[LANES];
-    for (int n = 0; n < LANES; ++n) {
-      start[n] = row_start(a.size.chunk_begin + panel * TILE_N + column + n, info + a.at.info,
-                           rows + a.at.rows, &a.size.x);
+  for (long at = begin; at < begin + PACK_BLOCK; at += PACK_COLUMNS) {
+    for (int n = PACK_ITEM; n < PACK_COLUMNS; n += PACK_ITEMS) {
+      memory.start[n] =
+          row_start(a.size.chunk_begin + at + n, info + a.at.info, rows + a.at.rows, &a.size.x);
     }
-    operand_pack_rows(out + a.at.out, a.size.h_count, panel, column, start, x + a.at.x,
-                      a.size.x.h_stride, h0, h1);
+    operand_pack_rows(out + a.at.out, a.size.h_count, panel, (int)(at % TILE_N), &memory,
+                      x + a.at.x, a.size.x.h_stride, h0, h1);
   }
 }
 

@@ -42,6 +42,7 @@ typedef struct {
 #endif
   long begin, end;  // columns of this work-group
   float scale, cap;
+  int apart;  // of common/row_pass.cl
 } logits_row;
 
 // The row at `i` of a chunk, which a caller has found to be in the segment, and its slice.
@@ -69,6 +70,20 @@ static inline void open_row(logits_row* row, global const ELEMENT(LOGITS_TYPE) *
   row->end = min(row->begin + size->v_block, size->v_count);
   row->scale = size->scale;
   row->cap = size->cap;
+  row->apart = !V_CONTIGUOUS;
+#if TARGETS == TARGETS_DENSE && TARGETS_CONTIGUOUS
+  row->apart |= BEFORE_VECTOR(TARGET_TYPE, row->targets) != BEFORE_VECTOR(LOGITS_TYPE, row->logits);
+#endif
+}
+
+// Where a pass over columns from `begin` to `end` had best stop: before the first whole vector, if
+// that is not at `begin`.
+static inline long pass_end(const logits_row* row, long begin, long end) {
+  if (APART(1) && !row->apart) {
+    const int before = BEFORE_VECTOR(LOGITS_TYPE, row->logits + begin);
+    if (before > 0 && before < end - begin) return begin + before;
+  }
+  return end;
 }
 
 // Whether a segment has this row of the call.
@@ -81,7 +96,6 @@ static inline int in_segment(long index, const logits_segment* segment) {
 #define LANE_MAX(v) (v)
 #define LANE_FIRST(v) (v)
 #define LANE_STORE_I(v, p) (*(p) = (v))
-#define LOAD_COLUMNS(type, p, start, stride, count, fill) LOAD(type, p, start)
 #else
 #if LANES == 4
 #define LANE_INDEX (int4)(0, 1, 2, 3)
@@ -102,6 +116,7 @@ static inline float lane_max(lane_f v) {
   return result;
 }
 #endif
+#define LANE_COLUMNS(v, apart) ((lane_i)((int)(v)) + LANE_INDEX * (lane_i)(LANE_PITCH(apart)))
 
 DEFINE_LOAD_COLUMNS(load_logits, LOGITS_TYPE, V_CONTIGUOUS)
 #if HAS_CLASS_WEIGHT
@@ -111,18 +126,21 @@ DEFINE_LOAD_COLUMNS(load_classes, CLASS_TYPE, 0)
 DEFINE_LOAD_COLUMNS(load_probabilities, TARGET_TYPE, TARGETS_CONTIGUOUS)
 #define PROBABILITIES_OR_0(v, end)                                                              \
   load_probabilities(row->targets, (v)*row->sizes->v_stride, row->sizes->v_stride, (end) - (v), \
-                     0.0f)
+                     0.0f, row->apart)
 #endif
 
-// Final logits of the columns v, v + 1, ...; `fill` from `end` on, which no cap may touch.
+// Final logits of this work-item's columns from v on; `fill` from `end` on, which no cap may touch.
 static inline lane_f columns_logit(const logits_row* row, long v, long end, float fill) {
-  lane_f logit =
-      lane_logit(load_logits(row->logits, v * row->v_stride, row->v_stride, end - v, 0.0f),
-                 row->scale, row->cap);
-  if (end - v < LANES) {
+  lane_f logit = lane_logit(
+      load_logits(row->logits, v * row->v_stride, row->v_stride, end - v, 0.0f, row->apart),
+      row->scale, row->cap);
+  const int pitch = LANE_PITCH(row->apart);
+  if (end - v <= (LANES - 1) * pitch) {
     float lanes[LANES];
     LANE_STORE(logit, lanes);
-    for (int lane = 0; lane < LANES; ++lane) lanes[lane] = lane < end - v ? lanes[lane] : fill;
+    for (int lane = 0; lane < LANES; ++lane) {
+      lanes[lane] = lane * pitch < end - v ? lanes[lane] : fill;
+    }
     logit = LANE_LOAD(lanes);
   }
   return logit;
@@ -131,14 +149,15 @@ static inline lane_f columns_logit(const logits_row* row, long v, long end, floa
 
 // Class weights of the same columns, 0 beyond the end (such a column adds nothing).
 #if HAS_CLASS_WEIGHT
-#define CLASSES_OR_0(v, end) \
-  load_classes(row->class_weight, (v)*row->class_stride, row->class_stride, (end) - (v), 0.0f)
+#define CLASSES_OR_0(v, end)                                                                   \
+  load_classes(row->class_weight, (v)*row->class_stride, row->class_stride, (end) - (v), 0.0f, \
+               row->apart)
 #else
-#define CLASSES_OR_0(v, end) ones_before(end - v)
-static inline lane_f ones_before(long count) {
-  if (count >= LANES) return (lane_f)(1.0f);
+#define CLASSES_OR_0(v, end) ones_before((end) - (v), LANE_PITCH(row->apart))
+static inline lane_f ones_before(long count, int pitch) {
+  if (count > (LANES - 1) * pitch) return (lane_f)(1.0f);
   float lanes[LANES];
-  for (int lane = 0; lane < LANES; ++lane) lanes[lane] = lane < count ? 1.0f : 0.0f;
+  for (int lane = 0; lane < LANES; ++lane) lanes[lane] = lane * pitch < count ? 1.0f : 0.0f;
   return LANE_LOAD(lanes);
 }
 #endif
@@ -163,8 +182,8 @@ static inline void keep_pair_logits(const logits_row* row) {
   }
 }
 
-// What pairs at the columns v, v + 1, ... take of the gradient, y of a factor of 1; `pair` is the
-// first that may be there, and is moved on. Returns which lanes have one.
+// What pairs at this work-item's columns from v on take of the gradient, y of a factor of 1; `pair`
+// is the first that may be there, and is moved to v. Returns which lanes have one.
 static inline lane_i pair_shares(const logits_row* row, int* pair, long v, lane_f y,
                                  lane_f* share) {
   int has_pair[LANES];
@@ -173,11 +192,14 @@ static inline lane_i pair_shares(const logits_row* row, int* pair, long v, lane_
     has_pair[lane] = 0;
     factors[lane] = 0.0f;
   }
+  const int pitch = LANE_PITCH(row->apart);
   while (PAIR_COLUMN(row, *pair) < v) ++*pair;
-  for (; PAIR_COLUMN(row, *pair) < v + LANES; ++*pair) {
-    const int lane = (int)(PAIR_COLUMN(row, *pair) - v);
-    has_pair[lane] = -1;
-    factors[lane] += PAIR_VALUE(row, factors, *pair);
+  for (int at = *pair; PAIR_COLUMN(row, at) < v + LANES * pitch; ++at) {
+    for (int lane = 0; lane < LANES; ++lane) {
+      if (PAIR_COLUMN(row, at) != v + lane * pitch) continue;
+      has_pair[lane] = -1;
+      factors[lane] += PAIR_VALUE(row, factors, at);
+    }
   }
   *share = y * LANE_LOAD(factors);
   return LANE_LOAD(has_pair);

@@ -13,23 +13,7 @@
 #define OUT_CONTIGUOUS 1
 #endif
 
-// One work-item's columns: stores whole vectors where they lie side by side.
-static inline void store_columns(global ELEMENT(OUT_TYPE) * out, long start, long stride,
-                                 long count, lane_f values, int add) {
-#if OUT_TYPE == TYPE_F32 && OUT_CONTIGUOUS
-  if (count >= LANES) {
-    if (add) values += LANE_LOAD(out + start);
-    LANE_STORE(values, out + start);
-    return;
-  }
-#endif
-  float lanes[LANES];
-  LANE_STORE(values, lanes);
-  for (int lane = 0; lane < LANES && lane < count; ++lane) {
-    const long at = start + lane * stride;
-    STORE(OUT_TYPE, out, at, add ? LOAD(OUT_TYPE, out, at) + lanes[lane] : lanes[lane]);
-  }
-}
+DEFINE_STORE_COLUMNS(store_columns, OUT_TYPE, OUT_CONTIGUOUS)
 
 #if STREAMS && OUT_CONTIGUOUS && !CLASS_GRADIENT && (OUT_TYPE == TYPE_F32 || OUT_TYPE == TYPE_BF16)
 #define STREAMS_GRADIENT 1
@@ -166,7 +150,7 @@ static inline void store_pairs(const logits_row* row, global ELEMENT(OUT_TYPE) *
 
 // Of the columns of a row's slice, the gradient to `out`, where the row's first column is. `c`
 // holds the row's coefficients, [field][ld_].
-static inline void slice_gradient(const logits_row* row, global const float* c, long ld_,
+static inline void slice_gradient(logits_row* row, global const float* c, long ld_,
                                   global ELEMENT(OUT_TYPE) * out, long out_v_stride,
                                   int add KEPT_INPUT) {
   const long v_begin = row->begin;
@@ -176,6 +160,8 @@ static inline void slice_gradient(const logits_row* row, global const float* c, 
 #endif
   const float scale = row->scale;
   const float cap = row->cap;
+  row->apart |=
+      !OUT_CONTIGUOUS || BEFORE_VECTOR(OUT_TYPE, out) != BEFORE_VECTOR(LOGITS_TYPE, row->logits);
   lane_row r;
   r.shift = (lane_f)(c[ROW_SHIFT * ld_]);
   r.inverse_sum = (lane_f)(c[ROW_INVERSE_SUM * ld_]);
@@ -217,29 +203,32 @@ static inline void slice_gradient(const logits_row* row, global const float* c, 
 #if TARGETS == TARGETS_PAIRS
   int pair = pair_from(row, rest);
 #endif
-  FOR_COLUMNS(v, rest, v_end) {
-    const lane_f logit = LOGIT_OR(v, v_end, 0.0f);
+  for (long end; rest < v_end; rest = end) {
+    end = pass_end(row, rest, v_end);
+    FOR_COLUMNS(v, rest, end, row->apart) {
+      const lane_f logit = LOGIT_OR(v, end, 0.0f);
 #if TARGETS == TARGETS_LABELS
-    const lane_i is_label = ((lane_i)((int)v) + LANE_INDEX) == (lane_i)((int)label);
-    const lane_f share = r.y;
+      const lane_i is_label = LANE_COLUMNS(v, row->apart) == (lane_i)((int)label);
+      const lane_f share = r.y;
 #elif TARGETS == TARGETS_PAIRS
-    lane_f share;
-    const lane_i is_label = pair_shares(row, &pair, v, r.y, &share);
+      lane_f share;
+      const lane_i is_label = pair_shares(row, &pair, v, r.y, &share);
 #else
-    const lane_i is_label = (lane_i)(0);
-    const lane_f share = (lane_f)(0.0f);
+      const lane_i is_label = (lane_i)(0);
+      const lane_f share = (lane_f)(0.0f);
 #endif
 #if CLASS_GRADIENT
-    lane_f classes = CLASSES_OR_0(v, v_end);
+      lane_f classes = CLASSES_OR_0(v, end);
 #else
-    lane_f classes = (lane_f)(0.0f);
+      lane_f classes = (lane_f)(0.0f);
 #endif
 #if TARGETS == TARGETS_DENSE
-    classes = dense_target(row->sizes, PROBABILITIES_OR_0(v, v_end), classes);
+      classes = dense_target(row->sizes, PROBABILITIES_OR_0(v, end), classes);
 #endif
-    const lane_f g = lane_dlogit(logit, is_label, share, classes, &r);
-    store_columns(out, v * out_v_stride, out_v_stride, v_end - v, lane_dz(g, logit, scale, cap),
-                  add);
+      const lane_f g = lane_dlogit(logit, is_label, share, classes, &r);
+      store_columns(out, v * out_v_stride, out_v_stride, end - v, lane_dz(g, logit, scale, cap),
+                    add, row->apart);
+    }
   }
 }
 

@@ -13,7 +13,8 @@ kernel __attribute__((reqd_work_group_size(GROUP, 1, 1))) void gradient_excluded
   const long v_begin = (long)get_group_id(0) * a.size.v_block;
   const long v_end = min(v_begin + a.size.v_block, a.size.v_count);
   const long v_stride = a.size.out.v_stride;
-  FOR_COLUMNS(v, v_begin, v_end) {
-    store_columns(out, to + v * v_stride, v_stride, v_end - v, value, 0);
+  const int apart = !OUT_CONTIGUOUS || BEFORE_VECTOR(OUT_TYPE, out + to + v_begin) > 0;
+  FOR_COLUMNS(v, v_begin, v_end, apart) {
+    store_columns(out, to + v * v_stride, v_stride, v_end - v, value, 0, apart);
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Statistics of logits that exist, row by row: lanes lie along the vocabulary here, so that memory
-// is read as it lies, and are merged at the end of a slice. A group is one work-item with LANES
-// lanes on a CPU, GROUP work-items of one lane elsewhere.
+// is read as it lies, and are merged at the end of a slice. A group is one work-item on a CPU,
+// GROUP of them elsewhere.
 #ifndef TESSERA_SLICE_CL
 #define TESSERA_SLICE_CL
 
@@ -94,20 +94,50 @@ static inline long stream_statistics(lane_stats* s, global const ELEMENT(LOGITS_
 }
 #endif
 
-// Columns that are read twice (for the maximum, then for the sums) from the first-level cache.
-#define BLOCK (32 * STEP)
+// Columns that are looked at twice (for the maximum, then for the sums): a CPU finds them in its
+// first-level cache, a GPU keeps the logits in registers, 32 of each work-item.
+#if GROUP > 1
+#define BLOCK_STEPS (32 / LANES)
+#define LOAD_BLOCK            \
+  lane_f logits[BLOCK_STEPS]; \
+  load_block(row, begin, end, logits);
+#define BLOCK_COLUMN(step) (FIRST_COLUMN(begin, row->apart) + (step)*STEP)
+#define BLOCK_LOGIT(step) logits[step]
+// No break: the loop would not be unrolled, and the logits be in memory.
+#define FOR_BLOCK(step) \
+  GROUP_UNROLLED for (int step = 0; step < BLOCK_STEPS; ++step) if (BLOCK_COLUMN(step) < end)
+#else
+#define BLOCK_STEPS 32
+#define LOAD_BLOCK
+#define BLOCK_COLUMN(step) (step)
+#define BLOCK_LOGIT(step) LOGIT_OR(step, end, -INFINITY)
+#define FOR_BLOCK(step) for (long step = begin; step < end; step += STEP)
+#endif
+#define BLOCK (BLOCK_STEPS * STEP)
+
+#if GROUP > 1
+// This work-item's logits of a block. A whole block asks nothing on the way, so that all of its
+// loads are under way at once.
+static inline void load_block(const logits_row* row, long begin, long end, lane_f* logits) {
+  if (end - begin == BLOCK) {
+    GROUP_UNROLLED
+    for (int step = 0; step < BLOCK_STEPS; ++step) {
+      const long v = BLOCK_COLUMN(step);
+      logits[step] = LOGIT_OR(v, v + STEP, -INFINITY);
+    }
+    return;
+  }
+  FOR_BLOCK(step) logits[step] = LOGIT_OR(BLOCK_COLUMN(step), end, -INFINITY);
+}
+#endif
 
 // Work-items that need local memory to find what all of them have seen.
 #if GROUP > 1
-#define SHARED_PARAMETERS , local float *shared_max, local lane_stats *shared
-#define SHARED_ARGUMENTS , shared_max, shared
-#define DECLARE_SHARED           \
-  local float shared_max[GROUP]; \
-  local lane_stats shared[GROUP];
+#define SHARED_PARAMETER , local float* shared
+#define SHARED_ARGUMENT , shared
 #else
-#define SHARED_PARAMETERS
-#define SHARED_ARGUMENTS
-#define DECLARE_SHARED
+#define SHARED_PARAMETER
+#define SHARED_ARGUMENT
 #endif
 
 #if KEEPS && STREAMS
@@ -120,7 +150,7 @@ static inline long stream_statistics(lane_stats* s, global const ELEMENT(LOGITS_
 
 // Of the columns of a row's slice, written to `at`, [field][ld_].
 static inline void slice_statistics(const logits_row* row, global float* at,
-                                    long ld_ KEPT_PARAMETER SHARED_PARAMETERS) {
+                                    long ld_ KEPT_PARAMETER SHARED_PARAMETER) {
   const long v_begin = row->begin;
   const long v_end = row->end;
   lane_stats s;
@@ -129,23 +159,29 @@ static inline void slice_statistics(const logits_row* row, global float* at,
 #ifdef STREAMS_STATISTICS
   rest = stream_statistics(&s, row->logits, v_begin, v_end, row->scale, KEPT_ARGUMENT);
 #endif
-  for (long block_begin = rest; block_begin < v_end; block_begin += BLOCK) {
-    const long block_end = block_begin + BLOCK < v_end ? block_begin + BLOCK : v_end;
+  for (long begin = rest, end; begin < v_end; begin = end) {
+    end = pass_end(row, begin, min(begin + BLOCK, v_end));
+    LOAD_BLOCK
     lane_f maximum = s.max;
-    FOR_COLUMNS(v, block_begin, block_end) {
-      const lane_f logit = LOGIT_OR(v, block_end, -INFINITY);
+    FOR_BLOCK(step) {
+      const lane_f logit = BLOCK_LOGIT(step);
       maximum = logit > maximum ? logit : maximum;
-      stats_argmax(&s, logit, (lane_i)((int)v) + LANE_INDEX);
+      stats_argmax(&s, logit, LANE_COLUMNS(BLOCK_COLUMN(step), row->apart));
     }
+#if GROUP > 1
+    // One exponential moves the sums of all lanes.
+    maximum = (lane_f)(LANE_MAX(maximum));
+#endif
     stats_move(&s, maximum);
     const lane_f shift = stats_shift(maximum);
     lane_stats sums;
     stats_clear(&sums, 0);
-    FOR_COLUMNS(v, block_begin, block_end) {
-      const lane_f difference = LOGIT_OR(v, block_end, -INFINITY) - shift;
-      lane_f classes = CLASSES_OR_0(v, block_end);
+    FOR_BLOCK(step) {
+      const long v = BLOCK_COLUMN(step);
+      const lane_f difference = BLOCK_LOGIT(step) - shift;
+      lane_f classes = CLASSES_OR_0(v, end);
 #if TARGETS == TARGETS_DENSE
-      const lane_f probabilities = PROBABILITIES_OR_0(v, block_end);
+      const lane_f probabilities = PROBABILITIES_OR_0(v, end);
       stats_add_target(&sums, difference, probabilities, classes);
 #if !PARTIAL
       classes = dense_target(row->sizes, probabilities, classes);
@@ -157,75 +193,58 @@ static inline void slice_statistics(const logits_row* row, global float* at,
   }
 
   // Lanes, then work-items, become relative to their common maximum and are added in order.
-  float maximum = LANE_MAX(s.max);
-#if GROUP > 1
-  const int item = (int)get_local_id(0);
-  shared_max[item] = maximum;
-  // Every work-item reads all maxima.
-  barrier(CLK_LOCAL_MEM_FENCE);
-  for (int other = 0; other < GROUP; ++other) {
-    maximum = shared_max[other] > maximum ? shared_max[other] : maximum;
-  }
-#endif
+  const float maximum = GROUP_MAX(LANE_MAX(s.max));
   stats_move(&s, (lane_f)(maximum));
-#if GROUP > 1
-  shared[item] = s;
-  // Work-item 0 reads what all have found.
-  barrier(CLK_LOCAL_MEM_FENCE);
-  if (item != 0) return;
-  lane_stats total = s;
-  for (int other = 1; other < GROUP; ++other) {
-    const lane_stats next = shared[other];
-    stats_join(&total, &next);
-    // Work-items saw interleaved columns: on ties the lowest index wins.
-    if (next.argmax_value > total.argmax_value ||
-        (next.argmax_value == total.argmax_value && next.argmax < total.argmax)) {
-      total.argmax_value = next.argmax_value;
-      total.argmax = next.argmax;
-    }
-  }
-#define PUT_STAT(field, value) at[field * ld_] = value
-#define TOTAL(member) total.member
-#define TOTAL_ARGMAX(value, index)        \
-  const float value = total.argmax_value; \
-  const int index = total.argmax;
-#else
-#define PUT_STAT(field, value) at[field * ld_] = value
-#define TOTAL(member) lane_total(s.member)
-#define TOTAL_ARGMAX(value, index)                                                  \
-  float values[LANES];                                                              \
-  int indices[LANES];                                                               \
-  LANE_STORE(s.argmax_value, values);                                               \
-  LANE_STORE_I(s.argmax, indices);                                                  \
-  float value = values[0];                                                          \
-  int index = indices[0];                                                           \
-  for (int lane = 1; lane < LANES; ++lane) {                                        \
-    if (values[lane] > value || (values[lane] == value && indices[lane] < index)) { \
-      value = values[lane];                                                         \
-      index = indices[lane];                                                        \
-    }                                                                               \
-  }
-#endif
-  PUT_STAT(STAT_MAX, maximum);
-  PUT_STAT(STAT_SUM, TOTAL(sum));
+  // All of it before one work-item alone goes on to write it: PoCL 3.1 takes barriers wrong that
+  // come after that.
+#define FOLD_STAT(member) const float member = GROUP_TOTAL(lane_total(s.member));
+  FOLD_STAT(sum)
 #if WANT_CLASS
-  PUT_STAT(STAT_CLASS_LOGIT, TOTAL(class_logit));
-  PUT_STAT(STAT_CLASS_SUM, TOTAL(class_sum));
+  FOLD_STAT(class_logit)
+  FOLD_STAT(class_sum)
 #endif
 #if WANT_EXP
-  PUT_STAT(STAT_EXP_LOGIT, TOTAL(exp_logit));
+  FOLD_STAT(exp_logit)
 #endif
 #if WANT_ARGMAX
-  TOTAL_ARGMAX(best, best_at)
+  // Lanes and work-items saw columns in turns: on ties the lowest index wins.
+  const float best = GROUP_MAX(LANE_MAX(s.argmax_value));
+  int indices[LANES];
+  LANE_STORE_I(s.argmax_value == (lane_f)(best) ? s.argmax : (lane_i)(INT_MAX), indices);
+  int best_at = indices[0];
+  for (int lane = 1; lane < LANES; ++lane) best_at = min(best_at, indices[lane]);
+  best_at = GROUP_FIRST(best_at);
+#endif
+#if TARGETS == TARGETS_DENSE
+  FOLD_STAT(label_logit)
+  FOLD_STAT(target_sum)
+#if PARTIAL
+  FOLD_STAT(weighted_logit)
+  FOLD_STAT(weighted_sum)
+#endif
+#endif
+#if GROUP > 1
+  if (get_local_id(0) != 0) return;
+#endif
+#define PUT_STAT(field, value) at[field * ld_] = value
+  PUT_STAT(STAT_MAX, maximum);
+  PUT_STAT(STAT_SUM, sum);
+#if WANT_CLASS
+  PUT_STAT(STAT_CLASS_LOGIT, class_logit);
+  PUT_STAT(STAT_CLASS_SUM, class_sum);
+#endif
+#if WANT_EXP
+  PUT_STAT(STAT_EXP_LOGIT, exp_logit);
+#endif
+#if WANT_ARGMAX
   PUT_STAT(STAT_ARGMAX_VALUE, best);
   PUT_STAT(STAT_ARGMAX, as_float(best_at));
 #endif
 #if TARGETS == TARGETS_DENSE
-  PUT_STAT(STAT_LABEL_LOGIT, TOTAL(label_logit));
-  PUT_STAT(STAT_TARGET_SUM, TOTAL(target_sum));
+  PUT_STAT(STAT_TARGET_SUM, target_sum);
 #if PARTIAL
-  PUT_STAT(STAT_WEIGHTED_LOGIT, TOTAL(weighted_logit));
-  PUT_STAT(STAT_WEIGHTED_SUM, TOTAL(weighted_sum));
+  PUT_STAT(STAT_WEIGHTED_LOGIT, weighted_logit);
+  PUT_STAT(STAT_WEIGHTED_SUM, weighted_sum);
 #endif
 #else
   float label_logit = -INFINITY;
@@ -237,8 +256,8 @@ static inline void slice_statistics(const logits_row* row, global float* at,
     label_logit = LANE_FIRST(lane_logit((lane_f)(z), row->scale, row->cap));
   }
 #endif
-  PUT_STAT(STAT_LABEL_LOGIT, label_logit);
 #endif
+  PUT_STAT(STAT_LABEL_LOGIT, label_logit);
 }
 
 #endif

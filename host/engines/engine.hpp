@@ -181,6 +181,9 @@ class Engine {
   /// Work sizes of a kernel that visits an operand: (of a panel's, `second`, and of `panels` as
   /// many as it takes to fill a device of many work-items), a group each.
   opencl::Range panel_range(std::int64_t second, std::int64_t panels = 1) const;
+  /// Work sizes of a kernel that copies rows into panels: a work-item for pack_step elements of all
+  /// rows of a panel, or a group for a block of them (PACK_EDGE).
+  opencl::Range pack_range(std::int64_t elements, std::int64_t panels) const;
   /// Work sizes of a kernel that copies columns into panels: (group of panels, word of rows).
   opencl::Range columns_range(std::int64_t groups, std::int64_t words) const;
 };

@@ -138,6 +138,14 @@ opencl::Range Engine::copy_range(std::int64_t elements, std::int64_t rows) const
   return opencl::with_second({{size(round_up(steps, group)), 1, 1}, {size(group), 1, 1}}, rows);
 }
 
+opencl::Range Engine::pack_range(std::int64_t elements, std::int64_t panels) const {
+  if (panel_items() == 1) return copy_range(elements, panels);
+  constexpr std::int64_t group = 64, edge = 32;
+  const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(elements, edge * pack_step()));
+  return opencl::with_second({{size(steps * group), 1, 1}, {size(group), 1, 1}},
+                             panels * ceil_div(tile_n(), edge));
+}
+
 opencl::Range Engine::panel_range(std::int64_t second, std::int64_t panels) const {
   constexpr std::int64_t most = 64;  // enough for any device, and allowed along the third axis
   const std::int64_t third = panel_items() > 1 ? std::clamp<std::int64_t>(panels, 1, most) : 1;

@@ -37,13 +37,15 @@ const Shape& best_on(const opencl::DeviceFacts& facts) { return facts.is_gpu ? b
 
 class SimtEngine final : public TileEngine {
  public:
-  SimtEngine(const opencl::DeviceFacts& facts, const Shape& shape, std::int64_t row_items = 64)
+  SimtEngine(const opencl::DeviceFacts& facts, const Shape& shape, std::int64_t row_items = 64,
+             std::int64_t row_lanes = 1)
       : TileEngine(facts, {.tile_m = shape.tile,
                            .tile_n = shape.tile,
                            .items = shape.items(),
                            .local_bytes = shape.local_bytes(),
                            .registers = shape.registers(),
-                           .row_items = row_items}),
+                           .row_items = row_items,
+                           .row_lanes = row_lanes}),
         shape_(shape),
         is_gpu_(facts.is_gpu) {}
 
@@ -66,13 +68,18 @@ class SimtEngine final : public TileEngine {
   bool is_gpu_;
 };
 
+/// Elements of 16 bytes, the most that a work-item reads by one instruction.
+std::int64_t best_lanes(const Operands& operands) {
+  return 16 / static_cast<std::int64_t>(size_of(operands.a));
+}
+
 /// Work-items that share a row: more of them keep a GPU busy that has fewer rows than groups.
-EngineShapes row_shapes(const opencl::DeviceFacts& facts) {
+EngineShapes row_shapes(const opencl::DeviceFacts& facts, std::int64_t lanes) {
   EngineShapes all;
   for (const std::int64_t items : {64, 128, 256, 512, 1024}) {
-    // Of what work-items share, each has up to 64 bytes.
-    if (items > facts.max_work_group_size || 64 * items > facts.local_memory_bytes) break;
-    all.push_back(std::make_shared<SimtEngine>(facts, best_on(facts), items));
+    // Of what work-items share, each has up to 8 bytes.
+    if (items > facts.max_work_group_size || 8 * items > facts.local_memory_bytes) break;
+    all.push_back(std::make_shared<SimtEngine>(facts, best_on(facts), items, lanes));
   }
   return all;
 }
@@ -92,13 +99,20 @@ EngineEntry simt_engine() {
     if (facts.is_gpu && !facts.architecture.starts_with("sm_")) {
       notes.push_back("of GPUs these kernels were measured on NVIDIA's alone");
     }
-    if (operands.rows && facts.is_gpu) return row_shapes(facts);
-    return EngineShapes{std::make_shared<SimtEngine>(facts, best_on(facts))};
+    if (operands.rows && facts.is_gpu) return row_shapes(facts, best_lanes(operands));
+    return EngineShapes{
+        std::make_shared<SimtEngine>(facts, best_on(facts), 64, best_lanes(operands))};
   };
   entry.variants = [](const opencl::DeviceFacts& facts, const Operands& operands, opencl::Runtime*,
                       std::vector<std::string>&) {
-    if (operands.rows) return row_shapes(facts);
     EngineShapes all;
+    if (operands.rows) {
+      for (const std::int64_t lanes : {best_lanes(operands), std::int64_t{1}}) {
+        const auto shapes = row_shapes(facts, lanes);
+        all.insert(all.end(), shapes.begin(), shapes.end());
+      }
+      return all;
+    }
     for (const std::int64_t tile : {64, 32, 128}) {
       for (const std::int64_t item : {8, 4, 16}) {
         const std::int64_t first = best_on(facts).depth;

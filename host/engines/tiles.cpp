@@ -21,11 +21,11 @@ std::int64_t most_groups(const opencl::DeviceFacts& facts) {
   return facts.unit_groups > 0 ? std::min<std::int64_t>(facts.unit_groups, 1024) : 8;
 }
 
-/// Of groups that pass over rows. A work-item has some 32 registers and 64 bytes there; what is no
-/// GPU runs a group on each of its cores.
+/// Of groups that pass over rows. A work-item has some 64 registers there and 8 bytes of local
+/// memory; what is no GPU runs a group on each of its cores.
 std::int64_t resident_row_groups(const opencl::DeviceFacts& facts, std::int64_t items) {
   if (!facts.is_gpu) return 1;
-  return resident_groups(facts, 64 * items, 32 * items, most_groups(facts) * 64 / items);
+  return resident_groups(facts, 8 * items, 64 * items, most_groups(facts) * 64 / items);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ struct TileShape {
   std::int64_t local_bytes = 0;  ///< of local memory
   std::int64_t registers = 0;    ///< of 32 bits, of all work-items
   std::int64_t row_items = 64;   ///< of a group that passes over rows
+  std::int64_t row_lanes = 1;    ///< of each of those
 };
 
 class TileEngine : public Engine {
@@ -44,7 +45,7 @@ class TileEngine : public Engine {
   std::int64_t worthwhile_ranges() const override;
   std::size_t group_size() const override { return static_cast<std::size_t>(tile_.items); }
   std::int64_t panel_items() const override { return tile_.tile_n; }
-  RowPass row_pass() const override { return {tile_.row_items, 1, 8192, row_slots_}; }
+  RowPass row_pass() const override { return {tile_.row_items, tile_.row_lanes, 8192, row_slots_}; }
 
  private:
   TileShape tile_;

@@ -137,11 +137,11 @@ class Run {
     groups_ = std::max(groups_, groups_of(begin, end));
   }
 
-  /// Work-items: (LANES columns, `second`).
+  /// Work-items: (SUM_LANES columns, `second`).
   opencl::Range columns_range(std::int64_t second) const {
     const std::int64_t group = column_items(r_, pass_);
     const auto items =
-        static_cast<std::size_t>(engines::round_up(ceil_div(r_.h, pass_.lanes), group));
+        static_cast<std::size_t>(engines::round_up(ceil_div(r_.h, column_lanes(pass_)), group));
     return opencl::with_second({{items, 1, 1}, {static_cast<std::size_t>(group), 1, 1}}, second);
   }
 
@@ -189,8 +189,9 @@ class Opencl final : public operators::OpenclOperator {
     const auto r = request_of(request);
     auto made = std::make_shared<Prepared>();
     const auto& given = request.call.knobs;
-    made->shapes = engines::shapes_with(engines::engine_entry(engine_name), runtime.facts(),
-                                        {.rows = true}, given, nullptr, made->notes);
+    made->shapes =
+        engines::shapes_with(engines::engine_entry(engine_name), runtime.facts(),
+                             {.a = r.x.dtype(), .rows = true}, given, nullptr, made->notes);
     made->schedule = make_schedule(r, made->shapes, runtime.facts(), made->engine);
     dispatch::check_knobs(given, knobs(request, *made), "opencl." + engine_name);
     made->programs = programs_of(r, *made->engine);

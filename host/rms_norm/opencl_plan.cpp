@@ -28,7 +28,7 @@ std::int64_t scratch_of(const Request& r, std::int64_t rows) {
 
 /// Groups that add up sums: of the columns, and for each part.
 std::int64_t column_groups(const Request& r, const RowPass& pass) {
-  return ceil_div(r.h, pass.lanes * column_items(r, pass));
+  return ceil_div(r.h, column_lanes(pass) * column_items(r, pass));
 }
 
 /// Those of them that the device runs at once.
@@ -52,7 +52,8 @@ double time_of(const Request& r, const engines::Engine& engine, std::int64_t row
   // They are written, and added up one after the other.
   time += static_cast<double>(groups) * static_cast<double>(h);
   const std::int64_t each = sums_of_part(groups, pass), parts = ceil_div(groups, each);
-  const std::int64_t of_group = pass.lanes * column_items(r, pass), across = column_groups(r, pass);
+  const std::int64_t of_group = column_lanes(pass) * column_items(r, pass),
+                     across = column_groups(r, pass);
   const auto one_after_the_other = [&](std::int64_t second, std::int64_t sums) {
     return engines::room_of(across * second, column_slots(r, pass),
                             static_cast<double>(sums * of_group));
@@ -144,7 +145,7 @@ ConsideredSchedule explain(const Request& r, const engines::Engine& engine, cons
   if (r.grad_scale) {
     const std::int64_t each = sums_of_part(groups, pass), parts = ceil_div(groups, each);
     const std::int64_t across = column_groups(r, pass), slots = column_slots(r, pass);
-    const std::int64_t columns = std::min(r.h, pass.lanes * column_items(r, pass));
+    const std::int64_t columns = std::min(r.h, column_lanes(pass) * column_items(r, pass));
     const auto sums = [&](std::int64_t count) {
       return static_cast<double>(count) * static_cast<double>(r.h);
     };

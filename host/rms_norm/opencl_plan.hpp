@@ -31,7 +31,11 @@ Schedule make_schedule(const Request& request, const engines::EngineShapes& shap
 /// Of the sums of so many work-groups those that are added up first, side by side with others; 1:
 /// all are added up at once.
 std::int64_t sums_of_part(std::int64_t groups, const engines::RowPass& pass);
-/// Work-items of a group that adds up sums, each of LANES columns.
+/// Columns of sums that one work-item adds up: SUM_LANES.
+inline std::int64_t column_lanes(const engines::RowPass& pass) {
+  return pass.items > 1 ? 1 : pass.lanes;
+}
+/// Work-items of a group that adds up sums.
 std::int64_t column_items(const Request& request, const engines::RowPass& pass);
 
 ConsideredSchedule explain(const Request& request, const engines::Engine& engine,

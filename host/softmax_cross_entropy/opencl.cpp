@@ -25,11 +25,12 @@ std::int64_t kept_count(const opencl::DeviceFacts& facts) {
 std::shared_ptr<const engines::Engine> engine_for(const Request& r, const std::string& family,
                                                   const opencl::DeviceFacts& facts,
                                                   std::vector<std::string>& notes) {
-  const auto shapes = engines::shapes_with(engines::engine_entry(family), facts, {.rows = true},
+  const auto shapes = engines::shapes_with(engines::engine_entry(family), facts,
+                                           {.a = r.inputs.logits.dtype(), .rows = true},
                                            r.execution.knobs, nullptr, notes);
   if (!r.execution.block_sizes) return shapes.front();
   for (const auto& engine : shapes) {
-    if (r.execution.block_sizes->v_block_size % engine->row_pass().step() == 0) return engine;
+    if (r.execution.block_sizes->v_block_size % engine->row_pass().lanes == 0) return engine;
   }
   return shapes.back();
 }

@@ -33,14 +33,14 @@ inline constexpr const char* pack_kernel = R"(
 kernel void pack_b(global const float* from, global operand_word* to, pack_b_arguments a) {
   const long panel = get_global_id(0);
   const long batch = get_global_id(1);
-  for (int column = 0; column < TILE_N; column += LANES) {
-    long start[LANES];
-    for (int n = 0; n < LANES; ++n) {
+  PACK_SPACE pack_memory memory;
+  for (int column = 0; column < TILE_N; column += PACK_COLUMNS) {
+    for (int n = 0; n < PACK_COLUMNS; ++n) {
       const long row = panel * TILE_N + column + n;
-      start[n] = row < a.size.n_count ? row * a.size.row_stride : ROW_PADDING;
+      memory.start[n] = row < a.size.n_count ? row * a.size.row_stride : ROW_PADDING;
     }
-    operand_pack_rows(to + a.at.to + batch * a.size.to_batch, a.size.k_count, panel, column, start,
-                      from + a.at.from + batch * a.size.from_batch, a.size.k_stride, 0,
+    operand_pack_rows(to + a.at.to + batch * a.size.to_batch, a.size.k_count, panel, column,
+                      &memory, from + a.at.from + batch * a.size.from_batch, a.size.k_stride, 0,
                       a.size.k_count);
   }
 }

@@ -29,8 +29,10 @@
 // [panel][word / LANES][ALONG_K][LANES]; a panel has room for TILE_N tokens.
 #define OPERAND_PACKS_ROWS 1
 static inline void operand_pack_rows(global operand_word* out, long k_count, long panel, int column,
-                                     const long* start, global const ELEMENT(PACK_TYPE) * from,
-                                     long k_stride, long k0, long k1) {
+                                     const pack_memory* memory,
+                                     global const ELEMENT(PACK_TYPE) * from, long k_stride, long k0,
+                                     long k1) {
+  const long* start = memory->start;
   for (int n = 0; n < LANES; ++n) {
     if (start[n] == ROW_ELSEWHERE || column + n >= ALONG_K) continue;
     global float* to =

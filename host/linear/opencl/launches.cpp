@@ -55,7 +55,7 @@ void Run::pack(const Chunk& chunk, bool columns) {
            .row_count = chunk.rows});
     } else {
       call_.launch(
-          programs_.pack_rows, engine_.copy_range(hidden(request_), chunk.panels),
+          programs_.pack_rows, engine_.pack_range(hidden(request_), chunk.panels),
           kernels::pack_rows_memory{
               .x = segment.bound, .info = rows_.info(), .rows = rows_.rows(), .out = packed_rows_},
           {.x = row_segment(segment),

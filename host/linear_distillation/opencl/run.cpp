@@ -80,7 +80,7 @@ void Run::pack_teacher(const Chunk& chunk) {
   const std::int64_t h = schedule_.teacher.h;
   for (const auto& segment : teacher_x_) {
     call_.launch(
-        own_programs_.pack_teacher, engine_.copy_range(h, chunk.panels),
+        own_programs_.pack_teacher, engine_.pack_range(h, chunk.panels),
         kernels::pack_rows_memory{
             .x = segment.bound, .info = rows_.info(), .rows = rows_.rows(), .out = packed_teacher_},
         {.x = row_segment(segment),
