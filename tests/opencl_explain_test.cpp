@@ -98,6 +98,38 @@ TEST(OpenclExplain, EveryOperatorIsPlanned) {
   }
 }
 
+/// Its products are launches beside the student's, once for every pass over the logits.
+TEST(OpenclExplain, ATeachersLayerIsPlanned) {
+  for (const char* machine : {"cpu-8", "h100"}) {
+    for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
+      SCOPED_TRACE(std::string(machine) + " " + to_string(pass));
+      Context context({.plan_for = machine});
+      const auto array = [](std::int64_t rows, std::int64_t columns) {
+        return View::host(nullptr, DType::f32, {rows, columns});
+      };
+      constexpr std::int64_t b = 512, v = 8192, h = 256, teacher_h = 320;
+      const bool saved = pass == Pass::backward;
+      const Plan plan = linear_distillation::plan(
+          context, pass,
+          {.x = array(b, h),
+           .w = array(h, v),
+           .teacher_x = array(b, teacher_h),
+           .teacher_w = array(teacher_h, v),
+           .statistics = saved ? array(b, 2) : View(),
+           .divergence_statistics = saved ? array(b, 5) : View()},
+          {}, {}, {.alpha = 1.0f, .loss = {.wants = {.grad_x = true, .grad_w = true}}},
+          {.implementation = "opencl"});
+      double student = 0.0, teacher = 0.0;
+      for (const auto& one : taken(plan).launches) {
+        if (one.kernel == "teacher") teacher += one.flops;
+        if (one.kernel == "forward" || one.kernel == "gradient") student += one.flops;
+      }
+      EXPECT_GE(teacher, 2.0 * b * v * teacher_h);
+      EXPECT_DOUBLE_EQ(teacher * h, student * teacher_h);
+    }
+  }
+}
+
 /// Rows fill the machine by themselves, or are cut, or shared by more work-items.
 TEST(OpenclExplain, RowsAreCutByWhatRunsAtOnce) {
   const auto array = [](std::int64_t rows, std::int64_t columns) {
