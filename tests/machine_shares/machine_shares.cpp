@@ -151,13 +151,15 @@ const std::vector<Operator>& all_operators() {
        0.85,
        0.89,
        400},
+      // An MI300X runs 4864 groups at once: to fill the second round of 512 rows of V 30522, their
+      // slices would be so many that merging them takes longer.
       {"softmax_cross_entropy",
        {Pass::forward, Pass::backward, Pass::value_and_grad},
        softmax,
        false,
-       0.88},
-      // Rows are whole there: 512 of them are too few for the largest machines.
-      {"rms_norm", {Pass::forward, Pass::backward}, rms, false, 0.0, 0.89}};
+       0.78},
+      // Rows are whole there: up to 4096 of them are too few for the largest machines.
+      {"rms_norm", {Pass::forward, Pass::backward}, rms, false, 0.0, 0.71}};
   return all;
 }
 
