@@ -5,8 +5,8 @@
 
 #include "host/engines/cpu.hpp"
 #include "host/engines/shares.hpp"
+#include "host/linear/opencl/cost.hpp"
 #include "host/linear/opencl/plan.hpp"
-#include "host/linear/opencl/shares.hpp"
 #include "host/linear_cross_entropy/request.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tests/support/runner.hpp"
@@ -131,7 +131,7 @@ TEST_F(OpenclPlan, ManyCoresHaveWork) {
     const Question q{pass, DType::f32, 4096, 4096, 128256, WLayout::vh, {}};
     const auto launches = with_request(q, [&](const lce::Request& request) {
       const auto choice = linear::make_schedule(request, shapes, facts);
-      return linear::product_launches(request, *choice.engine, choice.schedule);
+      return linear::cost_of(request, *choice.engine, choice.schedule).products;
     });
     EXPECT_GT(engines::machine_share(launches), 0.95) << to_string(pass);
     // Each ends with cores that wait, which the share does not count.

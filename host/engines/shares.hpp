@@ -24,12 +24,12 @@ double machine_share(const std::vector<PlannedLaunches>& launches);
 constexpr double worth_changing = 0.98;
 
 /// Of `first`, and then `next`, next + step and so on while `is_left` holds, the one of the least
-/// `cost`; another than `first` only where that saves 2% and more.
+/// `cost`; another than `first` only where that saves 2% and more, or what else is worth it.
 template <class IsLeft, class Cost>
 std::int64_t cheapest(std::int64_t first, std::int64_t next, std::int64_t step,
-                      const IsLeft& is_left, const Cost& cost) {
+                      const IsLeft& is_left, const Cost& cost, double worth = worth_changing) {
   std::int64_t best = first;
-  double least = worth_changing * cost(first);
+  double least = worth * cost(first);
   for (std::int64_t one = next; is_left(one); one += step) {
     const double own = cost(one);
     if (own >= least) continue;

@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "host/engines/shares.hpp"
-#include "host/linear/opencl/shares.hpp"
+#include "host/linear/opencl/cost.hpp"
 #include "host/linear_cross_entropy/request.hpp"
 #include "host/linear_distillation/opencl/run.hpp"
 #include "host/opencl/machines.hpp"
@@ -50,7 +50,7 @@ ConsideredSchedule schedule_of(const linear::Request& request, const opencl::Dev
                           .shapes(facts, {.n = request.loss.b}, nullptr, notes);
   const auto choice = linear::make_schedule(request, shapes, facts, teacher);
   ConsideredSchedule taken{.name = choice.schedule.name};
-  taken.launches = linear::product_launches(request, *choice.engine, choice.schedule);
+  taken.launches = linear::cost_of(request, *choice.engine, choice.schedule).products;
   taken.predicted_share = engines::machine_share(taken.launches);
   return taken;
 }
