@@ -59,6 +59,7 @@ TEST(OpenclExplain, OneScheduleIsTakenAndEachHasAReason) {
             EXPECT_GE(one.predicted_share, 0.0) << one.name;
             EXPECT_LE(one.predicted_share, 1.0) << one.name;
             EXPECT_EQ(one.predicted_share > 0.0, !one.launches.empty()) << one.name;
+            EXPECT_EQ(one.predicted_seconds() > 0.0, !one.launches.empty()) << one.name;
           }
           EXPECT_EQ(count, 1);
           EXPECT_EQ(taken(plan).name, plan.dispatch.schedule);
@@ -95,6 +96,38 @@ TEST(OpenclExplain, EveryOperatorIsPlanned) {
                                                      {.logits = array(64, 1000), .labels = labels},
                                                      {}, {}, {}, {.implementation = "opencl"});
     EXPECT_EQ(taken(softmax).name, softmax.dispatch.schedule);
+  }
+}
+
+/// Its products are launches beside the student's, once for every pass over the logits.
+TEST(OpenclExplain, ATeachersLayerIsPlanned) {
+  for (const char* machine : {"cpu-8", "h100"}) {
+    for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
+      SCOPED_TRACE(std::string(machine) + " " + to_string(pass));
+      Context context({.plan_for = machine});
+      const auto array = [](std::int64_t rows, std::int64_t columns) {
+        return View::host(nullptr, DType::f32, {rows, columns});
+      };
+      constexpr std::int64_t b = 512, v = 8192, h = 256, teacher_h = 320;
+      const bool saved = pass == Pass::backward;
+      const Plan plan = linear_distillation::plan(
+          context, pass,
+          {.x = array(b, h),
+           .w = array(h, v),
+           .teacher_x = array(b, teacher_h),
+           .teacher_w = array(teacher_h, v),
+           .statistics = saved ? array(b, 2) : View(),
+           .divergence_statistics = saved ? array(b, 5) : View()},
+          {}, {}, {.alpha = 1.0f, .loss = {.wants = {.grad_x = true, .grad_w = true}}},
+          {.implementation = "opencl"});
+      double student = 0.0, teacher = 0.0;
+      for (const auto& one : taken(plan).launches) {
+        if (one.kernel == "teacher") teacher += one.flops;
+        if (one.kernel == "forward" || one.kernel == "gradient") student += one.flops;
+      }
+      EXPECT_GE(teacher, 2.0 * b * v * teacher_h);
+      EXPECT_DOUBLE_EQ(teacher * h, student * teacher_h);
+    }
   }
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "host/engines/shares.hpp"
 #include "host/linear/opencl/cost.hpp"
 
@@ -55,15 +57,17 @@ void explain_shortage(const Way& way, const Request& r, const Choice& best, cons
   }
 }
 
+constexpr const char* slower = "is predicted to take ";
+
 /// Why a schedule that is possible is not the call's.
 std::string why_not_taken(const Schedule& found, const Choice& choice, bool after_taken,
-                          double slower) {
+                          double times) {
   const std::string& taken = choice.schedule.name;
   if (after_taken) return "comes after " + taken;
   if (found.shrink > choice.schedule.shrink) {
     return fmt::format("has room for tiles of 1/{} only", found.shrink);
   }
-  return fmt::format("is predicted to take {:.2f} times as long as {}", slower, taken);
+  return fmt::format("{}{:.2f} times as long as {}", slower, times, taken);
 }
 
 ConsideredSchedule explain_one(const Way& way, const Request& r, const Choice& best,
@@ -106,7 +110,12 @@ std::vector<ConsideredSchedule> explain(const Request& r, const engines::EngineS
   std::vector<ConsideredSchedule> list;
   bool after_taken = false;
   for (const Way& way : ways_of(r)) {
-    list.push_back(explain_one(way, r, best, choice, after_taken));
+    auto one = explain_one(way, r, best, choice, after_taken);
+    const bool is_slower = std::any_of(list.begin(), list.end(), [](const auto& before) {
+      return before.reason.starts_with(slower);
+    });
+    if (one.is_taken && is_slower) one.reason = "is predicted to take the least time";
+    list.push_back(std::move(one));
     after_taken = after_taken || list.back().is_taken;
   }
   if (choice.engine == best.engine) return list;
