@@ -179,6 +179,8 @@ TEST_F(OpenclPlan, CostCountsProductsBytesAndLaunches) {
   const double sums = 4 * b * (h + 6);  // a tile may write a strip more
   EXPECT_NEAR(ask(Pass::value_and_grad, 1024, small).products[2].bytes, w + 63 * sums, 1.0);
   EXPECT_NEAR(ask(Pass::value_and_grad, 512, small).products[2].bytes, w + 127 * sums, 1.0);
+  // What is left of V beside whole ranges is no whole one.
+  EXPECT_EQ(ask(Pass::value_and_grad, 1000, facts).products[1].flops, 2 * b * h * v);
   // So is dz of more columns than the next launch finds in the cache.
   EXPECT_EQ(ask(Pass::value_and_grad, 2048, facts).products[1].bytes, w + 4 * b * v);
 }

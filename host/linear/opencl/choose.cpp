@@ -121,7 +121,8 @@ std::int64_t fuller_range(const Request& r, const engines::Engine& engine, const
 /// What a choice of chunk and range leads to. Logits that all wait in memory are treated in ranges
 /// anyway.
 void complete(const Request& request, const engines::Engine& engine, Schedule& s) {
-  if (s.keeps_logits && !dispatch::value_of(request.execution.knobs, "v_range")) {
+  const bool given = dispatch::value_of(request.execution.knobs, "v_range").has_value();
+  if (s.keeps_logits && !(s.logits_in_grad_w && given)) {
     const std::int64_t columns = std::max<std::int64_t>(s.v_piece, 1);
     const std::int64_t most = best_range(request, engine, s, std::min(s.v_range, columns));
     if (s.v_range > most) {

@@ -26,8 +26,8 @@ std::array<Parts, 2> split(std::int64_t extent, std::int64_t size) {
 
 /// A product of m rows of A, in parts of at most so many rows, n columns of B and depth k.
 struct Grid {
-  std::int64_t m, n, k;
-  std::int64_t parts, part_rows;
+  std::int64_t m = 1, n = 1, k = 1;
+  std::int64_t parts = 1, part_rows = 0;
   std::int64_t k_parts = 1;
 };
 
