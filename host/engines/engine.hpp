@@ -89,6 +89,9 @@ struct Rates {
   double bytes = 1.0;         ///< that come from memory or go there in a second
   double launch = 0.0;        ///< seconds from the end of a launch until the next one works
   double cached_bytes = 0.0;  ///< what is used again stays in the cache up to this
+  /// Of the time with operands that the cache holds, what a call with larger ones has to stay
+  /// below: they take more scratch.
+  double worth_widening = 0.95;
 };
 
 /// One way a device multiplies, in one shape (register tile, vector width). Immutable.

@@ -16,6 +16,9 @@ std::int64_t rounds_of(std::int64_t groups, std::int64_t slots);
 /// What a launch leaves room for: its rounds over all slots, each as long as the longest group.
 /// `longest` is in whatever unit the work is counted.
 double room_of(std::int64_t groups, std::int64_t slots, double longest);
+/// The same where groups differ: one round is as long as the longest, the others as the mean of all
+/// that is `work`.
+double room_of(std::int64_t groups, std::int64_t slots, double longest, double work);
 
 /// The share of all launches together, weighted by FLOPs: 1 where every slot always has work.
 double machine_share(const std::vector<PlannedLaunches>& launches);

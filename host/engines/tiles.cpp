@@ -92,8 +92,9 @@ Rates TileEngine::rates(const Product&) const {
   const double flops = unit_flops_ * static_cast<double>(compute_units_);
   return {.flops = 0.5 * tile_.speed * flops,
           .bytes = memory_bytes_ > 0.0 ? memory_bytes_ : flops / 20,
-          .launch = 10e-6,
-          .cached_bytes = 4.0 * static_cast<double>(cached_words_)};
+          .launch = 20e-6,
+          .cached_bytes = 4.0 * static_cast<double>(cached_words_),
+          .worth_widening = is_gpu_ ? 1.0 : 0.95};
 }
 
 }  // namespace tessera::engines

@@ -140,7 +140,7 @@ const std::vector<Operator>& all_operators() {
        {Pass::forward, Pass::backward, Pass::value_and_grad},
        linear,
        true,
-       0.89,
+       0.88,
        0.0,
        300},
       // A launch more for each range, whose two logits leave less room for wide ones.

@@ -78,29 +78,6 @@ std::int64_t evened(std::int64_t extent, std::int64_t part, std::int64_t unit) {
   return round_up(std::max<std::int64_t>(ceil_div(extent, parts), 1), unit);
 }
 
-/// Columns of a range of the least cost, up to `most`: those whose dz is found in the cache
-/// (Engine::cached_words), or twice as many, and so on.
-std::int64_t best_range(const Request& r, const engines::Engine& engine, Schedule s,
-                        std::int64_t most) {
-  settle(r, engine, s);
-  const std::int64_t unit = range_unit(r, engine, s);
-  const std::int64_t rows = std::max<std::int64_t>(s.gradient_rows, 1);
-  const std::int64_t columns = std::max<std::int64_t>(s.v_piece, 1);
-  std::int64_t best = 0;
-  double least = 0.0;
-  for (std::int64_t range = std::max(engine.cached_words() / rows / unit * unit, unit);;
-       range *= 2) {
-    range = std::min(range, round_up(most, unit));
-    if (best == 0 && range >= most) return range;
-    const double own = cost_with(r, engine, s, evened(columns, range, unit)).seconds();
-    if (best == 0 || own < least) {
-      least = own;
-      best = range;
-    }
-    if (range >= most) return best;
-  }
-}
-
 /// `even`, or what down to half of it leaves so much fewer work-groups to wait for that the call
 /// takes less time.
 std::int64_t fuller_range(const Request& r, const engines::Engine& engine, const Schedule& s,
@@ -116,6 +93,31 @@ std::int64_t fuller_range(const Request& r, const engines::Engine& engine, const
   const auto cost = [&](std::int64_t range) { return cost_with(r, engine, s, range).seconds(); };
   const auto is_left = [&](std::int64_t range) { return 2 * range > even && range > 0; };
   return engines::cheapest(even, even / step * step, -step, is_left, cost, worth_a_range);
+}
+
+/// Columns of a range, up to `most`: those whose dz is found in the cache (Engine::cached_words),
+/// or twice as many, and so on, where that saves what is worth it.
+std::int64_t best_range(const Request& r, const engines::Engine& engine, Schedule s,
+                        std::int64_t most) {
+  settle(r, engine, s);
+  const std::int64_t unit = range_unit(r, engine, s);
+  const std::int64_t rows = std::max<std::int64_t>(s.gradient_rows, 1);
+  const std::int64_t columns = std::max<std::int64_t>(s.v_piece, 1);
+  std::int64_t range = std::max(engine.cached_words() / rows / unit * unit, unit);
+  if (range >= most) return round_up(most, unit);
+  std::int64_t best = range;
+  double least = 0.0, worth = engine.rates(logits_product(r, s)).worth_widening;
+  for (;; range *= 2) {
+    range = std::min(range, round_up(most, unit));
+    const double own = cost_with(r, engine, s, evened(columns, range, unit)).seconds();
+    if (least == 0.0) {
+      least = worth * own;
+    } else if (own < least) {
+      least = own;
+      best = range;
+    }
+    if (range >= most) return best;
+  }
 }
 
 /// What a choice of chunk and range leads to. Logits that all wait in memory are treated in ranges
@@ -365,7 +367,10 @@ std::optional<Schedule> recompute(const Request& r, const engines::Engine& engin
   const std::int64_t block = std::min(all, round_up(std::max(s.blocks.b_block_size, tile), tile));
   auto found = fit_rows_and_range(r, engine, s, limits, block);
   if (block < all && s.source != BlockSource::caller) {
-    found = better(r, engine, found, fit_rows_and_range(r, engine, s, limits, all));
+    // Of so few columns what each launch packs again costs more than is counted.
+    auto whole = fit_rows_and_range(r, engine, s, limits, all);
+    if (whole && whole->v_range < std::min(s.v_piece, fewest_columns)) whole.reset();
+    found = better(r, engine, found, whole);
   }
   if (found) found->name = v_outer ? "v_outer" : found->chunk_rows >= all ? "one_chunk" : "chunked";
   return found;

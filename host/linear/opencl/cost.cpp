@@ -74,7 +74,7 @@ class Count {
         ceil_div(g.parts, row_groups) * ceil_div(g.part_rows, engine_.strip()) * each;
     const double tiles = real(ceil_div(g.m, engine_.strip()) * panels * g.k_parts);
     const double share =
-        tiles > 0.0 ? tiles / engines::room_of(groups, engine_.slots(), real(longest)) : 0.0;
+        tiles > 0.0 ? tiles / engines::room_of(groups, engine_.slots(), real(longest), tiles) : 0.0;
     const double flops = 2.0 * real(g.m) * real(g.n) * real(g.k) * real(times);
     bytes += missed(b_bytes);
 
