@@ -129,7 +129,7 @@ struct Operator {
   bool multiplies = false;
   double at_least = 0.0;  ///< of each call of 512 rows and more; of products on CPUs alone
   double together = 0.0;  ///< of all calls
-  /// Of products in a call, on a GPU of 100 units and more.
+  /// Of products in a call, on a GPU of 100 units and 64 GiB and more.
   std::int64_t most_launches = 0;
 };
 
@@ -196,7 +196,9 @@ struct Total {
 bool holds(const Operator& op, const opencl::Machine& machine, const Total& total) {
   if (total.flops / total.time < op.together) return false;
   if (total.least < op.at_least && (machine.facts.is_cpu || !op.multiplies)) return false;
-  const bool is_large_gpu = machine.facts.is_gpu && machine.facts.compute_units >= 100;
+  // With little memory there are many chunks of few rows.
+  const bool is_large_gpu = machine.facts.is_gpu && machine.facts.compute_units >= 100 &&
+                            machine.facts.global_memory_bytes >= std::int64_t{64} << 30;
   return !op.multiplies || !is_large_gpu || total.most_launches <= op.most_launches;
 }
 
