@@ -89,9 +89,8 @@ struct Rates {
   double bytes = 1.0;         ///< that come from memory or go there in a second
   double launch = 0.0;        ///< seconds from the end of a launch until the next one works
   double cached_bytes = 0.0;  ///< what is used again stays in the cache up to this
-  /// Of the time with operands that the cache holds, what a call with larger ones has to stay
-  /// below: they take more scratch.
-  double worth_widening = 0.95;
+  /// Of the time of a call with less scratch, what one with more has to stay below.
+  double worth_scratch = 0.98;
 };
 
 /// One way a device multiplies, in one shape (register tile, vector width). Immutable.

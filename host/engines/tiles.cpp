@@ -94,7 +94,7 @@ Rates TileEngine::rates(const Product&) const {
           .bytes = memory_bytes_ > 0.0 ? memory_bytes_ : flops / 20,
           .launch = 20e-6,
           .cached_bytes = 4.0 * static_cast<double>(cached_words_),
-          .worth_widening = is_gpu_ ? 1.0 : 0.95};
+          .worth_scratch = is_gpu_ ? 1.0 : 0.98};
 }
 
 }  // namespace tessera::engines

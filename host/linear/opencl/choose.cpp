@@ -3,6 +3,8 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "host/dispatch/knobs.hpp"
 #include "host/engines/shares.hpp"
@@ -95,8 +97,9 @@ std::int64_t fuller_range(const Request& r, const engines::Engine& engine, const
   return engines::cheapest(even, even / step * step, -step, is_left, cost, worth_a_range);
 }
 
-/// Columns of a range, up to `most`: those whose dz is found in the cache (Engine::cached_words),
-/// or twice as many, and so on, where that saves what is worth it.
+/// Columns of a range, up to `most`: as many as have their dz found in the cache
+/// (Engine::cached_words), or twice as many, and so on. Fewer take less scratch, so more have to be
+/// worth it (Rates::worth_scratch).
 std::int64_t best_range(const Request& r, const engines::Engine& engine, Schedule s,
                         std::int64_t most) {
   settle(r, engine, s);
@@ -104,20 +107,16 @@ std::int64_t best_range(const Request& r, const engines::Engine& engine, Schedul
   const std::int64_t rows = std::max<std::int64_t>(s.gradient_rows, 1);
   const std::int64_t columns = std::max<std::int64_t>(s.v_piece, 1);
   std::int64_t range = std::max(engine.cached_words() / rows / unit * unit, unit);
-  if (range >= most) return round_up(most, unit);
-  std::int64_t best = range;
-  double least = 0.0, worth = engine.rates(logits_product(r, s)).worth_widening;
-  for (;; range *= 2) {
-    range = std::min(range, round_up(most, unit));
-    const double own = cost_with(r, engine, s, evened(columns, range, unit)).seconds();
-    if (least == 0.0) {
-      least = worth * own;
-    } else if (own < least) {
-      least = own;
-      best = range;
-    }
-    if (range >= most) return best;
+  most = round_up(most, unit);
+  if (range >= most) return most;
+  std::vector<std::pair<std::int64_t, double>> tried;
+  for (;; range = std::min(2 * range, most)) {
+    tried.emplace_back(range, cost_with(r, engine, s, evened(columns, range, unit)).seconds());
+    if (range == most) break;
   }
+  const double least = std::ranges::min(tried, {}, [](auto& of) { return of.second; }).second;
+  const double worth = engine.rates(logits_product(r, s)).worth_scratch;
+  return std::ranges::find_if(tried, [&](auto& of) { return worth * of.second <= least; })->first;
 }
 
 /// What a choice of chunk and range leads to. Logits that all wait in memory are treated in ranges
