@@ -141,10 +141,9 @@ opencl::Range Engine::copy_range(std::int64_t elements, std::int64_t rows) const
 
 opencl::Range Engine::pack_range(std::int64_t elements, std::int64_t panels) const {
   if (panel_items() == 1) return copy_range(elements, panels);
-  constexpr std::int64_t group = 64, edge = 32;
-  const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(elements, edge * pack_step()));
-  return opencl::with_second({{size(steps * group), 1, 1}, {size(group), 1, 1}},
-                             panels * ceil_div(tile_n(), edge));
+  const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(elements, PACK_EDGE * pack_step()));
+  return opencl::with_second({{size(steps * PACK_GROUP), 1, 1}, {PACK_GROUP, 1, 1}},
+                             panels * ceil_div(tile_n(), PACK_EDGE));
 }
 
 opencl::Range Engine::panel_range(std::int64_t second, std::int64_t panels) const {
