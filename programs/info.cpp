@@ -125,13 +125,18 @@ Json considered_to_json(const Plan& plan) {
                           {"times", launch.times},
                           {"groups", launch.groups},
                           {"share", launch.share},
-                          {"flops", launch.flops}});
+                          {"flops", launch.flops},
+                          {"bytes", launch.bytes}});
     }
     result.push_back({{"name", schedule.name},
                       {"logits", schedule.logits},
                       {"is_taken", schedule.is_taken},
                       {"reason", schedule.reason},
                       {"predicted_share", schedule.predicted_share},
+                      {"predicted_seconds", schedule.predicted_seconds()},
+                      {"multiply_seconds", schedule.multiply_seconds},
+                      {"memory_seconds", schedule.memory_seconds},
+                      {"launch_seconds", schedule.launch_seconds},
                       {"workspace_bytes", schedule.workspace_bytes},
                       {"launches", std::move(launches)}});
   }

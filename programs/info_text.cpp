@@ -50,6 +50,10 @@ void devices_text(const Json& info, Out out) {
 
 std::string percent(const Json& share) { return fmt::format("{:.0f}%", 100 * share.get<double>()); }
 
+std::string milliseconds(const Json& seconds) {
+  return fmt::format("{:.3g} ms", 1e3 * seconds.get<double>());
+}
+
 void explain_text(const Json& plan, Out out) {
   if (plan.at("considered").empty()) {
     fmt::format_to(out, "  schedules    {} has no other\n", text_of(plan.at("implementation")));
@@ -61,6 +65,9 @@ void explain_text(const Json& plan, Out out) {
     if (!one.at("launches").empty()) {
       figures = fmt::format("{} busy, {}, ", percent(one.at("predicted_share")),
                             mebibytes(one.at("workspace_bytes")));
+      if (one.at("predicted_seconds").get<double>() > 0.0) {
+        figures += milliseconds(one.at("predicted_seconds")) + ", ";
+      }
     }
     const std::string logits = text_of(one.at("logits"));
     fmt::format_to(out, "  {} {}{}{}: {}{}\n", one.at("is_taken").get<bool>() ? "*" : " ",
@@ -71,6 +78,12 @@ void explain_text(const Json& plan, Out out) {
       fmt::format_to(out, "      {:<14} {:>5} times {:>6} groups, {} busy\n",
                      text_of(launch.at("kernel")), launch.at("times").get<std::int64_t>(),
                      launch.at("groups").get<std::int64_t>(), percent(launch.at("share")));
+    }
+    if (one.at("predicted_seconds").get<double>() > 0.0) {
+      fmt::format_to(out, "      of the time predicted multiply {}, memory {}, launches {}\n",
+                     milliseconds(one.at("multiply_seconds")),
+                     milliseconds(one.at("memory_seconds")),
+                     milliseconds(one.at("launch_seconds")));
     }
   }
   if (!plan.at("bound").is_null()) {

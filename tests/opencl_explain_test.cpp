@@ -49,7 +49,7 @@ TEST(OpenclExplain, OneScheduleIsTakenAndEachHasAReason) {
           SCOPED_TRACE(std::string(machine) + " " + to_string(pass) + " " + to_string(type) +
                        " B " + std::to_string(b));
           const Plan plan = plan_for(machine, {.pass = pass, .b = b, .type = type});
-          EXPECT_EQ(plan.considered.size(), pass == Pass::forward ? 1u : 8u);
+          EXPECT_EQ(plan.considered.size(), pass == Pass::forward ? 1u : 7u);
           int count = 0;
           for (const auto& one : plan.considered) {
             count += one.is_taken;
@@ -59,6 +59,7 @@ TEST(OpenclExplain, OneScheduleIsTakenAndEachHasAReason) {
             EXPECT_GE(one.predicted_share, 0.0) << one.name;
             EXPECT_LE(one.predicted_share, 1.0) << one.name;
             EXPECT_EQ(one.predicted_share > 0.0, !one.launches.empty()) << one.name;
+            EXPECT_EQ(one.predicted_seconds() > 0.0, !one.launches.empty()) << one.name;
           }
           EXPECT_EQ(count, 1);
           EXPECT_EQ(taken(plan).name, plan.dispatch.schedule);

@@ -5,9 +5,10 @@
 
 #include "host/engines/cpu.hpp"
 #include "host/engines/shares.hpp"
+#include "host/linear/opencl/cost.hpp"
 #include "host/linear/opencl/plan.hpp"
-#include "host/linear/opencl/shares.hpp"
 #include "host/linear_cross_entropy/request.hpp"
+#include "host/opencl/machines.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tests/support/runner.hpp"
 
@@ -21,6 +22,7 @@ struct Question {
   std::int64_t b = 64, h = 40, v = 1000;
   WLayout layout = WLayout::vh;
   std::optional<std::int64_t> b_block{};
+  std::int64_t v_range = 0;  ///< 0: not given
 };
 
 /// A CPU with `lanes` and `units`, 64 MiB of cache and room for everything.
@@ -47,6 +49,7 @@ class OpenclPlan : public ::testing::Test {
     options.wants.grad_x = options.wants.grad_w = true;
     lce::ExecutionOptions execution;
     if (q.b_block) execution.block_sizes = lce::BlockSizes{*q.b_block, 64, 64};
+    if (q.v_range > 0) execution.knobs = {{"v_range", q.v_range}};
     const Dims w_strides = q.layout == WLayout::vh ? Dims{1, q.h} : Dims{q.v, 1};
     const auto call = operators::bind<lce::Operator>(
         q.pass,
@@ -131,11 +134,74 @@ TEST_F(OpenclPlan, ManyCoresHaveWork) {
     const Question q{pass, DType::f32, 4096, 4096, 128256, WLayout::vh, {}};
     const auto launches = with_request(q, [&](const lce::Request& request) {
       const auto choice = linear::make_schedule(request, shapes, facts);
-      return linear::product_launches(request, *choice.engine, choice.schedule);
+      return linear::cost_of(request, *choice.engine, choice.schedule).products;
     });
     EXPECT_GT(engines::machine_share(launches), 0.95) << to_string(pass);
     // Each ends with cores that wait, which the share does not count.
     for (const auto& launch : launches) EXPECT_LE(launch.times, 100) << launch.kernel;
+  }
+}
+
+/// The parts of a prediction, counted by hand. The cache has what two launches share.
+TEST_F(OpenclPlan, CostCountsProductsBytesAndLaunches) {
+  const auto facts = cpu(16, 2);
+  const double b = 512, h = 2048, v = 32768, w = 4 * h * v;
+  const auto ask = [&](Pass pass, std::int64_t v_range, const opencl::DeviceFacts& of) {
+    const auto shapes = engines::make_cpu_shapes(of, 512, engines::DotBf16::none);
+    return with_request({pass, DType::f32, 512, 2048, 32768, WLayout::vh, {}, v_range},
+                        [&](const lce::Request& request) {
+                          const auto choice = linear::make_schedule(request, shapes, of);
+                          return linear::cost_of(request, *choice.engine, choice.schedule);
+                        });
+  };
+  const auto rates = engines::make_cpu_engine(facts)->rates({});
+  const auto forward = ask(Pass::forward, 0, facts);
+  ASSERT_EQ(forward.products.size(), 1u);
+  EXPECT_EQ(forward.products[0].bytes, w) << "one pass over w";
+  EXPECT_EQ(forward.products[0].flops, 2 * b * h * v);
+  EXPECT_DOUBLE_EQ(forward.multiply, 2 * b * h * v / (rates.flops * forward.products[0].share));
+  EXPECT_GE(forward.bytes, w + 8 * b * h) << "x is read and packed";
+  EXPECT_LE(forward.bytes, w + 9 * b * h) << "and slices have statistics";
+  EXPECT_DOUBLE_EQ(forward.memory, forward.bytes / rates.bytes);
+  EXPECT_DOUBLE_EQ(forward.launches, 4 * rates.launch) << "pack, multiply, merge twice";
+
+  const auto both = ask(Pass::value_and_grad, 1024, facts);
+  ASSERT_EQ(both.products.size(), 3u);
+  EXPECT_EQ(both.products[0].bytes, w + 4 * b * v) << "logits wait in memory";
+  EXPECT_EQ(both.products[1].bytes, w) << "grad_w is written";
+  EXPECT_EQ(both.products[2].bytes, w) << "w is read again; sums of grad_x stay in the cache";
+  // Half as wide: a launch of dz, of grad_w and of grad_x more for each range.
+  const auto narrow = ask(Pass::value_and_grad, 512, facts);
+  EXPECT_NEAR(narrow.launches - both.launches, 3 * 32 * rates.launch, 1e-9);
+  // Sums of grad_x that the cache does not hold are read and written by each range.
+  auto small = facts;
+  small.cache_bytes = 4 << 20;
+  const double sums = 4 * b * (h + 6);  // a tile may write a strip more
+  EXPECT_NEAR(ask(Pass::value_and_grad, 1024, small).products[2].bytes, w + 63 * sums, 1.0);
+  EXPECT_NEAR(ask(Pass::value_and_grad, 512, small).products[2].bytes, w + 127 * sums, 1.0);
+  // What is left of V beside whole ranges is no whole one.
+  EXPECT_EQ(ask(Pass::value_and_grad, 1000, facts).products[1].flops, 2 * b * h * v);
+  // So is dz of more columns than the next launch finds in the cache.
+  EXPECT_EQ(ask(Pass::value_and_grad, 2048, facts).products[1].bytes, w + 4 * b * v);
+}
+
+/// A GPU waits for launches, and its memory takes dz faster than its products make it.
+TEST_F(OpenclPlan, GpusHaveFewLaunches) {
+  for (const char* name : {"h100", "mi300x"}) {
+    const auto& facts = opencl::machine_of(name).facts;
+    std::vector<std::string> notes;
+    for (const std::int64_t b : {512, 16384}) {
+      const auto shapes = engines::engine_entry("simt").shapes(facts, {.n = b}, nullptr, notes);
+      const Question q{Pass::backward, DType::f32, b, 2304, 256000, WLayout::vh, {}};
+      std::int64_t launches = 0;
+      for (const auto& one : with_request(q, [&](const lce::Request& request) {
+             const auto choice = linear::make_schedule(request, shapes, facts);
+             return linear::cost_of(request, *choice.engine, choice.schedule).products;
+           })) {
+        launches += one.times;
+      }
+      EXPECT_LE(launches, 150) << name << " B " << b;
+    }
   }
 }
 

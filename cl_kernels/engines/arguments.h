@@ -26,6 +26,10 @@ typedef struct {
 #define STORE_NEW 0
 #define STORE_ADD 1       // to what it holds
 #define STORE_STREAMED 2  // past the caches, which have no room for it
+// Where work-items share a panel's columns, so many of them pack blocks of so many columns, and as
+// many words of each.
+#define PACK_GROUP 64
+#define PACK_EDGE 32
 KERNEL_STRUCTS_END
 
 #endif

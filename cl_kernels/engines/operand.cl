@@ -21,6 +21,7 @@
 #define TESSERA_OPERAND_CL
 
 #include "common/lanes.cl"
+#include "engines/arguments.h"
 
 // Which index of a matrix [first][second] is contiguous; LAYOUT_* of host/engines/engine.hpp.
 #define ALONG_SECOND 0
@@ -42,7 +43,6 @@ typedef struct {
 // Where one work-item has a panel's columns, it packs them LANES at a time, all of its panel. Else
 // a group has PACK_EDGE columns and as many words of each, one of each in turn: 128 bytes of memory
 // on both sides. One word more from a column to the next has neighbours in different banks.
-#define PACK_EDGE 32  // Engine::pack_range
 #if LANES > 1
 #define PACK_SPACE
 #define PACK_COLUMNS LANES

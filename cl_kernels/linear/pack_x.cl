@@ -31,9 +31,9 @@ static inline long row_start(long i, global const int* info, global const int* r
 }
 
 // For x w: operand B of depth H, its columns tokens. Work-group (h / PACK_WORDS / PACK_STEP, block
-// of columns), of 64 work-items where they share it.
+// of columns), of PACK_GROUP work-items where they share it (Engine::pack_range).
 #if PANEL_ITEMS > 1
-#define PACK_KERNEL __attribute__((reqd_work_group_size(64, 1, 1)))
+#define PACK_KERNEL __attribute__((reqd_work_group_size(PACK_GROUP, 1, 1)))
 #else
 #define PACK_KERNEL
 #endif

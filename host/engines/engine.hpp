@@ -82,6 +82,17 @@ struct RowPass {
   std::int64_t step() const { return items * lanes; }
 };
 
+/// How fast a device is where every slot has work, for predictions (host/linear/opencl/cost.hpp).
+/// Ratios matter, not the seconds.
+struct Rates {
+  double flops = 1.0;         ///< that all slots multiply in a second
+  double bytes = 1.0;         ///< that come from memory or go there in a second
+  double launch = 0.0;        ///< seconds from the end of a launch until the next one works
+  double cached_bytes = 0.0;  ///< what is used again stays in the cache up to this
+  /// Of the time of a call with less scratch, what one with more has to stay below.
+  double worth_scratch = 0.98;
+};
+
 /// One way a device multiplies, in one shape (register tile, vector width). Immutable.
 ///
 /// `shrink`, where it appears: scratch is short, and tiles, then the number of work-groups, take
@@ -134,8 +145,8 @@ class Engine {
     (void)bytes;
     return false;
   }
-  /// Ranges that a call may form one operand in without waiting for launches.
-  virtual std::int64_t worthwhile_ranges() const { return all_of_k; }
+  /// Of products like this one. Of an unknown device 7 FLOPs take the time of a byte.
+  virtual Rates rates(const Product& product) const;
   /// Up to this `shrink` every group stays busy; beyond it there are fewer of them.
   virtual std::int64_t shrink_of_tiles() const { return 1; }
   /// Beyond this it saves nothing more.
@@ -173,9 +184,6 @@ class Engine {
   /// the other: a few kilobytes, beside which its start costs nothing, or fewer where slots would
   /// be idle. Even, since two may share words.
   std::int64_t panel_rows(std::int64_t count) const;
-  /// Rows of A of a product with n columns that give every slot several groups, so that those that
-  /// wait for the last one are few.
-  std::int64_t filling_rows(std::int64_t n) const;
   /// Work sizes of a kernel that copies rows: (element / pack_step, row).
   opencl::Range copy_range(std::int64_t elements, std::int64_t rows) const;
   /// Work sizes of a kernel that visits an operand: (of a panel's, `second`, and of `panels` as

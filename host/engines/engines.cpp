@@ -73,6 +73,14 @@ EngineShapes shapes_with(const EngineEntry& entry, const opencl::DeviceFacts& fa
 
 void add_engine(EngineEntry entry) { list().push_back(std::move(entry)); }
 
+Rates Engine::rates(const Product&) const {
+  const double groups = static_cast<double>(slots());
+  return {.flops = 7e9 * groups,
+          .bytes = 1e9 * groups,
+          .launch = 5e-6,
+          .cached_bytes = 4.0 * static_cast<double>(cached_words())};
+}
+
 // As cl_kernels/engines/panels.cl stores it: bf16 by pairs, in place a row of them in every second.
 std::string Engine::options(const Stored& stored) const {
   return stored.type == DType::f32 ? ""
@@ -124,13 +132,6 @@ std::int64_t Engine::panel_rows(std::int64_t count) const {
   return std::max(least, std::min(round_up(ceil_div(count, 2 * slots()), 2), most));
 }
 
-std::int64_t Engine::filling_rows(std::int64_t n) const {
-  constexpr std::int64_t rounds = 4;
-  const std::int64_t panels = std::max<std::int64_t>(1, ceil_div(n, tile_n()));
-  const std::int64_t groups = rounds * slots();
-  return strip() * ceil_div(groups, ceil_div(panels, panels_per_group(groups, panels)));
-}
-
 opencl::Range Engine::copy_range(std::int64_t elements, std::int64_t rows) const {
   // A work-group of a GPU fills its lanes; on a CPU a work-item is a loop of its own.
   const std::int64_t group = panel_items() > 1 ? 64 : 1;
@@ -140,10 +141,9 @@ opencl::Range Engine::copy_range(std::int64_t elements, std::int64_t rows) const
 
 opencl::Range Engine::pack_range(std::int64_t elements, std::int64_t panels) const {
   if (panel_items() == 1) return copy_range(elements, panels);
-  constexpr std::int64_t group = 64, edge = 32;
-  const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(elements, edge * pack_step()));
-  return opencl::with_second({{size(steps * group), 1, 1}, {size(group), 1, 1}},
-                             panels * ceil_div(tile_n(), edge));
+  const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(elements, PACK_EDGE * pack_step()));
+  return opencl::with_second({{size(steps * PACK_GROUP), 1, 1}, {PACK_GROUP, 1, 1}},
+                             panels * ceil_div(tile_n(), PACK_EDGE));
 }
 
 opencl::Range Engine::panel_range(std::int64_t second, std::int64_t panels) const {

@@ -58,7 +58,8 @@ class MmaEngine final : public TileEngine {
                            .tile_n = shape.tile_n,
                            .items = shape.items(),
                            .local_bytes = shape.local_bytes(),
-                           .registers = shape.registers()}),
+                           .registers = shape.registers(),
+                           .speed = 10.0}),  // as an H100 was measured
         shape_(shape),
         emulates_(emulates(facts)) {}
 

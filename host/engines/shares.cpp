@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/engines/shares.hpp"
 
+#include <algorithm>
+
 namespace tessera::engines {
 
 std::int64_t rounds_of(std::int64_t groups, std::int64_t slots) {
@@ -9,6 +11,12 @@ std::int64_t rounds_of(std::int64_t groups, std::int64_t slots) {
 
 double room_of(std::int64_t groups, std::int64_t slots, double longest) {
   return static_cast<double>(rounds_of(groups, slots)) * static_cast<double>(slots) * longest;
+}
+
+double room_of(std::int64_t groups, std::int64_t slots, double longest, double work) {
+  const double mean = work / static_cast<double>(std::max<std::int64_t>(groups, 1));
+  return static_cast<double>(slots) *
+         (static_cast<double>(rounds_of(groups, slots) - 1) * mean + std::max(longest, mean));
 }
 
 double machine_share(const std::vector<PlannedLaunches>& launches) {

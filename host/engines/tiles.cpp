@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "host/engines/shares.hpp"
+
 namespace tessera::engines {
 namespace {
 
@@ -36,6 +38,8 @@ TileEngine::TileEngine(const opencl::DeviceFacts& facts, const TileShape& tile)
       resident_(resident_groups(facts, tile.local_bytes, tile.registers, most_groups(facts))),
       row_slots_(compute_units_ * resident_row_groups(facts, tile.row_items)),
       cached_words_(std::max(facts.is_gpu ? facts.cache_bytes / 8 : 0, Engine::cached_words())),
+      unit_flops_(1e9 * static_cast<double>(facts.unit_gflops > 0 ? facts.unit_gflops : 300)),
+      memory_bytes_(1e9 * static_cast<double>(facts.memory_gbs)),
       is_gpu_(facts.is_gpu) {}
 
 Blocks TileEngine::heuristic(const Product& p) const {
@@ -52,7 +56,21 @@ Blocks TileEngine::heuristic(const Product& p) const {
   const std::int64_t rounds =
       std::max(ceil_div(8, resident_), ceil_div(ceil_div(p.m, 2048) * panels, slots()));
   const std::int64_t parts = std::max<std::int64_t>(1, rounds * slots() / panels);
-  return {.m = std::max(round_up(ceil_div(std::max<std::int64_t>(p.m, 1), parts), tile), tile),
+  const std::int64_t m = std::max<std::int64_t>(p.m, 1);
+  // Whole tiles may have left rounds that are not: shorter or longer parts then take less time.
+  // Each part has statistics of every column, some 12 bytes, which are written and read.
+  const Rates rate = rates(p);
+  const double tile_flops = 2.0 * static_cast<double>(tile * tile_.tile_n * p.k);
+  const auto seconds = [&](std::int64_t part) {
+    const std::int64_t all = ceil_div(m, part);
+    const double tiles =
+        room_of(all * ceil_div(columns, tile_.tile_n), slots(), static_cast<double>(part / tile));
+    return tiles * tile_flops / rate.flops + static_cast<double>(24 * all * columns) / rate.bytes;
+  };
+  const std::int64_t longest = std::min<std::int64_t>(round_up(m, tile), 2048);
+  const auto is_left = [&](std::int64_t part) { return part <= longest; };
+  return {.m = cheapest(std::max(round_up(ceil_div(m, parts), tile), tile), tile, tile, is_left,
+                        seconds),
           .n = columns,
           .k = 512};
 }
@@ -67,10 +85,16 @@ std::int64_t TileEngine::k_parts(std::int64_t groups, std::int64_t k) const {
   return std::max<std::int64_t>(1, std::min(slots() / groups, k / 256));
 }
 
-/// A GPU waits several microseconds for a launch. Of 4 H flops or more for each element of dz it
-/// takes longer than to write and read that once more from its memory, 12 bytes.
-std::int64_t TileEngine::worthwhile_ranges() const {
-  return is_gpu_ ? 48 : Engine::worthwhile_ranges();
+/// Kernels reach half of what data sheets promise (docs/performance.md, "On a GPU"). Of a device
+/// that is not in the table 20 FLOPs take the time of a byte, which is in the middle of those that
+/// are.
+Rates TileEngine::rates(const Product&) const {
+  const double flops = unit_flops_ * static_cast<double>(compute_units_);
+  return {.flops = 0.5 * tile_.speed * flops,
+          .bytes = memory_bytes_ > 0.0 ? memory_bytes_ : flops / 20,
+          .launch = 20e-6,
+          .cached_bytes = 4.0 * static_cast<double>(cached_words_),
+          .worth_scratch = is_gpu_ ? 1.0 : 0.98};
 }
 
 }  // namespace tessera::engines

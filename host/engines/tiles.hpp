@@ -18,6 +18,7 @@ struct TileShape {
   std::int64_t items = 1;        ///< work-items
   std::int64_t local_bytes = 0;  ///< of local memory
   std::int64_t registers = 0;    ///< of 32 bits, of all work-items
+  double speed = 1.0;            ///< at best, in terms of the unit's f32 FLOPs
   std::int64_t row_items = 64;   ///< of a group that passes over rows
   std::int64_t row_lanes = 1;    ///< of each of those
 };
@@ -42,7 +43,7 @@ class TileEngine : public Engine {
   std::int64_t strip() const override { return tile_.tile_m; }
   /// Half of the cache: operands are in it too.
   std::int64_t cached_words() const override { return cached_words_; }
-  std::int64_t worthwhile_ranges() const override;
+  Rates rates(const Product&) const override;
   std::size_t group_size() const override { return static_cast<std::size_t>(tile_.items); }
   std::int64_t panel_items() const override { return tile_.tile_n; }
   RowPass row_pass() const override { return {tile_.row_items, tile_.row_lanes, 8192, row_slots_}; }
@@ -50,6 +51,7 @@ class TileEngine : public Engine {
  private:
   TileShape tile_;
   std::int64_t compute_units_, resident_, row_slots_, cached_words_;
+  double unit_flops_, memory_bytes_;
   bool is_gpu_;
 };
 

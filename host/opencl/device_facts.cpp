@@ -16,23 +16,26 @@ struct Architecture {
   std::vector<std::int64_t> sub_group_sizes;
   std::int64_t cache_bytes;
   std::int64_t unit_registers, unit_local_bytes, unit_groups;
+  std::int64_t unit_gflops, memory_gbs;
 };
 
 /// NVIDIA: the table of compute capabilities in the CUDA C++ Programming Guide; the second-level
 /// cache of H100, A100 and RTX 4090. AMD: "GPU specifications" of ROCm's documentation; the last
 /// level of MI300X is its Infinity Cache, a half of an MI250 is a device, and of RDNA 3 drivers
 /// count pairs of compute units. Intel: the GPU Occupancy Calculator of oneAPI and the product
-/// pages of Arc A770 and Max 1550; a group of 64 takes 4 or 8 of a core's 64 or 128 threads.
+/// pages of Arc A770 and Max 1550; a group of 64 takes 4 or 8 of a core's 64 or 128 threads. FLOPs
+/// of f32 and bandwidth are those of A100 80GB, RTX 4090, H100 SXM, a half of MI250, MI300X, RX
+/// 7900 XTX, A770, and a half of Max 1550.
 const std::vector<Architecture>& architectures() {
   static const auto& all = *new std::vector<Architecture>{
-      {"sm_80", {32}, 40 * mib, 65536, 164 * kib, 32},
-      {"sm_89", {32}, 72 * mib, 65536, 100 * kib, 24},
-      {"sm_90", {32}, 50 * mib, 65536, 228 * kib, 32},
-      {"gfx90a", {64}, 8 * mib, 131072, 64 * kib, 32},
-      {"gfx942", {64}, 256 * mib, 131072, 64 * kib, 32},
-      {"gfx1100", {32, 64}, 96 * mib, 196608, 128 * kib, 32},
-      {"xe-hpg", {8, 16, 32}, 16 * mib, 131072, 128 * kib, 16},
-      {"xe-hpc", {16, 32}, 204 * mib, 131072, 128 * kib, 16},
+      {"sm_80", {32}, 40 * mib, 65536, 164 * kib, 32, 181, 2039},
+      {"sm_89", {32}, 72 * mib, 65536, 100 * kib, 24, 645, 1008},
+      {"sm_90", {32}, 50 * mib, 65536, 228 * kib, 32, 507, 3350},
+      {"gfx90a", {64}, 8 * mib, 131072, 64 * kib, 32, 217, 1638},
+      {"gfx942", {64}, 256 * mib, 131072, 64 * kib, 32, 537, 5300},
+      {"gfx1100", {32, 64}, 96 * mib, 196608, 128 * kib, 32, 1279, 960},
+      {"xe-hpg", {8, 16, 32}, 16 * mib, 131072, 128 * kib, 16, 614, 560},
+      {"xe-hpc", {16, 32}, 204 * mib, 131072, 128 * kib, 16, 410, 1638},
   };
   return all;
 }
@@ -119,6 +122,8 @@ void add_architecture_facts(DeviceFacts& facts) {
   if (facts.sub_group_sizes.empty()) facts.sub_group_sizes = known->sub_group_sizes;
   fill(facts.unit_registers, known->unit_registers);
   fill(facts.unit_local_bytes, known->unit_local_bytes);
+  fill(facts.unit_gflops, known->unit_gflops);
+  fill(facts.memory_gbs, known->memory_gbs);
   fill(facts.unit_groups, known->unit_groups);
   // Drivers report the caches of multiprocessors or of one die for the last level.
   facts.cache_bytes = std::max(facts.cache_bytes, known->cache_bytes);

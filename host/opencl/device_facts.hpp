@@ -43,6 +43,8 @@ struct DeviceFacts {
   std::int64_t unit_registers = 0;    ///< 32-bit, of all lanes
   std::int64_t unit_local_bytes = 0;  ///< local memory, shared by its work-groups
   std::int64_t unit_groups = 0;       ///< work-groups of 64 that it runs at once, at most
+  std::int64_t unit_gflops = 0;       ///< 10^9 FLOP/s of f32, at best
+  std::int64_t memory_gbs = 0;        ///< of the whole device, 10^9 bytes a second; 0: unknown
   friend bool operator==(const DeviceFacts&, const DeviceFacts&) = default;
 };
 

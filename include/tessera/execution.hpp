@@ -206,6 +206,7 @@ struct PlannedLaunches {
   /// slots x those of the longest group), a slot being what runs one work-group at a time.
   double share = 0.0;
   double flops = 0.0;  ///< of all of them
+  double bytes = 0.0;  ///< that all of them move and the caches do not have; 0: not counted
 };
 
 /// A schedule that was looked at for a call.
@@ -218,6 +219,10 @@ struct ConsideredSchedule {
   std::int64_t workspace_bytes =
       0;  ///< scratch memory that it takes, or needs at least; 0: unknown
   std::vector<PlannedLaunches> launches{};  ///< in the order of the first ones
+  /// Predicted seconds of multiplying, of memory and of waiting for launches, one after the other;
+  /// to compare schedules on a device with. 0: not predicted.
+  double multiply_seconds = 0.0, memory_seconds = 0.0, launch_seconds = 0.0;
+  double predicted_seconds() const { return multiply_seconds + memory_seconds + launch_seconds; }
 };
 
 /// What a call would use, answered in advance by `plan`, which also compiles what the call needs.

@@ -53,7 +53,8 @@ void bind_plan(nb::module_& m) {
       .def_ro("times", &PlannedLaunches::times)
       .def_ro("groups", &PlannedLaunches::groups, "work-groups of each launch")
       .def_ro("share", &PlannedLaunches::share, "of the machine that a launch keeps busy")
-      .def_ro("flops", &PlannedLaunches::flops);
+      .def_ro("flops", &PlannedLaunches::flops)
+      .def_ro("bytes", &PlannedLaunches::bytes, "past the caches; 0: not counted");
   nb::class_<ConsideredSchedule>(m, "ConsideredSchedule", "A schedule that was looked at.")
       .def_ro("name", &ConsideredSchedule::name)
       .def_ro("logits", &ConsideredSchedule::logits)
@@ -62,6 +63,10 @@ void bind_plan(nb::module_& m) {
       .def_ro("predicted_share", &ConsideredSchedule::predicted_share)
       .def_ro("workspace_bytes", &ConsideredSchedule::workspace_bytes)
       .def_ro("launches", &ConsideredSchedule::launches)
+      .def_ro("multiply_seconds", &ConsideredSchedule::multiply_seconds)
+      .def_ro("memory_seconds", &ConsideredSchedule::memory_seconds)
+      .def_ro("launch_seconds", &ConsideredSchedule::launch_seconds)
+      .def_prop_ro("predicted_seconds", &ConsideredSchedule::predicted_seconds)
       .def("__repr__", [](const ConsideredSchedule& s) {
         return "<tessera.ConsideredSchedule " + s.name + (s.is_taken ? " (taken): " : ": ") +
                s.reason + ">";

@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "host/engines/shares.hpp"
-#include "host/linear/opencl/shares.hpp"
+#include "host/linear/opencl/cost.hpp"
 #include "host/linear_cross_entropy/request.hpp"
 #include "host/linear_distillation/opencl/run.hpp"
 #include "host/opencl/machines.hpp"
@@ -50,7 +50,7 @@ ConsideredSchedule schedule_of(const linear::Request& request, const opencl::Dev
                           .shapes(facts, {.n = request.loss.b}, nullptr, notes);
   const auto choice = linear::make_schedule(request, shapes, facts, teacher);
   ConsideredSchedule taken{.name = choice.schedule.name};
-  taken.launches = linear::product_launches(request, *choice.engine, choice.schedule);
+  taken.launches = linear::cost_of(request, *choice.engine, choice.schedule).products;
   taken.predicted_share = engines::machine_share(taken.launches);
   return taken;
 }
@@ -129,7 +129,7 @@ struct Operator {
   bool multiplies = false;
   double at_least = 0.0;  ///< of each call of 512 rows and more; of products on CPUs alone
   double together = 0.0;  ///< of all calls
-  /// Of products in a call, on a GPU of 100 units and more.
+  /// Of products in a call, on a GPU of 100 units and 64 GiB and more.
   std::int64_t most_launches = 0;
 };
 
@@ -140,7 +140,7 @@ const std::vector<Operator>& all_operators() {
        {Pass::forward, Pass::backward, Pass::value_and_grad},
        linear,
        true,
-       0.89,
+       0.88,
        0.0,
        300},
       // A launch more for each range, whose two logits leave less room for wide ones.
@@ -198,7 +198,9 @@ struct Total {
 bool holds(const Operator& op, const opencl::Machine& machine, const Total& total) {
   if (total.flops / total.time < op.together) return false;
   if (total.least < op.at_least && (machine.facts.is_cpu || !op.multiplies)) return false;
-  const bool is_large_gpu = machine.facts.is_gpu && machine.facts.compute_units >= 100;
+  // With little memory there are many chunks of few rows.
+  const bool is_large_gpu = machine.facts.is_gpu && machine.facts.compute_units >= 100 &&
+                            machine.facts.global_memory_bytes >= std::int64_t{64} << 30;
   return !op.multiplies || !is_large_gpu || total.most_launches <= op.most_launches;
 }
 

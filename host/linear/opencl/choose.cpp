@@ -3,9 +3,12 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "host/dispatch/knobs.hpp"
 #include "host/engines/shares.hpp"
+#include "host/linear/opencl/cost.hpp"
 #include "host/linear/opencl/plan.hpp"
 #include "host/linear/opencl/reasons.hpp"
 #include "host/loss/opencl_rows.hpp"
@@ -17,6 +20,9 @@ using engines::round_up;
 
 namespace {
 
+/// Another width of ranges has to save this much of a call: 2% of one of its three products.
+constexpr double worth_a_range = 0.993;
+
 /// Of which a range of the vocabulary is a multiple.
 std::int64_t range_unit(const Request& request, const engines::Engine& engine, const Schedule& s) {
   const std::int64_t block =
@@ -24,67 +30,11 @@ std::int64_t range_unit(const Request& request, const engines::Engine& engine, c
   return std::lcm(block, engine.rule().m_multiple);
 }
 
-/// Columns of a range whose dz, of so many rows, is used twice, and w of it too, while the cache
-/// has them (Engine::cached_words); more where products of that would leave cores without work.
-std::int64_t best_range(const Request& r, const engines::Engine& engine, const Schedule& s,
-                        std::int64_t unit, std::int64_t rows) {
-  std::int64_t range = engine.cached_words() / std::max<std::int64_t>(rows, 1) / unit * unit;
-  // Those of every chunk of rows count.
-  const std::int64_t chunks = ceil_div(s.rows, std::max<std::int64_t>(rows, 1));
-  range = std::max(range, ceil_div(s.v_piece * chunks, engine.worthwhile_ranges()));
-  if (r.gradients.grad_w) range = std::max(range, engine.filling_rows(s.h_range));
-  if (!s.keeps_logits) range = std::max(range, engine.filling_rows(rows));
-  return round_up(std::max(range, unit), unit);
-}
-
-/// What the products whose rows are a range's take over all ranges, in rounds of the machine's
-/// work-groups over all of their columns.
-double rounds_of_ranges(const Request& r, const engines::Engine& engine, const Schedule& s,
-                        std::int64_t range, std::int64_t extent) {
-  const auto rounds = [&](std::int64_t columns, std::int64_t n) {
-    const std::int64_t strips = ceil_div(columns, engine.strip());
-    const std::int64_t panels = std::max<std::int64_t>(1, ceil_div(n, engine.tile_n()));
-    const std::int64_t across = ceil_div(panels, engine.panels_per_group(strips, panels));
-    return static_cast<double>(engines::rounds_of(strips * across, engine.slots())) /
-           static_cast<double>(across);
-  };
-  const auto of_range = [&](std::int64_t columns) {
-    return (r.gradients.grad_w ? rounds(columns, s.h_range) : 0.0) +
-           (s.keeps_logits ? 0.0 : rounds(columns, s.chunk_rows));
-  };
-  return static_cast<double>(extent / range) * of_range(range) + of_range(extent % range);
-}
-
-/// `even`, or what down to half of it leaves fewer work-groups to wait for.
-std::int64_t fuller_range(const Request& r, const engines::Engine& engine, const Schedule& s,
-                          std::int64_t unit, std::int64_t even, std::int64_t extent) {
-  if (even >= extent) return even;  // one range: a second one's launches are not worth it
-  // Tiles that are filtered begin where ranges do.
-  const std::int64_t tile = filters_gradients(r) ? filter_columns : 1;
-  const std::int64_t step = std::lcm(std::lcm(unit, tile), engine.strip());
-  const auto cost = [&](std::int64_t range) {
-    return rounds_of_ranges(r, engine, s, range, extent);
-  };
-  // Where rounds are many, no range saves as much as `cheapest` asks for: there is nothing to try.
-  const double products = (r.gradients.grad_w ? 1.0 : 0.0) + (s.keeps_logits ? 0.0 : 1.0);
-  const double without_waiting =
-      products * static_cast<double>(extent) / static_cast<double>(engine.strip() * engine.slots());
-  if (engines::worth_changing * cost(even) <= without_waiting) return even;
-  const auto is_left = [&](std::int64_t range) { return 2 * range > even && range > 0; };
-  return engines::cheapest(even, even / step * step, -step, is_left, cost);
-}
-
-/// What a choice of chunk and range leads to.
-void complete(const Request& request, const engines::Engine& engine, Schedule& s) {
+/// What a choice of chunk and range leads to, but for its scratch.
+void settle(const Request& request, const engines::Engine& engine, Schedule& s) {
   s.chunks = std::max<std::int64_t>(1, ceil_div(s.rows, s.chunk_rows));
   s.gradient_rows = s.chunk_rows;
   if (s.logits_in_grad_w && !s.v_outer) s.gradient_rows = all_rows(engine, s);
-  if (s.keeps_logits) {
-    const std::int64_t unit = range_unit(request, engine, s);
-    const std::int64_t most = best_range(request, engine, s, unit, s.gradient_rows);
-    const std::int64_t columns = std::max<std::int64_t>(s.v_piece, 1);
-    if (s.v_range > most) s.v_range = fuller_range(request, engine, s, unit, most, columns);
-  }
   s.v_range = std::clamp<std::int64_t>(s.v_range, 1, std::max<std::int64_t>(s.v_piece, 1));
   if (s.grad_w == Schedule::GradW::range && s.chunks == 1) s.grad_w = Schedule::GradW::direct;
   if (request.gradients.grad_w) {
@@ -115,6 +65,72 @@ void complete(const Request& request, const engines::Engine& engine, Schedule& s
         engine.launch_groups(parts, ceil_div(s.gradient_rows, engine.tile_n()), s.shrink),
         s.v_range);
   }
+}
+
+/// What a schedule would cost with ranges of so many columns.
+Cost cost_with(const Request& r, const engines::Engine& engine, Schedule s, std::int64_t range) {
+  s.v_range = range;
+  settle(r, engine, s);
+  return cost_of(r, engine, s);
+}
+
+/// `extent` in as many parts as `part` makes of it, all about equal.
+std::int64_t evened(std::int64_t extent, std::int64_t part, std::int64_t unit) {
+  const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(extent, part));
+  return round_up(std::max<std::int64_t>(ceil_div(extent, parts), 1), unit);
+}
+
+/// `even`, or what down to half of it leaves so much fewer work-groups to wait for that the call
+/// takes less time.
+std::int64_t fuller_range(const Request& r, const engines::Engine& engine, const Schedule& s,
+                          std::int64_t unit, std::int64_t even, std::int64_t extent) {
+  if (even >= extent) return even;  // one range: a second one's launches are not worth it
+  const Cost own = cost_with(r, engine, s, even);
+  const double waiting = own.multiply * (1.0 - engines::machine_share(own.products));
+  if (own.seconds() - waiting >= worth_a_range * own.seconds()) return even;  // nothing to try
+  // Tiles that are filtered begin where ranges do. A hundred widths are enough to choose from.
+  const std::int64_t tile = filters_gradients(r) ? filter_columns : 1;
+  std::int64_t step = std::lcm(std::lcm(unit, tile), engine.strip());
+  step *= std::max<std::int64_t>(1, even / 2 / step / 100);
+  const auto cost = [&](std::int64_t range) { return cost_with(r, engine, s, range).seconds(); };
+  const auto is_left = [&](std::int64_t range) { return 2 * range > even && range > 0; };
+  return engines::cheapest(even, even / step * step, -step, is_left, cost, worth_a_range);
+}
+
+/// Columns of a range, up to `most`: as many as have their dz found in the cache
+/// (Engine::cached_words), or twice as many, and so on. Fewer take less scratch, so more have to be
+/// worth it (Rates::worth_scratch).
+std::int64_t best_range(const Request& r, const engines::Engine& engine, Schedule s,
+                        std::int64_t most) {
+  settle(r, engine, s);
+  const std::int64_t unit = range_unit(r, engine, s);
+  const std::int64_t rows = std::max<std::int64_t>(s.gradient_rows, 1);
+  const std::int64_t columns = std::max<std::int64_t>(s.v_piece, 1);
+  std::int64_t range = std::max(engine.cached_words() / rows / unit * unit, unit);
+  most = round_up(most, unit);
+  if (range >= most) return most;
+  std::vector<std::pair<std::int64_t, double>> tried;
+  for (;; range = std::min(2 * range, most)) {
+    tried.emplace_back(range, cost_with(r, engine, s, evened(columns, range, unit)).seconds());
+    if (range == most) break;
+  }
+  const double least = std::ranges::min(tried, {}, [](auto& of) { return of.second; }).second;
+  const double worth = engine.rates(logits_product(r, s)).worth_scratch;
+  return std::ranges::find_if(tried, [&](auto& of) { return worth * of.second <= least; })->first;
+}
+
+/// What a choice of chunk and range leads to. Logits that all wait in memory are treated in ranges
+/// anyway.
+void complete(const Request& request, const engines::Engine& engine, Schedule& s) {
+  const bool given = dispatch::value_of(request.execution.knobs, "v_range").has_value();
+  if (s.keeps_logits && !(s.logits_in_grad_w && given)) {
+    const std::int64_t columns = std::max<std::int64_t>(s.v_piece, 1);
+    const std::int64_t most = best_range(request, engine, s, std::min(s.v_range, columns));
+    if (s.v_range > most) {
+      s.v_range = fuller_range(request, engine, s, range_unit(request, engine, s), most, columns);
+    }
+  }
+  settle(request, engine, s);
   s.scratch_words =
       loss::loss_rows_words(request.loss, engine.tile_n()) + regions_of(request, engine, s).total();
 }
@@ -168,12 +184,13 @@ bool fit(const Request& request, const engines::Engine& engine, Schedule& s, con
     const bool legal = *given > 0 && (*given % unit == 0 || *given == extent);
     return legal && fits(request, engine, s, limits);
   }
-  const std::int64_t largest = largest_that_fits(request, engine, s, limits, field, unit, most);
+  std::int64_t largest = largest_that_fits(request, engine, s, limits, field, unit, most);
   if (largest == 0) return false;
-  const std::int64_t parts = std::max<std::int64_t>(1, ceil_div(extent, largest));
-  s.*field = round_up(std::max<std::int64_t>(ceil_div(extent, parts), 1), unit);
-  if (field == &Schedule::v_range) {
-    s.v_range = fuller_range(request, engine, s, unit, s.v_range, extent);
+  if (field == &Schedule::v_range && has_gradients(request.loss.pass)) {
+    if (largest < most) largest = best_range(request, engine, s, largest);
+    s.v_range = fuller_range(request, engine, s, unit, evened(extent, largest, unit), extent);
+  } else {
+    s.*field = evened(extent, largest, unit);
   }
   if (fits(request, engine, s, limits)) return true;
   s.*field = largest;  // does, though a few less do not
@@ -205,8 +222,9 @@ std::optional<Schedule> store_partly_in_grad_w(const Request& r, const engines::
   const auto size = static_cast<std::int64_t>(size_of(r.gradients.grad_w.dtype()));
   // Of the H elements of a column.
   const std::int64_t occupied = within * (s.teacher.given ? 2 : 1) * 4 / size;
-  const std::int64_t cached = best_range(r, engine, s, range_unit(r, engine, s), all);
-  const std::int64_t columns = std::min(std::max<std::int64_t>(s.v_piece, 1), cached);
+  s.chunk_rows = all;
+  const std::int64_t v = std::max<std::int64_t>(s.v_piece, 1);
+  const std::int64_t columns = best_range(r, engine, s, v);
   for (std::int64_t parts = 1; parts == 1 || ceil_div(hidden(r), parts) >= occupied; parts *= 2) {
     s.h_range =
         parts == 1 ? hidden(r) : std::min(hidden(r), round_up(ceil_div(hidden(r), parts), tile));
@@ -240,8 +258,7 @@ std::optional<Schedule> store_in_grad_w_by_range(const Request& r, const engines
   const std::int64_t least = std::min(all, round_up(64, tile));
   for (s.chunk_rows = all; s.chunk_rows >= least; s.chunk_rows = s.chunk_rows / 2 / tile * tile) {
     Schedule trial = s;
-    const std::int64_t most =
-        std::min(v, best_range(r, engine, s, range_unit(r, engine, s), s.chunk_rows));
+    const std::int64_t most = best_range(r, engine, s, v);
     if (!fit_range(r, engine, trial, limits, most)) continue;
     // x is packed again for every range and chunk: narrow ranges are worth it only at the end.
     if (trial.v_range >= std::min(most, fewest_columns) || s.chunk_rows / 2 < least) return trial;
@@ -261,13 +278,7 @@ std::optional<Schedule> store_in_scratch(const Request& r, const engines::Engine
   return std::nullopt;
 }
 
-/// Fewer rows than this a chunk, and reading all of w twice for each costs more than recomputing.
-std::int64_t worthwhile_rows(const engines::Engine& engine, const Schedule& s) {
-  return std::min<std::int64_t>(all_rows(engine, s), round_up(64, engine.tile_n()));
-}
-
-/// Those of as many rows at a time as fit: of enough, where a chunk has to be worthwhile.
-template <bool worthwhile>
+/// Those of as many rows at a time as fit.
 std::optional<Schedule> store_chunks(const Request& r, const engines::Engine& engine,
                                      const Schedule& base, const Limits& limits) {
   const bool in_place = sums_in_place(r.gradients.grad_w);
@@ -276,9 +287,16 @@ std::optional<Schedule> store_chunks(const Request& r, const engines::Engine& en
   s.v_range = std::max<std::int64_t>(base.v_piece, 1);
   s.name = in_place ? "chunked" : "chunked_f32_grad_w";
   s.grad_w = in_place ? Schedule::GradW::direct : Schedule::GradW::full;
-  const bool found = fit_chunk(r, engine, s, limits, all_rows(engine, base)) &&
-                     (!worthwhile || s.chunk_rows >= worthwhile_rows(engine, base));
-  return found ? std::optional(s) : std::nullopt;
+  if (fit_chunk(r, engine, s, limits, all_rows(engine, base))) return s;
+  return std::nullopt;
+}
+
+/// The first, or the second where that takes less time.
+std::optional<Schedule> better(const Request& r, const engines::Engine& engine,
+                               std::optional<Schedule> first, std::optional<Schedule> second) {
+  if (!first || !second) return first ? first : second;
+  const auto seconds = [&](const Schedule& s) { return cost_of(r, engine, s).seconds(); };
+  return seconds(*second) < engines::worth_changing * seconds(*first) ? second : first;
 }
 
 /// Logits that do not wait, formed for a range at a time: from `most_rows` rows on fewer, until a
@@ -291,8 +309,7 @@ std::optional<Schedule> fit_rows_and_range(const Request& r, const engines::Engi
   for (std::int64_t rows = most_rows; rows >= tile; rows = rows / 2 / tile * tile) {
     Schedule trial = base;
     trial.chunk_rows = rows;
-    const std::int64_t cached = best_range(r, engine, base, engine.rule().m_multiple, rows);
-    if (!fit_range(r, engine, trial, limits, std::min(v, cached))) continue;
+    if (!fit_range(r, engine, trial, limits, best_range(r, engine, trial, v))) continue;
     // A narrow range starts launches, and packs x, too often; a smaller chunk may allow a wider
     // one.
     if (trial.v_range >= std::min<std::int64_t>(v, 64) || rows == tile) return trial;
@@ -307,20 +324,23 @@ std::optional<Schedule> fit_looks(const Request& r, const engines::Engine& engin
   const std::int64_t tile = engine.tile_n();
   const std::int64_t v = std::max<std::int64_t>(s.v_piece, 1);
   const std::int64_t all = all_rows(engine, s);
+  std::optional<Schedule> kept;
   if (s.teacher.looks_twice) {
-    Schedule kept = s;
-    kept.keeps_logits = true;
-    kept.v_range = v;
-    kept.name = "chunked";
-    if (fit_chunk(r, engine, kept, limits, all) && kept.chunk_rows >= worthwhile_rows(engine, s)) {
-      if (kept.chunks == 1) kept.name = "one_chunk";
-      return kept;
+    kept = s;
+    kept->keeps_logits = true;
+    kept->v_range = v;
+    kept->name = "chunked";
+    if (!fit_chunk(r, engine, *kept, limits, all)) {
+      kept.reset();
+    } else if (kept->chunks == 1) {
+      kept->name = "one_chunk";
     }
   }
   const auto given = dispatch::value_of(r.execution.knobs, "chunk_rows");
-  if (given && *given % tile != 0) return std::nullopt;
+  if (given && *given % tile != 0) return kept;
   const std::int64_t block = round_up(std::max(s.blocks.b_block_size, tile), tile);
-  return fit_rows_and_range(r, engine, s, limits, given.value_or(std::min(all, block)));
+  return better(r, engine, std::move(kept),
+                fit_rows_and_range(r, engine, s, limits, given.value_or(std::min(all, block))));
 }
 
 std::optional<Schedule> stream(const Request& r, const engines::Engine& engine,
@@ -334,8 +354,8 @@ std::optional<Schedule> stream(const Request& r, const engines::Engine& engine,
   return std::nullopt;
 }
 
-/// Logits that are formed again, with rows outside or the vocabulary. A device that waits for
-/// launches takes all rows at once, where the caller says nothing else.
+/// Logits that are formed again, with rows outside or the vocabulary: all rows at once, or what
+/// forward takes at a time.
 template <bool v_outer>
 std::optional<Schedule> recompute(const Request& r, const engines::Engine& engine,
                                   const Schedule& base, const Limits& limits) {
@@ -343,10 +363,14 @@ std::optional<Schedule> recompute(const Request& r, const engines::Engine& engin
   const std::int64_t all = all_rows(engine, s), tile = engine.tile_n();
   s.v_outer = v_outer;
   s.grad_w = v_outer ? Schedule::GradW::range : Schedule::GradW::direct;
-  const bool waits =
-      engine.worthwhile_ranges() < engines::all_of_k && s.source != BlockSource::caller;
-  const std::int64_t block = round_up(std::max(s.blocks.b_block_size, tile), tile);
-  auto found = fit_rows_and_range(r, engine, s, limits, waits ? all : std::min(all, block));
+  const std::int64_t block = std::min(all, round_up(std::max(s.blocks.b_block_size, tile), tile));
+  auto found = fit_rows_and_range(r, engine, s, limits, block);
+  if (block < all && s.source != BlockSource::caller) {
+    // Of so few columns what each launch packs again costs more than is counted.
+    auto whole = fit_rows_and_range(r, engine, s, limits, all);
+    if (whole && whole->v_range < std::min(s.v_piece, fewest_columns)) whole.reset();
+    found = better(r, engine, found, whole);
+  }
   if (found) found->name = v_outer ? "v_outer" : found->chunk_rows >= all ? "one_chunk" : "chunked";
   return found;
 }
@@ -358,22 +382,22 @@ constexpr Way gradient_ways[] = {
     {"v_outer_in_grad_w", "in grad_w", why_not_by_range, store_in_grad_w_by_range},
     {"one_chunk", "in scratch", why_not_kept, store_in_scratch},
     {"one_chunk_partly_in_grad_w", "in grad_w and scratch", why_not_partly, store_partly_in_grad_w},
-    {"chunked", "in scratch, chunks worth reading w twice for", why_not_kept, store_chunks<true>},
+    {"chunked", "in scratch, a chunk at a time", why_not_kept, store_chunks},
     {"chunked", "formed again", why_not_rows_outer, recompute<false>},
-    {"v_outer", "formed again", nullptr, recompute<true>},
-    {"chunked", "in scratch, chunks of any size", why_not_kept, store_chunks<false>}};
+    {"v_outer", "formed again", nullptr, recompute<true>}};
 
-/// The first of the ways that fits with the largest tiles: smaller ones are slower, but less so
-/// than another group of ways.
-std::optional<Schedule> first_of(std::span<const Way> ways, const Request& r,
-                                 const engines::Engine& engine, Schedule s, const Limits& limits,
-                                 std::int64_t most_shrink) {
+/// The best of the ways that fit with the largest tiles: smaller ones are slower, but less so than
+/// another group of ways.
+std::optional<Schedule> best_of(std::span<const Way> ways, const Request& r,
+                                const engines::Engine& engine, Schedule s, const Limits& limits,
+                                std::int64_t most_shrink) {
   for (s.shrink = 1;; s.shrink *= 4) {
+    std::optional<Schedule> best;
     for (const Way& way : ways) {
       if (way.why_not != nullptr && way.why_not(r, engine, s) != nullptr) continue;
-      if (auto found = way.make(r, engine, s, limits)) return found;
+      best = better(r, engine, std::move(best), way.make(r, engine, s, limits));
     }
-    if (s.shrink >= most_shrink) return std::nullopt;
+    if (best || s.shrink >= most_shrink) return best;
   }
 }
 
@@ -381,16 +405,26 @@ std::optional<Schedule> choose_in_slices(const Request& r, const engines::Engine
                                          const Schedule& base, const Limits& limits,
                                          std::int64_t most_shrink) {
   const auto ways = ways_of(r);
-  if (!has_gradients(r.loss.pass)) return first_of(ways, r, engine, base, limits, most_shrink);
+  if (!has_gradients(r.loss.pass)) return best_of(ways, r, engine, base, limits, most_shrink);
   // Chunks of rows cost little more than one, where their gradients of w can be summed.
   const auto alone = ways.subspan(2, sums_in_place(r.gradients.grad_w) ? 0 : 2);
   for (const auto& group : {ways.first(1), ways.subspan(1, 1), alone, ways.subspan(2)}) {
-    if (auto found = first_of(group, r, engine, base, limits, most_shrink)) return found;
+    if (auto found = best_of(group, r, engine, base, limits, most_shrink)) return found;
   }
   return std::nullopt;
 }
 
 }  // namespace
+
+bool is_narrow(const Request& r, const engines::Engine& engine, const Schedule& s) {
+  const std::int64_t columns = std::max<std::int64_t>(s.v_piece, 1);
+  if (s.v_range < std::min(columns, fewest_columns)) return true;
+  const std::int64_t wide =
+      evened(columns, best_range(r, engine, s, columns), range_unit(r, engine, s));
+  constexpr double worth_memory = 0.95;
+  return wide > s.v_range &&
+         cost_with(r, engine, s, wide).seconds() < worth_memory * cost_of(r, engine, s).seconds();
+}
 
 std::span<const Way> ways_of(const Request& r) {
   if (has_gradients(r.loss.pass)) return gradient_ways;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "host/engines/shares.hpp"
-#include "host/linear/opencl/shares.hpp"
+#include "host/linear/opencl/cost.hpp"
 
 // Why a schedule is the one that a call has: what `plan` says, and no call asks for.
 namespace tessera::linear {
@@ -55,6 +57,19 @@ void explain_shortage(const Way& way, const Request& r, const Choice& best, cons
   }
 }
 
+constexpr const char* slower = "is predicted to take ";
+
+/// Why a schedule that is possible is not the call's.
+std::string why_not_taken(const Schedule& found, const Choice& choice, bool after_taken,
+                          double times) {
+  const std::string& taken = choice.schedule.name;
+  if (after_taken) return "comes after " + taken;
+  if (found.shrink > choice.schedule.shrink) {
+    return fmt::format("has room for tiles of 1/{} only", found.shrink);
+  }
+  return fmt::format("{}{:.2f} times as long as {}", slower, times, taken);
+}
+
 ConsideredSchedule explain_one(const Way& way, const Request& r, const Choice& best,
                                const Choice& choice, bool after_taken) {
   ConsideredSchedule result{.name = way.name, .logits = way.logits};
@@ -71,12 +86,17 @@ ConsideredSchedule explain_one(const Way& way, const Request& r, const Choice& b
   }
   result.name = found->name;
   result.workspace_bytes = 4 * found->scratch_words;
-  result.launches = product_launches(r, *choice.engine, *found);
+  Cost cost = cost_of(r, *choice.engine, *found);
+  result.launches = std::move(cost.products);
+  result.multiply_seconds = cost.multiply;
+  result.memory_seconds = cost.memory;
+  result.launch_seconds = cost.launches;
   result.predicted_share = engines::machine_share(result.launches);
   result.is_taken = !after_taken && is_same(*found, choice.schedule);
+  const double taken = cost_of(r, *choice.engine, choice.schedule).seconds();
   result.reason = result.is_taken ? "the first that is possible"
-                  : after_taken   ? "comes after " + choice.schedule.name
-                                  : fmt::format("has room for tiles of 1/{} only", found->shrink);
+                                  : why_not_taken(*found, choice, after_taken,
+                                                  result.predicted_seconds() / taken);
   return result;
 }
 
@@ -90,7 +110,12 @@ std::vector<ConsideredSchedule> explain(const Request& r, const engines::EngineS
   std::vector<ConsideredSchedule> list;
   bool after_taken = false;
   for (const Way& way : ways_of(r)) {
-    list.push_back(explain_one(way, r, best, choice, after_taken));
+    auto one = explain_one(way, r, best, choice, after_taken);
+    const bool is_slower = std::any_of(list.begin(), list.end(), [](const auto& before) {
+      return before.reason.starts_with(slower);
+    });
+    if (one.is_taken && is_slower) one.reason = "is predicted to take the least time";
+    list.push_back(std::move(one));
     after_taken = after_taken || list.back().is_taken;
   }
   if (choice.engine == best.engine) return list;

@@ -302,15 +302,6 @@ std::int64_t minimum_workspace_bytes(const Request& request, const engines::Engi
                        facts.max_allocation_bytes / 4);
 }
 
-namespace {
-
-/// Whether ranges are too narrow to be worth their launches, or to fill the machine.
-bool is_narrow(const Schedule& s, const engines::Engine& engine) {
-  return s.v_range < std::min(s.v_piece, std::max(fewest_columns, engine.filling_rows(s.h_range)));
-}
-
-}  // namespace
-
 Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
                      const opencl::DeviceFacts& facts, const Teacher& teacher) {
   const auto& first = *shapes.front();
@@ -337,7 +328,7 @@ Choice make_schedule(const Request& r, const engines::EngineShapes& shapes,
           if (!schedule) continue;
           // Where sums of gradients take most of it, what fits just so has ranges of a few columns:
           // the wish is for all else then.
-          if (has_gradients(r.loss.pass) && is_narrow(*schedule, *engine)) {
+          if (has_gradients(r.loss.pass) && is_narrow(r, *engine, *schedule)) {
             limits.words += bytes / 4;
             if (auto wider = choose(r, *engine, c.base, limits, cores)) schedule = std::move(wider);
           }

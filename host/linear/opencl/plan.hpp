@@ -169,6 +169,9 @@ std::span<const Way> ways_of(const Request& request);
 std::optional<Schedule> choose(const Request& request, const engines::Engine& engine,
                                const Schedule& base, const Limits& limits, Cores cores);
 
+/// Whether ranges are too narrow to be worth their launches, or more memory makes the call faster.
+bool is_narrow(const Request& request, const engines::Engine& engine, const Schedule& schedule);
+
 /// A schedule, the shape of the engine that it is for, and what it was chosen from.
 struct Choice {
   std::shared_ptr<const engines::Engine> engine{};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "host/dispatch/knobs.hpp"
+#include "host/linear/opencl/cost.hpp"
 #include "host/linear/opencl/plan.hpp"
 #include "host/linear/opencl/reasons.hpp"
 #include "host/loss/opencl_programs.hpp"
@@ -122,7 +123,11 @@ class Opencl : public operators::OpenclOperator {
   }
   CostEstimate cost(const operators::Request& request,
                     const operators::Prepared& prepared) const final {
-    return own_cost(own(request), own(prepared));
+    const auto r = own(request);
+    CostEstimate cost = own_cost(r, own(prepared));
+    const double moved = cost_of(layer_of(r), *prepared.engine, own(prepared).schedule).bytes;
+    cost.bytes_moved = std::max(cost.bytes_ideal, static_cast<std::int64_t>(std::min(moved, 9e18)));
+    return cost;
   }
   void add_to_key(const operators::Request& request, std::vector<std::int64_t>& key) const final {
     key.push_back(loss::counted_rows(loss::loss_request(request)));
@@ -140,6 +145,7 @@ class Opencl : public operators::OpenclOperator {
                                                      const Prepared& prepared) const = 0;
   virtual void own_enqueue(opencl::Call& call, const Own& request,
                            const Prepared& prepared) const = 0;
+  /// What a call multiplies and reads at least; what it moves follows from its schedule.
   virtual CostEstimate own_cost(const Own& request, const Prepared& prepared) const = 0;
   /// What the schedule has to know of a teacher.
   virtual Teacher teacher(const Own&, const opencl::DeviceFacts&) const { return {}; }
