@@ -328,6 +328,21 @@ TEST_P(LimitsTest, MoreColumnsThanASecondAxisTakes) {
   EXPECT_TRUE(run_case(device, GetParam(), Pass::value_and_grad, c));
 }
 
+/// Panels of x by columns, of which a work-item takes 16, in more groups than a second axis has.
+TEST_P(LimitsTest, AHiddenSizeOfMoreGroupsThanASecondAxisTakes) {
+  if (!is_cpu_family()) GTEST_SKIP() << "the test above has its kernels";
+  layer_.limit("native_float_vector", 4);
+  Context device = context();
+  Case c = linear("many_panels", WLayout::vh);
+  c.b = 1;
+  c.h = 65535 * 16 * 4 + 5;
+  c.v = 2;
+  c.bias = false;
+  c.labels = Labels::uniform;
+  c.workspace_bytes = std::size_t{2} << 30;
+  EXPECT_TRUE(run_case(device, GetParam(), Pass::value_and_grad, c));
+}
+
 /// Three blocks of rows and two of classes, which a group each counts and sums.
 TEST_P(LimitsTest, RowsOfSeveralBlocks) {
   Context device = context();

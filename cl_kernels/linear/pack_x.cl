@@ -67,7 +67,7 @@ kernel void pack_columns(global const ELEMENT(X_TYPE) * x, global const int* inf
   const long begin = (long)get_group_id(0) * PANEL_STEP;
 #else
   const long i = (long)get_global_id(0) * WORD_ELEMENTS;
-  const long begin = (long)get_global_id(1) * PANEL_STEP;
+  const long begin = SECOND_INDEX * PANEL_STEP;
 #endif
   if (i >= a.size.row_count) return;
   long start[WORD_ELEMENTS];

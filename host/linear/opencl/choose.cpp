@@ -224,7 +224,7 @@ std::optional<Schedule> store_partly_in_grad_w(const Request& r, const engines::
   const std::int64_t occupied = within * (s.teacher.given ? 2 : 1) * 4 / size;
   s.chunk_rows = all;
   const std::int64_t v = std::max<std::int64_t>(s.v_piece, 1);
-  const std::int64_t columns = best_range(r, engine, s, v);
+  const std::int64_t columns = std::min(v, best_range(r, engine, s, v));
   for (std::int64_t parts = 1; parts == 1 || ceil_div(hidden(r), parts) >= occupied; parts *= 2) {
     s.h_range =
         parts == 1 ? hidden(r) : std::min(hidden(r), round_up(ceil_div(hidden(r), parts), tile));
@@ -258,7 +258,7 @@ std::optional<Schedule> store_in_grad_w_by_range(const Request& r, const engines
   const std::int64_t least = std::min(all, round_up(64, tile));
   for (s.chunk_rows = all; s.chunk_rows >= least; s.chunk_rows = s.chunk_rows / 2 / tile * tile) {
     Schedule trial = s;
-    const std::int64_t most = best_range(r, engine, s, v);
+    const std::int64_t most = std::min(v, best_range(r, engine, s, v));
     if (!fit_range(r, engine, trial, limits, most)) continue;
     // x is packed again for every range and chunk: narrow ranges are worth it only at the end.
     if (trial.v_range >= std::min(most, fewest_columns) || s.chunk_rows / 2 < least) return trial;
@@ -366,10 +366,10 @@ std::optional<Schedule> recompute(const Request& r, const engines::Engine& engin
   const std::int64_t block = std::min(all, round_up(std::max(s.blocks.b_block_size, tile), tile));
   auto found = fit_rows_and_range(r, engine, s, limits, block);
   if (block < all && s.source != BlockSource::caller) {
+    auto more = fit_rows_and_range(r, engine, s, limits, all);
     // Of so few columns what each launch packs again costs more than is counted.
-    auto whole = fit_rows_and_range(r, engine, s, limits, all);
-    if (whole && whole->v_range < std::min(s.v_piece, fewest_columns)) whole.reset();
-    found = better(r, engine, found, whole);
+    const bool narrow = more && more->v_range < std::min(s.v_piece, fewest_columns);
+    if (more && more->chunk_rows > block && !narrow) found = better(r, engine, found, more);
   }
   if (found) found->name = v_outer ? "v_outer" : found->chunk_rows >= all ? "one_chunk" : "chunked";
   return found;
@@ -419,6 +419,9 @@ std::optional<Schedule> choose_in_slices(const Request& r, const engines::Engine
 bool is_narrow(const Request& r, const engines::Engine& engine, const Schedule& s) {
   const std::int64_t columns = std::max<std::int64_t>(s.v_piece, 1);
   if (s.v_range < std::min(columns, fewest_columns)) return true;
+  // The caller's rows, so that what another call reported is what this one does.
+  const std::int64_t asked = s.source == BlockSource::caller ? s.blocks.b_block_size : 0;
+  if (s.chunk_rows < std::min(all_rows(engine, s), asked)) return true;
   const std::int64_t wide =
       evened(columns, best_range(r, engine, s, columns), range_unit(r, engine, s));
   constexpr double worth_memory = 0.95;

@@ -68,7 +68,9 @@ void settle_blocks(const Request& r, const engines::Engine& engine, Schedule& s,
     settle("h_block_size", s.blocks.h_block_size, hidden(r), rule.k_multiple,
            fmt::format("opencl.{} sums all of H at once", engine.name()));
   }
-  if (s.keeps_logits || s.chunk_rows > s.blocks.b_block_size) {
+  // Where memory has room for fewer rows, those are reported; a caller's block still bounds them.
+  const bool fewer = has_gradients(r.loss.pass) && s.source != BlockSource::caller;
+  if (s.keeps_logits || fewer || s.chunk_rows > s.blocks.b_block_size) {
     settle("b_block_size", s.blocks.b_block_size, s.chunk_rows, rule.n_multiple,
            fmt::format("the schedule {} takes {} rows at a time", s.name, s.chunk_rows));
   }
