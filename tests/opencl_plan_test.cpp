@@ -94,6 +94,22 @@ TEST_F(OpenclPlan, LongerVectorsNeedNoMoreMemory) {
 
 /// A w that is read where it lies needs tiles of logits as high as one that is packed does, and no
 /// more: in each shape by itself.
+/// With vectors of 16 a tile has 64 tokens, and 32 where that leaves a tenth less to multiply.
+TEST_F(OpenclPlan, TilesFitTheTokens) {
+  const auto tile_of = [](std::int64_t lanes, std::int64_t tokens) {
+    std::vector<std::string> notes;
+    return engines::engine_entry("cpu")
+        .shapes(cpu(lanes), {.n = tokens}, nullptr, notes)
+        .front()
+        ->tile_n();
+  };
+  const std::pair<std::int64_t, std::int64_t> of_16[] = {
+      {1, 16},  {16, 16}, {17, 32},  {32, 32},  {33, 64},  {64, 64},  {65, 32},
+      {96, 32}, {97, 64}, {160, 32}, {288, 32}, {352, 64}, {544, 64}, {std::int64_t{1} << 31, 64}};
+  for (const auto& [tokens, tile] : of_16) EXPECT_EQ(tile_of(16, tokens), tile) << tokens;
+  for (const std::int64_t tokens : {17, 20, 24, 96}) EXPECT_EQ(tile_of(8, tokens), 16) << tokens;
+}
+
 TEST_F(OpenclPlan, OperandsReadInPlaceShrinkToo) {
   for (const std::int64_t lanes : {4, 8, 16}) {
     const auto facts = cpu(lanes);
