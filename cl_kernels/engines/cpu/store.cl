@@ -31,40 +31,53 @@ static inline int lies_even(global ELEMENT(OUT_TYPE) * line, long stride) {
 #endif
 
 #if OUT_LAYOUT == ALONG_FIRST
-// Blocks of rows [m0, m1), LANES of them at a time.
-#define STORE_BLOCKS(STORE_VECTOR)                          \
-  for (int n = 0; n < n_whole; n += LANES) {                \
-    for (int m = m0; m < m1; m += LANES) {                  \
-      lane_f block[LANES];                                  \
-      _Pragma("unroll") for (int i = 0; i < LANES; ++i) {   \
-        block[i] = LANE_LOAD(tile + (m + i) * TILE_N + n);  \
-      }                                                     \
-      lane_transpose(block);                                \
-      _Pragma("unroll") for (int i = 0; i < LANES; ++i) {   \
-        STORE_VECTOR(block[i], to + (n + i) * n_stride + m) \
-      }                                                     \
-    }                                                       \
+static inline void load_block(lane_f* block, global const float* tile) {
+#pragma unroll
+  for (int i = 0; i < LANES; ++i) block[i] = LANE_LOAD(tile + i * TILE_N);
+  lane_transpose(block);
+}
+// Blocks of rows [m0, m1), STEP at a time.
+#define STORE_BLOCKS(STEP, STORE_LINE)                          \
+  for (int n = 0; n < n_whole; n += LANES) {                    \
+    for (int m = m0; m < m1; m += STEP) {                       \
+      lane_f block[STEP];                                       \
+      _Pragma("unroll") for (int i = 0; i < STEP; i += LANES) { \
+        load_block(block + i, tile + (m + i) * TILE_N + n);     \
+      }                                                         \
+      _Pragma("unroll") for (int i = 0; i < LANES; ++i) {       \
+        STORE_LINE(block + i, to + (n + i) * n_stride + m)      \
+      }                                                         \
+    }                                                           \
   }
-#define STORE_CACHED(v, p) store_vector(p, v, how == STORE_ADD);
+#define STORE_CACHED(v, p) store_vector(p, *(v), how == STORE_ADD);
+#if OUT_TYPE == TYPE_F32
+#define STORE_PAST(v, p) LANE_STREAM_0((v)[0], p)
+#else
+#define STORE_PAST(v, p) LANE_STREAM_PAIR_1((v)[0], (v)[LANES], p)
+#endif
 static inline void store_tile(global const float* tile, global ELEMENT(OUT_TYPE) * to,
                               long m_stride, long n_stride, int m_count, int n_count, int how) {
   const int n_whole = n_count / LANES * LANES;
   int m0 = 0, m1 = m_count / LANES * LANES;
-#if defined(LANES_STREAM) && OUT_TYPE == TYPE_F32 && LANES == 16
+#if defined(STREAM_STEP) && LANES == 16
   // Tiles begin anywhere in a line, which the one before has begun.
-  const int before = (int)((size_t)to / sizeof(float) % LANES);
+  const int before = (int)((size_t)to / sizeof(ELEMENT(OUT_TYPE)) % STREAM_STEP);
   if (how == STORE_STREAMED && lies_even(to - before, n_stride)) {
-    m0 = before > 0 ? min(LANES - before, m_count) : 0;
-    m1 = m0 + (m_count - m0) / LANES * LANES;
-    STORE_BLOCKS(LANE_STREAM_0)
+    m0 = before > 0 ? min(STREAM_STEP - before, m_count) : 0;
+    m1 = m0 + (m_count - m0) / STREAM_STEP * STREAM_STEP;
+    STORE_BLOCKS(STREAM_STEP, STORE_PAST)
   } else
 #endif
   {
-    STORE_BLOCKS(STORE_CACHED)
+    STORE_BLOCKS(LANES, STORE_CACHED)
   }
-  for (int m = 0; m < m_count; ++m) {
-    for (int n = m >= m0 && m < m1 ? n_whole : 0; n < n_count; ++n) {
-      store_element(to + m * m_stride + n * n_stride, tile[m * TILE_N + n], how == STORE_ADD);
+  // Line by line, since lines a power of two apart fall into the same sets of a cache.
+  for (int n = 0; n < n_count; ++n) {
+    for (int m = 0; m < m_count; ++m) {
+      if (m == m0 && n < n_whole) m = m1;
+      if (m < m_count) {
+        store_element(to + m * m_stride + n * n_stride, tile[m * TILE_N + n], how == STORE_ADD);
+      }
     }
   }
 }

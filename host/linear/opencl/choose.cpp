@@ -80,14 +80,15 @@ std::int64_t evened(std::int64_t extent, std::int64_t part, std::int64_t unit) {
   return round_up(std::max<std::int64_t>(ceil_div(extent, parts), 1), unit);
 }
 
-/// `even`, or what down to half of it leaves so much fewer work-groups to wait for that the call
-/// takes less time.
+/// `even`, or what down to half of it leaves so much fewer work-groups to wait for, or lines of
+/// grad_w to share, that the call takes less time.
 std::int64_t fuller_range(const Request& r, const engines::Engine& engine, const Schedule& s,
                           std::int64_t unit, std::int64_t even, std::int64_t extent) {
   if (even >= extent) return even;  // one range: a second one's launches are not worth it
   const Cost own = cost_with(r, engine, s, even);
   const double waiting = own.multiply * (1.0 - engines::machine_share(own.products));
-  if (own.seconds() - waiting >= worth_a_range * own.seconds()) return even;  // nothing to try
+  const double saved = waiting + own.shared;
+  if (own.seconds() - saved >= worth_a_range * own.seconds()) return even;  // nothing to try
   // Tiles that are filtered begin where ranges do. A hundred widths are enough to choose from.
   const std::int64_t tile = filters_gradients(r) ? filter_columns : 1;
   std::int64_t step = std::lcm(std::lcm(unit, tile), engine.strip());

@@ -45,6 +45,7 @@ class Count {
     if (first) look();
     if (has_gradients(r_.loss.pass)) gradients();
     cost_.memory = cost_.bytes / rates_.bytes;
+    cost_.shared = shared_ / rates_.bytes;
     return std::move(cost_);
   }
 
@@ -198,9 +199,11 @@ class Count {
     if (r_.gradients.grad_bias) copy(times, dz);
     if (filters_gradients(r_)) copy(times * depths, dz);
     if (r_.gradients.grad_w) {
+      const double shared = shared_lines(columns);
+      shared_ += real(times * depths) * shared;
       sum("grad_w", times * depths, s_.grad_w_cut,
           {.m = columns, .n = s_.h_range, .k = s_.gradient_rows}, grad_w_product(r_, s_),
-          dz + written_w(chunks, c * h), packed_columns());
+          dz + written_w(chunks, c * h) + shared, packed_columns());
       if (s_.grad_w == Schedule::GradW::range) {
         copy(count, missed(4.0 * c * h) + c * h * bytes_of(r_.gradients.grad_w.dtype()));
       }
@@ -227,6 +230,20 @@ class Count {
     return s_.grad_w == Schedule::GradW::range ? missed(elements * type) * (1.0 + again) : bytes;
   }
 
+  /// Bytes of a launch: a line of grad_w as [H, V] that belongs to two parts is read, and written
+  /// once more, by both.
+  double shared_lines(std::int64_t columns) const {
+    constexpr std::int64_t line = 64;
+    if (s_.grad_w != Schedule::GradW::direct) return 0.0;
+    if (layout_of(r_.gradients.grad_w) != layout_hv) return 0.0;
+    const std::int64_t strips = ceil_div(columns, engine_.strip());
+    const std::int64_t parts = engine_.parts(columns, s_.grad_w_cut, s_.shrink);
+    const std::int64_t part = strips / parts * engine_.strip() *
+                              static_cast<std::int64_t>(size_of(r_.gradients.grad_w.dtype()));
+    if (strips % parts == 0 && part % line == 0) return 0.0;
+    return 3.0 * real(line) * real(parts) * real(s_.h_range);
+  }
+
   void sum(const char* kernel, std::int64_t times, const engines::Cut& cut, Grid g,
            const engines::Product& product, double bytes, double b_bytes) {
     g.parts = engine_.parts(g.m, cut, s_.shrink);
@@ -239,6 +256,7 @@ class Count {
   const Schedule& s_;
   std::int64_t piece_;
   engines::Rates rates_{};
+  double shared_ = 0.0;  // bytes
   Cost cost_{};
 };
 

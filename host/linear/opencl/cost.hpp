@@ -14,6 +14,7 @@ struct Cost {
   double memory = 0.0;    ///< seconds: bytes / those of the memory in a second
   double launches = 0.0;  ///< seconds that the device waits for launches
   double bytes = 0.0;     ///< that the caches do not have
+  double shared = 0.0;    ///< of `memory`: lines of grad_w that two work-groups write parts of
   std::vector<PlannedLaunches> products{};  ///< in the order of the first launch of each kernel
   double seconds() const { return multiply + memory + launches; }
 };
