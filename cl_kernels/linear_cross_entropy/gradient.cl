@@ -90,6 +90,7 @@ kernel void gradient_of_kept(global const ELEMENT(CLASS_TYPE) * class_weight,
           ADD_TO_BIAS((lane_f)(0.0f), v, a.size.first && panel == 0 && column == 0)
           continue;
         }
+        PREFETCH(KEPT_AT((long)panel, v + 8) + 2 * column)
         const lane_f logit = KEPT_LOAD(logits, column);
         const lane_f g = targets_dlogit(&target[n], (int)(a.size.v_base + v), logit,
                                         (lane_f)(CLASS_AT(a.size.v_base + v)), &rows[n]);
