@@ -209,6 +209,13 @@ static inline void multiply_strip(global float* c, int ldc, global const A_SOURC
       for (int n = 0; n < NV; ++n) acc[p][m][n] = (lane_f)(0.0f);
     }
   }
+  if (!first) {
+#pragma unroll
+    for (int m = 0; m < MICRO_M; ++m) {
+#pragma unroll
+      for (int n = 0; n < NV; ++n) PREFETCH(c + m * ldc + n * LANES)
+    }
+  }
   int k = 0;
 #if DOT_BF16
   depth -= half_word;
