@@ -237,6 +237,24 @@ TEST_F(OpenclPlan, AGradWThatTheCacheHoldsIsNotStreamed) {
   EXPECT_FALSE(streams(DType::f32, 8192));
 }
 
+/// Of grad_w as [H, V], which parts of a range divide along its lines.
+TEST_F(OpenclPlan, PartsOfARangeAreOfWholeLines) {
+  const auto facts = cpu(16);
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const Question q{Pass::value_and_grad, type, 512, 2048, 32768, WLayout::hv, {}};
+    const auto shapes = engines::make_cpu_shapes(facts, q.b, engines::DotBf16::none);
+    const auto choice = with_request(
+        q, [&](const lce::Request& asked) { return linear::make_schedule(asked, shapes, facts); });
+    const auto& s = choice.schedule;
+    const std::int64_t strips = engines::ceil_div(s.v_range, choice.engine->strip());
+    const std::int64_t parts = choice.engine->parts(s.v_range, s.grad_w_cut, s.shrink);
+    EXPECT_EQ(strips % parts, 0) << to_string(type) << ", " << s.v_range << " columns";
+    const std::int64_t columns = strips / parts * choice.engine->strip();
+    EXPECT_EQ(columns * static_cast<std::int64_t>(size_of(type)) % 64, 0)
+        << to_string(type) << ", " << s.v_range << " columns";
+  }
+}
+
 /// Where the default workspace is too small for the sums of grad_x, the call gets what its fastest
 /// shape needs, not the least that any could run with.
 TEST_F(OpenclPlan, TheDefaultWorkspaceIsAWish) {

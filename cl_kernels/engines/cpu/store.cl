@@ -23,7 +23,7 @@ static inline void store_vector(global ELEMENT(OUT_TYPE) * to, lane_f value, int
 #define STREAM_LINE 32
 #define STREAM_VECTOR(from, to) LANE_STREAM_PAIR_1(LANE_LOAD(from), LANE_LOAD((from) + LANES), to)
 #endif
-#ifdef STREAM_STEP
+#if defined(STREAM_STEP) && OUT_LAYOUT == ALONG_SECOND
 // Whether a line of the matrix, and those beside it, lie at addresses of such vectors.
 static inline int lies_even(global ELEMENT(OUT_TYPE) * line, long stride) {
   return (((size_t)line | (size_t)stride * sizeof(ELEMENT(OUT_TYPE))) & (LANES * 4 - 1)) == 0;
@@ -36,8 +36,8 @@ static inline void load_block(lane_f* block, global const float* tile) {
   for (int i = 0; i < LANES; ++i) block[i] = LANE_LOAD(tile + i * TILE_N);
   lane_transpose(block);
 }
-// Blocks of rows [m0, m1), STEP at a time.
-#define STORE_BLOCKS(STEP, STORE_LINE)                          \
+// Rows [m0, m1), of which STORE_ROWS stores STEP of a column.
+#define STORE_BLOCKS(STEP, STORE_ROWS)                          \
   for (int n = 0; n < n_whole; n += LANES) {                    \
     for (int m = m0; m < m1; m += STEP) {                       \
       lane_f block[STEP];                                       \
@@ -45,7 +45,7 @@ static inline void load_block(lane_f* block, global const float* tile) {
         load_block(block + i, tile + (m + i) * TILE_N + n);     \
       }                                                         \
       _Pragma("unroll") for (int i = 0; i < LANES; ++i) {       \
-        STORE_LINE(block + i, to + (n + i) * n_stride + m)      \
+        STORE_ROWS(block + i, to + (n + i) * n_stride + m)      \
       }                                                         \
     }                                                           \
   }
@@ -55,17 +55,21 @@ static inline void load_block(lane_f* block, global const float* tile) {
 #else
 #define STORE_PAST(v, p) LANE_STREAM_PAIR_1((v)[0], (v)[LANES], p)
 #endif
+#define STORE_LINE(v, p)                                                    \
+  _Pragma("unroll") for (int at = 0; at < STREAM_LINE; at += STREAM_STEP) { \
+    STORE_PAST((v) + at, (p) + at)                                          \
+  }
 static inline void store_tile(global const float* tile, global ELEMENT(OUT_TYPE) * to,
                               long m_stride, long n_stride, int m_count, int n_count, int how) {
   const int n_whole = n_count / LANES * LANES;
   int m0 = 0, m1 = m_count / LANES * LANES;
-#if defined(STREAM_STEP) && LANES == 16
+#ifdef STREAM_STEP
   // Tiles begin anywhere in a line, which the one before has begun.
-  const int before = (int)((size_t)to / sizeof(ELEMENT(OUT_TYPE)) % STREAM_STEP);
-  if (how == STORE_STREAMED && lies_even(to - before, n_stride)) {
-    m0 = before > 0 ? min(STREAM_STEP - before, m_count) : 0;
-    m1 = m0 + (m_count - m0) / STREAM_STEP * STREAM_STEP;
-    STORE_BLOCKS(STREAM_STEP, STORE_PAST)
+  if (how == STORE_STREAMED && n_stride % STREAM_LINE == 0) {
+    const int before = (int)((size_t)to / sizeof(ELEMENT(OUT_TYPE)) % STREAM_LINE);
+    m0 = before > 0 ? min(STREAM_LINE - before, m_count) : 0;
+    m1 = m0 + (m_count - m0) / STREAM_LINE * STREAM_LINE;
+    STORE_BLOCKS(STREAM_LINE, STORE_LINE)
   } else
 #endif
   {
