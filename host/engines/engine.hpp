@@ -89,7 +89,7 @@ struct Rates {
   double bytes = 1.0;         ///< that come from memory or go there in a second
   double launch = 0.0;        ///< seconds from the end of a launch until the next one works
   double cached_bytes = 0.0;  ///< what is used again stays in the cache up to this
-  /// Of the time of a call with less scratch, what one with more has to stay below.
+  /// A schedule with more scratch is taken where it needs less than this part of the time.
   double worth_scratch = 0.98;
 };
 

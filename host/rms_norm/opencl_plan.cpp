@@ -33,7 +33,8 @@ std::int64_t column_groups(const Request& r, const RowPass& pass) {
 
 /// Those of them that the device runs at once.
 std::int64_t column_slots(const Request& r, const RowPass& pass) {
-  return pass.items > 1 ? pass.slots * pass.items / column_items(r, pass) : pass.slots;
+  if (pass.items == 1) return pass.slots;
+  return std::max<std::int64_t>(1, pass.slots * pass.items / column_items(r, pass));
 }
 
 /// What groups that take `rows` rows each have to wait for, in elements that the whole machine

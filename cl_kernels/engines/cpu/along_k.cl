@@ -49,38 +49,42 @@ static inline lane_f token_sums(lane_f* sums) {
 // The same rows of the next tile are asked for meanwhile: pieces of k are too short for the
 // hardware to run ahead. (Where that has no such row, for the row that is being read: no condition
 // then parts the loop.)
-#define MULTIPLY_ALONG_K(c, b, panel, first)                                                       \
-  for (int m = 0; m < now.rows; ++m) {                                                             \
-    global const ELEMENT(A_TYPE)* row = A_ADDRESS(now, m, 0);                                      \
-    global const ELEMENT(A_TYPE)* ahead = m < next.rows ? A_ADDRESS(next, m, 0) : row;             \
-    global const WORD* all_columns = (global const WORD*)(b).base +                                \
-                                     panel_index((b).extent, panel, 0, 0) + (long)now.k * ALONG_K; \
-    global const WORD* columns = all_columns;                                                      \
-    lane_f sum[LANES];                                                                             \
-    _Pragma("unroll") for (int n = 0; n < LANES; ++n) sum[n] = (lane_f)(0.0f);                     \
-    const int whole = A_WHOLE(now);                                                                \
-    int k = 0;                                                                                     \
-    for (; k + LANES * ALONG_K_TURN <= whole; k += LANES * ALONG_K_TURN) {                         \
-      _Pragma("unroll") for (int i = 0; i < LANES * ALONG_K_TURN; i += LANES) {                    \
-        if (i % (LANES * ALONG_K_LINE) == 0) PREFETCH(ahead + ELEMENTS(k + i))                     \
-        ADD_PRODUCTS(i)                                                                            \
-      }                                                                                            \
-      row += ELEMENTS(LANES * ALONG_K_TURN);                                                       \
-      columns += LANES * ALONG_K_TURN * ALONG_K;                                                   \
-    }                                                                                              \
-    for (; k + LANES <= whole; k += LANES) {                                                       \
-      ADD_PRODUCTS(0)                                                                              \
-      row += ELEMENTS(LANES);                                                                      \
-      columns += LANES * ALONG_K;                                                                  \
-    }                                                                                              \
-    lane_f total = token_sums(sum);                                                                \
-    for (; k < now.depth; ++k) {                                                                   \
-      WORD column[LANES];                                                                          \
-      for (int n = 0; n < LANES; ++n) column[n] = B_ALONG_K(all_columns, n % ALONG_K, k);          \
-      MULTIPLY_ADD(total, (LANE_WORD)(A_AT(now, m, k)), LANE_LOAD(column))                         \
-    }                                                                                              \
-    global float* to = (c) + (long)m * TILE_N;                                                     \
-    LANE_STORE((first) ? total : total + LANE_LOAD(to), to);                                       \
+ALWAYS_INLINE void multiply_along_k(global float* c, const matrix_a matrix, const matrix_b b,
+                                    int panel, const a_tile now, const a_tile next, int first) {
+  for (int m = 0; m < now.rows; ++m) {
+    global const ELEMENT(A_TYPE)* row = A_ADDRESS(now, m, 0);
+    global const ELEMENT(A_TYPE)* ahead = m < next.rows ? A_ADDRESS(next, m, 0) : row;
+    global const WORD* all_columns =
+        (global const WORD*)b.base + panel_index(b.extent, panel, 0, 0) + (long)now.k * ALONG_K;
+    global const WORD* columns = all_columns;
+    lane_f sum[LANES];
+#pragma unroll
+    for (int n = 0; n < LANES; ++n) sum[n] = (lane_f)(0.0f);
+    const int whole = A_WHOLE(now);
+    int k = 0;
+    for (; k + LANES * ALONG_K_TURN <= whole; k += LANES * ALONG_K_TURN) {
+#pragma unroll
+      for (int i = 0; i < LANES * ALONG_K_TURN; i += LANES) {
+        if (i % (LANES * ALONG_K_LINE) == 0) PREFETCH(ahead + ELEMENTS(k + i))
+        ADD_PRODUCTS(i)
+      }
+      row += ELEMENTS(LANES * ALONG_K_TURN);
+      columns += LANES * ALONG_K_TURN * ALONG_K;
+    }
+    for (; k + LANES <= whole; k += LANES) {
+      ADD_PRODUCTS(0)
+      row += ELEMENTS(LANES);
+      columns += LANES * ALONG_K;
+    }
+    lane_f total = token_sums(sum);
+    for (; k < now.depth; ++k) {
+      WORD column[LANES];
+      for (int n = 0; n < LANES; ++n) column[n] = B_ALONG_K(all_columns, n % ALONG_K, k);
+      MULTIPLY_ADD(total, (LANE_WORD)(A_AT(now, m, k)), LANE_LOAD(column))
+    }
+    global float* to = c + (long)m * TILE_N;
+    LANE_STORE(first ? total : total + LANE_LOAD(to), to);
   }
+}
 
 #endif

@@ -20,6 +20,8 @@
 #endif
 #include "engines/cpu/operand_a.cl"
 
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
 #define ENGINE_KERNEL __attribute__((reqd_work_group_size(1, 1, 1)))
 #define ENGINE_LOCALS
 // Scratch of the group: packed rows of A, of which there are e.own[0] words, then tiles of C.
@@ -84,85 +86,76 @@
 #define A_BUFFER(index) ((global WORD*)pack + ((index)&1) * (pack_words / 2))
 #define ENGINE_TURN ++turn;
 #define ENGINE_LOAD \
-  if (next.rows > 0) LOAD_PART(0, 1)
+  if (next.rows > 0) load_part(matrix, next, A_BUFFER(turn + 1), 0, 1);
 
 #if A_CONTIGUOUS_M
-// Part by part along k, and for each k along the rows, as memory lies. Whole vectors are written
-// where MICRO_M are meant: the next k overwrites the surplus, and the strip's spare elements take
-// the last. Near the edge of A single elements are read instead.
-#define LOAD_PART(part, parts)                                                   \
-  {                                                                              \
-    A_PREFETCH_M(part, parts)                                                    \
-    const int readable = A_ROWS_READABLE(next);                                  \
-    const int k0 = PART_BEGIN(part, parts);                                      \
-    const int k1 = PART_BEGIN((part) + 1, parts);                                \
-    for (int k = k0; k < k1; ++k) {                                              \
-      global WORD* a = A_BUFFER(turn + 1) + (long)k * MICRO_M;                   \
-      int m0 = 0;                                                                \
-      for (; m0 < next.rows && m0 + A_VECTOR_REACH <= readable; m0 += MICRO_M) { \
-        for (int at = 0; at < MICRO_M; at += A_M_LANES) {                        \
-          A_COPY_M(next, m0 + at, k, a + at)                                     \
-        }                                                                        \
-        a += A_STRIP_WORDS(next.depth);                                          \
-      }                                                                          \
-      for (; m0 < next.rows; m0 += MICRO_M) {                                    \
-        for (int m = 0; m < MICRO_M; ++m) {                                      \
-          a[m] = m0 + m < next.rows ? A_AT(next, m0 + m, k) : WORD_ZERO;         \
-        }                                                                        \
-        a += A_STRIP_WORDS(next.depth);                                          \
-      }                                                                          \
-    }                                                                            \
-  }
-// Parts begin at multiples of PART_K, so that lines of a strip are filled at once.
-#define PART_K 8
-#define PART_BEGIN(part, parts) \
-  ((part) == (parts) ? next.depth : (int)((long)next.depth * (part) / (parts)) / PART_K * PART_K)
-// Elements that the vector loads of one strip touch.
-#define A_VECTOR_REACH ((MICRO_M + A_M_LANES - 1) / A_M_LANES * A_M_LANES)
-#else
-#define LOAD_PART(part, parts)                                                                  \
-  {                                                                                             \
-    const int in_place = A_ROWS_IN_PLACE(next.rows);                                            \
-    const int packed = (next.rows - in_place + MICRO_M - 1) / MICRO_M * MICRO_M;                \
-    const int m1 = (int)((long)packed * ((part) + 1) / (parts));                                \
-    for (int m = (int)((long)packed * (part) / (parts)); m < m1; ++m) {                         \
-      global WORD* row = A_BUFFER(turn + 1) + (long)(m / MICRO_M) * A_STRIP_WORDS(next.depth) + \
-                         (long)(m % MICRO_M) * A_PACKED_ROW_STEP(next.depth);                   \
-      int k = 0;                                                                                \
-      if (in_place + m >= next.rows) {                                                          \
-        for (; k < next.depth; ++k) row[k] = WORD_ZERO;                                         \
-      } else {                                                                                  \
-        LOAD_ROW_VECTORS(row, in_place + m)                                                     \
-        for (; k < next.depth; ++k) row[k] = A_AT(next, in_place + m, k);                       \
-      }                                                                                         \
-    }                                                                                           \
-  }
-#if A_CONTIGUOUS_K
-#define LOAD_ROW_VECTORS(row, m) \
-  for (; k + A_COPIED <= A_WHOLE(next); k += A_COPIED) A_COPY_K(next, m, k, (row) + k);
-#else
-#define LOAD_ROW_VECTORS(row, m)
-#endif
-#endif
-
 // For the rows of the part after this one: short pieces of memory far apart, which no hardware
 // follows. Rows are asked for evenly, about one before each strip, and near: what was asked for at
 // the second level was still waited for. (Of rows contiguous along k it cost more than it brought.)
-#if A_ADDRESSES
 #define A_LINE (64 / (int)sizeof(ELEMENT(A_TYPE)))
-#define AHEAD(part, parts) \
-  ELEMENTS((part) >= (parts) ? next.depth : (int)((long)next.depth * (part) / (parts)))
-#define A_PREFETCH_M(part, parts)                                                      \
-  {                                                                                    \
-    const int ahead = AHEAD((part) + 2, parts);                                        \
-    for (int k = (part) == 0 ? 0 : AHEAD((part) + 1, parts); k < ahead; ++k) {         \
-      for (int m = 0; m < next.rows; m += A_LINE) PREFETCH_NEAR(A_ADDRESS(next, m, k)) \
-      PREFETCH_NEAR(A_ADDRESS(next, next.rows - 1, k)) /* may be a line of its own */  \
-    }                                                                                  \
+#define AHEAD(part) \
+  ELEMENTS((part) >= parts ? next.depth : (int)((long)next.depth * (part) / parts))
+ALWAYS_INLINE void ask_for_part(const matrix_a matrix, const a_tile next, int part, int parts) {
+  const int ahead = AHEAD(part + 2);
+  for (int k = part == 0 ? 0 : AHEAD(part + 1); k < ahead; ++k) {
+    for (int m = 0; m < next.rows; m += A_LINE) PREFETCH_NEAR(A_ADDRESS(next, m, k))
+    PREFETCH_NEAR(A_ADDRESS(next, next.rows - 1, k))  // may be a line of its own
   }
+}
+
+// Parts begin at multiples of PART_K, so that lines of a strip are filled at once.
+#define PART_K 8
+#define PART_BEGIN(part) \
+  ((part) == parts ? next.depth : (int)((long)next.depth * (part) / parts) / PART_K * PART_K)
+// Elements that the vector loads of one strip touch.
+#define A_VECTOR_REACH ((MICRO_M + A_M_LANES - 1) / A_M_LANES * A_M_LANES)
+// Part by part along k, and for each k along the rows, as memory lies. Whole vectors are written
+// where MICRO_M are meant: the next k overwrites the surplus, and the strip's spare elements take
+// the last. Near the edge of A single elements are read instead.
+ALWAYS_INLINE void load_part(const matrix_a matrix, const a_tile next, global WORD* buffer,
+                             int part, int parts) {
+  ask_for_part(matrix, next, part, parts);
+  const int readable = A_ROWS_READABLE(next);
+  const int k0 = PART_BEGIN(part);
+  const int k1 = PART_BEGIN(part + 1);
+  for (int k = k0; k < k1; ++k) {
+    global WORD* a = buffer + (long)k * MICRO_M;
+    int m0 = 0;
+    for (; m0 < next.rows && m0 + A_VECTOR_REACH <= readable; m0 += MICRO_M) {
+      for (int at = 0; at < MICRO_M; at += A_M_LANES) A_COPY_M(next, m0 + at, k, a + at)
+      a += A_STRIP_WORDS(next.depth);
+    }
+    for (; m0 < next.rows; m0 += MICRO_M) {
+      for (int m = 0; m < MICRO_M; ++m) {
+        a[m] = m0 + m < next.rows ? A_AT(next, m0 + m, k) : WORD_ZERO;
+      }
+      a += A_STRIP_WORDS(next.depth);
+    }
+  }
+}
 #else
-#define A_PREFETCH_M(part, parts)
+// Part by part along the rows.
+ALWAYS_INLINE void load_part(const matrix_a matrix, const a_tile next, global WORD* buffer,
+                             int part, int parts) {
+  const int in_place = A_ROWS_IN_PLACE(next.rows);
+  const int packed = (next.rows - in_place + MICRO_M - 1) / MICRO_M * MICRO_M;
+  const int m1 = (int)((long)packed * (part + 1) / parts);
+  for (int m = (int)((long)packed * part / parts); m < m1; ++m) {
+    global WORD* row = buffer + (long)(m / MICRO_M) * A_STRIP_WORDS(next.depth) +
+                       (long)(m % MICRO_M) * A_PACKED_ROW_STEP(next.depth);
+    int k = 0;
+    if (in_place + m >= next.rows) {
+      for (; k < next.depth; ++k) row[k] = WORD_ZERO;
+    } else {
+#if A_CONTIGUOUS_K
+      for (; k + A_COPIED <= A_WHOLE(next); k += A_COPIED) A_COPY_K(next, in_place + m, k, row + k);
 #endif
+      for (; k < next.depth; ++k) row[k] = A_AT(next, in_place + m, k);
+    }
+  }
+}
+#endif
+
 // For lines that an epilogue will write: OUT_ADDRESS(m), if there is one, in row m of the tile.
 #ifdef OUT_ADDRESS
 #define OUT_PREFETCH(strip, m_all)                                                   \
@@ -278,28 +271,31 @@ static inline void multiply_strip(global float* c, int ldc, global const A_SOURC
 #else
 #define MULTIPLY_IN_PLACE(c, b, strip, first)
 #endif
-#define MULTIPLY_TILE(c, b, panel, index, count, first)                                       \
-  {                                                                                           \
-    const int strips_ = (now.rows + MICRO_M - 1) / MICRO_M;                                   \
-    const int first_packed_ = A_ROWS_IN_PLACE(now.rows) / MICRO_M;                            \
-    global const WORD* columns_ =                                                             \
-        (global const WORD*)(b).base + panel_index((b).extent, panel, now.k * B_STEP, 0);     \
-    for (int strip = 0; strip < strips_; ++strip) {                                           \
-      if (next.rows > 0) LOAD_PART((index)*strips_ + strip, (count)*strips_)                  \
-      OUT_PREFETCH(strip, now.rows)                                                           \
-      global float* c_strip_ = (c) + (long)strip * MICRO_M * TILE_N;                          \
-      if (strip < first_packed_) {                                                            \
-        MULTIPLY_IN_PLACE(c_strip_, columns_, strip, first)                                   \
-      } else {                                                                                \
-        MULTIPLY_STRIP(c_strip_, TILE_N, A_PACKED(strip - first_packed_, now.depth),          \
-                       ELEMENTS(A_PACKED_ROW_STEP(now.depth)), columns_, now.depth, 0, first) \
-      }                                                                                       \
-    }                                                                                         \
+#define MULTIPLY_TILE(c, b, panel, index, count, first)                                        \
+  {                                                                                            \
+    const int strips_ = (now.rows + MICRO_M - 1) / MICRO_M;                                    \
+    const int first_packed_ = A_ROWS_IN_PLACE(now.rows) / MICRO_M;                             \
+    global const WORD* columns_ =                                                              \
+        (global const WORD*)(b).base + panel_index((b).extent, panel, now.k * B_STEP, 0);      \
+    for (int strip = 0; strip < strips_; ++strip) {                                            \
+      if (next.rows > 0) {                                                                     \
+        load_part(matrix, next, A_BUFFER(turn + 1), (index)*strips_ + strip, (count)*strips_); \
+      }                                                                                        \
+      OUT_PREFETCH(strip, now.rows)                                                            \
+      global float* c_strip_ = (c) + (long)strip * MICRO_M * TILE_N;                           \
+      if (strip < first_packed_) {                                                             \
+        MULTIPLY_IN_PLACE(c_strip_, columns_, strip, first)                                    \
+      } else {                                                                                 \
+        MULTIPLY_STRIP(c_strip_, TILE_N, A_PACKED(strip - first_packed_, now.depth),           \
+                       ELEMENTS(A_PACKED_ROW_STEP(now.depth)), columns_, now.depth, 0, first)  \
+      }                                                                                        \
+    }                                                                                          \
   }
 
 #if ALONG_K
 #include "engines/cpu/along_k.cl"
-#define ENGINE_MULTIPLY(tile, b, panel, index, count) MULTIPLY_ALONG_K(tile, b, panel, now.k == 0)
+#define ENGINE_MULTIPLY(tile, b, panel, index, count) \
+  multiply_along_k(tile, matrix, b, panel, now, next, now.k == 0);
 #undef ENGINE_LOAD
 #define ENGINE_LOAD  // nothing is packed
 #else
@@ -308,13 +304,13 @@ static inline void multiply_strip(global float* c, int ldc, global const A_SOURC
 #endif
 #define ENGINE_ACCUMULATE(sums, b, panel, index, count, first) \
   MULTIPLY_TILE(sums, b, panel, index, count, first)
-#define ENGINE_RESCALE(sums, rows, factors)                          \
-  for (int m = 0; m < (rows); ++m) {                                 \
-    FOR_COLUMNS(column) {                                            \
-      global float* at = (sums) + (long)m * TILE_N + column;         \
-      LANE_STORE(LANE_LOAD(at) * LANE_LOAD((factors) + column), at); \
-    }                                                                \
+static inline void rescale(global float* sums, int rows, global const float* factors) {
+  FOR_ELEMENTS(m, rows, column) {
+    global float* at = sums + (long)m * TILE_N + column;
+    LANE_STORE(LANE_LOAD(at) * LANE_LOAD(factors + column), at);
   }
+}
+#define ENGINE_RESCALE(sums, rows, factors) rescale(sums, rows, factors);
 
 #if PRODUCT == PRODUCT_STORE
 #include "engines/cpu/store.cl"

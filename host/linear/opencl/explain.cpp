@@ -57,8 +57,6 @@ void explain_shortage(const Way& way, const Request& r, const Choice& best, cons
   }
 }
 
-constexpr const char* slower = "is predicted to take ";
-
 /// Why a schedule that is possible is not the call's.
 std::string why_not_taken(const Schedule& found, const Choice& choice, bool after_taken,
                           double times) {
@@ -67,7 +65,7 @@ std::string why_not_taken(const Schedule& found, const Choice& choice, bool afte
   if (found.shrink > choice.schedule.shrink) {
     return fmt::format("has room for tiles of 1/{} only", found.shrink);
   }
-  return fmt::format("{}{:.2f} times as long as {}", slower, times, taken);
+  return fmt::format("is predicted to take {:.2f} times as long as {}", times, taken);
 }
 
 ConsideredSchedule explain_one(const Way& way, const Request& r, const Choice& best,
@@ -111,10 +109,10 @@ std::vector<ConsideredSchedule> explain(const Request& r, const engines::EngineS
   bool after_taken = false;
   for (const Way& way : ways_of(r)) {
     auto one = explain_one(way, r, best, choice, after_taken);
-    const bool is_slower = std::any_of(list.begin(), list.end(), [](const auto& before) {
-      return before.reason.starts_with(slower);
+    const bool beats_others = std::any_of(list.begin(), list.end(), [&](const auto& before) {
+      return before.predicted_seconds() > one.predicted_seconds();
     });
-    if (one.is_taken && is_slower) one.reason = "is predicted to take the least time";
+    if (one.is_taken && beats_others) one.reason = "is predicted to take the least time";
     list.push_back(std::move(one));
     after_taken = after_taken || list.back().is_taken;
   }

@@ -169,7 +169,8 @@ std::span<const Way> ways_of(const Request& request);
 std::optional<Schedule> choose(const Request& request, const engines::Engine& engine,
                                const Schedule& base, const Limits& limits, Cores cores);
 
-/// Whether ranges are too narrow to be worth their launches, or more memory makes the call faster.
+/// Whether scratch was short: a range has fewer columns than are worth a launch, a chunk fewer rows
+/// than the caller's blocks ask for, or a range as wide as is best would save 5% of the call.
 bool is_narrow(const Request& request, const engines::Engine& engine, const Schedule& schedule);
 
 /// A schedule, the shape of the engine that it is for, and what it was chosen from.
