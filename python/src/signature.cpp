@@ -339,7 +339,8 @@ void Signature::bind_inputs(const Given& given, PythonCall& to) const {
   }
 }
 
-/// Where the other layout alone would fit, the library's message about extents would mislead.
+/// The library's message about extents, which has w as [H, V], would mislead where the other layout
+/// alone would fit, and of a w that was given as [V, H].
 void Signature::check_layout(const PythonCall& to, std::size_t weight) const {
   const View& w = to.call.inputs[weight];
   const SymbolicShape& shape = op_->inputs[weight].shape;
@@ -352,14 +353,16 @@ void Signature::check_layout(const PythonCall& to, std::size_t weight) const {
       continue;
     }
     const std::int64_t h = x.extents().back();
-    if (w.extents()[0] == h || w.extents()[1] != h) return;
-    const bool vh = to.transposed[weight];
+    const bool vh = to.transposed[weight], other_fits = w.extents()[1] == h;
+    if (w.extents()[0] == h || (!vh && !other_fits)) return;
     const std::string rows = std::to_string(w.extents()[vh ? 1 : 0]);
     const std::string columns = std::to_string(w.extents()[vh ? 0 : 1]);
+    const std::string alone = std::string(vh ? "hv" : "vh") + "' alone, not '" + (vh ? "vh" : "hv");
     raise(PyExc_ValueError, std::string(op_->inputs[weight].name) + " is [" + rows + ", " +
                                 columns + "] and the last axis of " + op_->inputs[i].name + " is " +
-                                std::to_string(h) + ", which fits " + layouts_[weight] + "='" +
-                                (vh ? "hv" : "vh") + "' alone, not '" + (vh ? "vh" : "hv") + "'");
+                                std::to_string(h) + ", which fits " +
+                                (other_fits ? "" : "neither ") + layouts_[weight] + "='" +
+                                (other_fits ? alone : "vh' nor 'hv") + "'");
   }
 }
 

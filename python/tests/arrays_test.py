@@ -117,6 +117,8 @@ REFUSED = [
     ("no labels", {"labels": lambda p: None}, ValueError, "labels is not given"),
     ("other layout", {"w": lambda p: p.w.T}, ValueError, "fits w_layout='vh' alone"),
     ("neither layout", {"w": lambda p: p.w[1:]}, ValueError, r"w.*\[39, 97\]"),
+    ("neither, as [V, H]", {"w": lambda p: p.w[1:].T, "w_layout": lambda p: "vh"}, ValueError,
+     r"w is \[97, 39\] .* x is 40, which fits neither w_layout='vh' nor 'hv'"),
     ("layout", {"w_layout": lambda p: "ab"}, ValueError, "w_layout is 'ab'; give 'hv'"),
     ("cuda", {"x": lambda p: Exporter(p.x, (2, 0))}, TypeError, "x lies on .*copy it to the CPU"),
     ("unwilling", {"x": lambda p: Unwilling(p.x)}, BufferError, "use tensor.detach"),
