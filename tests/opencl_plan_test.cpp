@@ -110,6 +110,26 @@ TEST_F(OpenclPlan, TilesFitTheTokens) {
   for (const std::int64_t tokens : {17, 20, 24, 96}) EXPECT_EQ(tile_of(8, tokens), 16) << tokens;
 }
 
+TEST_F(OpenclPlan, FewTokensMeetWAlongH) {
+  const auto columns = [](std::int64_t lanes, std::int64_t tokens, DType type,
+                          engines::Layout layout = engines::Layout::along_second) {
+    const auto engine = engines::make_cpu_shapes(cpu(lanes), tokens, engines::DotBf16::none)[0];
+    const std::string options = engine->options(engines::Product{
+        .m = 1000, .n = tokens, .k = 40, .a = type, .b = type, .a_layout = layout});
+    const auto at = options.find("-DALONG_K=");
+    return at == std::string::npos ? 0 : std::stoi(options.substr(at + 10));
+  };
+  const std::tuple<std::int64_t, std::int64_t, DType, int> asked[] = {
+      {16, 1, DType::f32, 4},  {16, 5, DType::f32, 8},    {16, 9, DType::f32, 0},
+      {8, 3, DType::f32, 4},   {8, 5, DType::f32, 0},     {4, 1, DType::f32, 0},
+      {16, 1, DType::bf16, 1}, {16, 16, DType::bf16, 16}, {8, 9, DType::bf16, 0}};
+  for (const auto& [lanes, tokens, type, expected] : asked) {
+    EXPECT_EQ(columns(lanes, tokens, type), expected)
+        << lanes << " lanes, " << tokens << " tokens, " << to_string(type);
+  }
+  EXPECT_EQ(columns(16, 4, DType::f32, engines::Layout::along_first), 0);
+}
+
 TEST_F(OpenclPlan, OperandsReadInPlaceShrinkToo) {
   for (const std::int64_t lanes : {4, 8, 16}) {
     const auto facts = cpu(lanes);

@@ -64,7 +64,7 @@ class CpuEngine final : public Engine {
   std::string options(const Product& product) const override {
     std::string options;
     if (by_pairs(product)) options += fmt::format(" -DDOT_BF16={}", static_cast<int>(dot_));
-    if (along_k(product)) options += fmt::format(" -DALONG_K={}", few_);
+    if (along_k(product)) options += fmt::format(" -DALONG_K={}", few(product));
     return options;
   }
   std::vector<NamedValue> knobs() const override {
@@ -90,10 +90,10 @@ class CpuEngine final : public Engine {
     // second-level cache.
     // Few columns multiply what they pack at once: 512 steps of 12 rows stay in the first level.
     // Of those that meet A along k half of it: the deeper a step, the fewer sums of lanes.
-    const std::int64_t few = along_k(p) ? std::max<std::int64_t>(4096 / few_, 512) : 512;
+    const std::int64_t narrow = along_k(p) ? std::max<std::int64_t>(4096 / few(p), 512) : 512;
     const std::int64_t deepest = source(p) == Source::interleaved
                                      ? interleaved_depth(std::min(columns, p.n))
-                                 : narrow_ ? few
+                                 : narrow_ ? narrow
                                            : 2048 + 256;
     const std::int64_t steps = std::max<std::int64_t>(1, ceil_div(depth, deepest));
     return {.m = round_up(part, 8),
@@ -238,14 +238,19 @@ class CpuEngine final : public Engine {
     if (p.a_layout == Layout::along_first) return Source::interleaved;
     return p.a == DType::f32 || by_pairs(p) ? Source::in_place : Source::rows_apart;
   }
-  /// Few columns against an A of 16 bits that is contiguous along k: products run along k, in whole
-  /// vectors (cl_kernels/engines/cpu/along_k.cl).
+  /// Few columns against an A that is contiguous along k: products run along k, in whole vectors
+  /// (cl_kernels/engines/cpu/along_k.cl).
   bool along_k(const Product& p) const {
-    // By pairs a vector of A is no work, and loads of columns are what there is: with more of them
-    // a broadcast of A, which meets them all at once, is as fast.
-    constexpr std::int64_t most_by_pairs = 8;
-    return p.use == Use::visit && narrow_ && p.a != DType::f32 &&
-           p.a_layout == Layout::along_second && (!by_pairs(p) || few_ <= most_by_pairs);
+    if (p.use != Use::visit || !narrow_ || p.a_layout != Layout::along_second) return false;
+    // A broadcast of A meets all columns at once. Of f32 and of pairs it costs nothing else, so
+    // that with more columns than these it is as fast.
+    if (by_pairs(p)) return few_ <= 8;
+    return p.a != DType::f32 || 2 * few(p) <= lanes_;
+  }
+  /// Columns that these have room for. Four take no longer than one with an A of f32, which takes
+  /// twice as long to read.
+  std::int64_t few(const Product& p) const {
+    return p.a == DType::f32 ? std::max<std::int64_t>(few_, 4) : few_;
   }
 
   DotBf16 dot_;

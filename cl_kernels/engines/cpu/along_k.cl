@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// C (+)= A * B for few tokens and an A of 16 bits that is contiguous along k: each vector of A is
-// loaded once, where it is used, and the lanes run along k instead of across tokens. Nothing is
-// packed, so what a core can multiply keeps up with what it can read.
+// C (+)= A * B for few tokens and an A that is contiguous along k: each vector of A is loaded once,
+// where it is used, and the lanes run along k instead of across tokens. Nothing is packed, so what
+// a core can multiply keeps up with what it can read.
 //
 // B is [k / LANES][ALONG_K][LANES] words here, so that all addresses of a step are constants apart
 // and nothing but tokens lies in the first-level cache; it starts at a multiple of LANES, and its
