@@ -79,7 +79,14 @@ TEST_P(OpenclDistillation, LogitsThatDoNotWaitAreFormedAgain) {
   using enum ld::Divergence;
   EXPECT_EQ(executed(Pass::forward, forward_kl, little), logits);
   EXPECT_EQ(executed(Pass::forward, jsd, much), logits);
-  EXPECT_EQ(executed(Pass::forward, jsd, little), 2 * logits);
+  // How little lets none of them wait depends on the width of tiles.
+  bool formed_again = false;
+  for (const std::size_t bytes : {little, little / 2, little / 3}) {
+    const auto flops = executed(Pass::forward, jsd, bytes);
+    EXPECT_TRUE(flops == logits || flops == 2 * logits) << flops << " with " << bytes;
+    formed_again = formed_again || flops == 2 * logits;
+  }
+  EXPECT_TRUE(formed_again);
   EXPECT_EQ(executed(Pass::value_and_grad, forward_kl, much), logits + gradients);
   EXPECT_EQ(executed(Pass::value_and_grad, jsd, much), logits + gradients);
   EXPECT_EQ(executed(Pass::value_and_grad, forward_kl, little), 2 * logits + gradients);
