@@ -354,7 +354,7 @@ void Signature::check_layout(const PythonCall& to, std::size_t weight) const {
     }
     const std::int64_t h = x.extents().back();
     const bool vh = to.transposed[weight], other_fits = w.extents()[1] == h;
-    if (w.extents()[0] == h || (!vh && !other_fits)) return;
+    if (w.extents()[0] == h) return;
     const std::string rows = std::to_string(w.extents()[vh ? 1 : 0]);
     const std::string columns = std::to_string(w.extents()[vh ? 0 : 1]);
     const std::string alone = std::string(vh ? "hv" : "vh") + "' alone, not '" + (vh ? "vh" : "hv");

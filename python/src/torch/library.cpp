@@ -93,7 +93,13 @@ Tensor new_tensor(DType type, const Dims& extents) {
                                aoti_torch_device_type_cpu(), 0, &made) != TORCH_SUCCESS) {
     rethrow(Error(ErrorCode::out_of_memory, "PyTorch has no memory for a result"));
   }
-  return Tensor(made);
+  Tensor tensor(made);
+  // PyTorch takes the memory of each large result from the system anew.
+  const auto bytes = extents.product() * static_cast<std::int64_t>(size_of(type));
+  void* data = nullptr;
+  check(aoti_torch_get_data_ptr(tensor.get(), &data), "reading an address");
+  use_large_pages(data, static_cast<std::size_t>(bytes));
+  return tensor;
 }
 
 template <class V>
