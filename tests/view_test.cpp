@@ -156,7 +156,10 @@ TEST(HostTensorTest, ExtentsThatNoMemoryHolds) {
   EXPECT_EQ(code({big, big / 4}, "64 bits"), ErrorCode::invalid_argument);
   EXPECT_EQ(code({0, big, big}, "64 bits"), ErrorCode::invalid_argument);
   EXPECT_EQ(code({3, -1}, "[3, -1]"), ErrorCode::invalid_argument);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  // A sanitizer's operator new ends the process instead.
   EXPECT_EQ(code({big, big / 16}, "[4294967296, 268435456]"), ErrorCode::out_of_memory);
+#endif
   const HostTensor none(DType::f32, {0, 5});
   EXPECT_TRUE(static_cast<bool>(none));
   EXPECT_EQ(none.size(), 0);
@@ -176,9 +179,9 @@ TEST(HostTensorTest, TypesStridesAndErrors) {
   EXPECT_EQ(scalar.item(), 2.5f);
 }
 
-/// The last are on both sides of the size from which the system's own memory is taken.
+/// The last has large pages.
 TEST(HostTensorTest, ElementsAreZerosFromACacheLineOnAndCopied) {
-  for (const std::int64_t extent : {1, 3, 17, 100, 100003, (1 << 20) - 16, (1 << 20) + 1}) {
+  for (const std::int64_t extent : {1, 3, 17, 100, 100003, (1 << 20) + 1}) {
     HostTensor tensor(DType::f32, {extent});
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.data()) % 64, 0u) << extent;
     const auto elements = tensor.as<float>();

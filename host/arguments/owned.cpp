@@ -11,7 +11,7 @@ namespace tessera::arguments {
 void allocate(MutableView& view, HostTensor& tensor, const char* name) {
   if (!view) return;
   try {
-    tensor = HostTensor(view.dtype(), view.extents(), view.strides());
+    tensor = HostTensor::empty(view.dtype(), view.extents(), view.strides());
   } catch (const std::exception&) {  // bad_alloc, or length_error beyond what a vector may hold
     throw Error(ErrorCode::out_of_memory,
                 std::string(name) + ": the host has no memory for " + std::to_string(view.size()) +

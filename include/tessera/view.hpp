@@ -208,23 +208,30 @@ class MutableView : public View {
 /// large pages. Memory of HostTensor has had this.
 TESSERA_API void use_large_pages(void* memory, std::size_t bytes) noexcept;
 
-/// An array in host memory that owns its elements, without gaps and zero at first; what calls
-/// without output views return. Row-major, except that the gradient of a transposed weight is
-/// stored as the weight is.
+/// An array in host memory that owns its elements, without gaps; what calls without output views
+/// return. Row-major, except that the gradient of a transposed weight is stored as the weight is.
 class HostTensor {
  public:
   HostTensor() = default;
   HostTensor(DType type, const Dims& extents)
       : HostTensor(type, extents, contiguous_strides(extents)) {}
-  /// `strides` are those of a dense array whose axes may be in any order, e.g. {1, H} for [H, V].
-  /// Throws `Error invalid_argument` for a negative extent or more bytes than 64 bits count, and
-  /// `Error out_of_memory`.
+  /// Zeros. `strides` are those of a dense array whose axes may be in any order, e.g. {1, H} for
+  /// [H, V]. Throws `Error invalid_argument` for a negative extent or more bytes than 64 bits
+  /// count, and `Error out_of_memory`.
   HostTensor(DType type, const Dims& extents, const Dims& strides)
-      : type_(type),
-        extents_(extents),
-        strides_(strides),
-        given_(true),
-        storage_(storage_of(type, extents)) {}
+      : HostTensor(empty(type, extents, strides)) {
+    std::ranges::fill(storage_, Line());
+  }
+  /// The same with elements that nobody has written yet.
+  static HostTensor empty(DType type, const Dims& extents, const Dims& strides) {
+    HostTensor tensor;
+    tensor.type_ = type;
+    tensor.extents_ = extents;
+    tensor.strides_ = strides;
+    tensor.given_ = true;
+    tensor.storage_ = storage_of(type, extents);
+    return tensor;
+  }
 
   /// False for an output that was not asked for.
   explicit operator bool() const noexcept { return given_; }
@@ -273,20 +280,20 @@ class HostTensor {
     std::byte bytes[64];
   };
 
-  /// Zeros from a cache line on. Throws std::bad_alloc.
-  TESSERA_API static void* allocate_zeros(std::size_t bytes);
-  TESSERA_API static void free_zeros(void* memory, std::size_t bytes) noexcept;
-  /// Leaves new elements as they are: nothing writes what a call is about to fill.
+  /// From a cache line on, in large pages. Throws std::bad_alloc.
+  TESSERA_API static void* allocate(std::size_t bytes);
+  TESSERA_API static void deallocate(void* memory) noexcept;
+  /// Leaves elements as they are, where std::allocator writes zeros.
   template <class T>
-  struct ZerosAllocator {
+  struct Allocator {
     using value_type = T;
-    T* allocate(std::size_t count) { return static_cast<T*>(allocate_zeros(count * sizeof(T))); }
-    void deallocate(T* at, std::size_t count) noexcept { free_zeros(at, count * sizeof(T)); }
+    T* allocate(std::size_t n) { return static_cast<T*>(HostTensor::allocate(n * sizeof(T))); }
+    void deallocate(T* memory, std::size_t) noexcept { HostTensor::deallocate(memory); }
     void construct(T*) const noexcept {}
     void construct(T* at, const T& value) const noexcept { new (at) T(value); }
-    bool operator==(const ZerosAllocator&) const = default;
+    bool operator==(const Allocator&) const = default;
   };
-  using Storage = std::vector<Line, ZerosAllocator<Line>>;
+  using Storage = std::vector<Line, Allocator<Line>>;
 
   static Storage storage_of(DType type, const Dims& extents) {
     constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() - 7;

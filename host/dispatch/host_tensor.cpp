@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstring>
 #include <new>
 
 #include "tessera/view.hpp"
@@ -14,7 +13,7 @@ namespace {
 
 constexpr std::align_val_t line{64};
 
-/// Two large pages, so that one at least is whole wherever they begin. As in numpy.
+/// Two large pages, of which one at least is whole wherever they begin; numpy does so too.
 constexpr std::size_t many_bytes = std::size_t{4} << 20;
 
 }  // namespace
@@ -30,23 +29,12 @@ void use_large_pages(void* memory, std::size_t bytes) noexcept {
 #endif
 }
 
-/// Many come from the system itself: they are zero without being written, and their pages are
-/// mapped by the threads of the call that fills them.
-void* HostTensor::allocate_zeros(std::size_t bytes) {
-  if (bytes < many_bytes) return std::memset(::operator new(bytes, line), 0, bytes);
-  void* const memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
+void* HostTensor::allocate(std::size_t bytes) {
+  void* const memory = ::operator new(bytes, line);
   use_large_pages(memory, bytes);
   return memory;
 }
 
-void HostTensor::free_zeros(void* memory, std::size_t bytes) noexcept {
-  if (bytes < many_bytes) {
-    ::operator delete(memory, line);
-  } else {
-    ::munmap(memory, bytes);
-  }
-}
+void HostTensor::deallocate(void* memory) noexcept { ::operator delete(memory, line); }
 
 }  // namespace tessera
