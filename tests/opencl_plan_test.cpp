@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is planned for devices of other vector widths, core counts and limits, without running
+// What opencl.cpu plans for devices of other vector widths and core counts, without running
 // anything.
-#include "host/rms_norm/opencl_plan.hpp"
-
 #include <gtest/gtest.h>
 
 #include "host/engines/cpu.hpp"
@@ -13,7 +11,6 @@
 #include "host/opencl/machines.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tests/support/runner.hpp"
-#include "tests/support/test_engines.hpp"
 
 namespace tessera::test {
 namespace {
@@ -350,34 +347,6 @@ TEST_F(OpenclPlan, SlicesOfSoftmaxAreLegalAtEveryWidth) {
       EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
       EXPECT_NE(std::string(error.what()).find("multiple of 8"), std::string::npos) << error.what();
     }
-  }
-}
-
-/// The test engine `plain` runs one group of 16 work-items at once. Sums of grad_scale take groups
-/// of 64, of which that is less than one: a division by it ends a process, where PoCL does not hide
-/// it.
-TEST_F(OpenclPlan, RowsOnOneSmallGroup) {
-  const auto facts = cpu(4, 1);
-  std::vector<std::string> notes;
-  const auto engines = test_engines();
-  const auto plain = std::ranges::find(engines, "plain", &engines::EngineEntry::name);
-  ASSERT_NE(plain, engines.end());
-  const auto shapes = plain->shapes(facts, {.n = 40}, nullptr, notes);
-  ASSERT_LT(shapes.at(0)->row_pass().slots * shapes[0]->row_pass().items, 64);
-  const auto shape = [](const Dims& extents) { return View::host(nullptr, DType::f32, extents); };
-  const auto call = operators::bind<rms_norm::Operator>(
-      Pass::backward, {.x = shape({40, 70}), .scale = shape({70}), .dy = shape({40, 70})}, {}, {},
-      {}, {});
-  const auto explained =
-      operators::with_checked(context_, call, operators::Form::question, [&](const auto& checked) {
-        const auto request = rms_norm::request_of(checked);
-        std::shared_ptr<const engines::Engine> engine;
-        const auto schedule = rms_norm::make_schedule(request, shapes, facts, engine);
-        return rms_norm::explain(request, *engine, schedule);
-      });
-  for (const auto& launch : explained.launches) {
-    EXPECT_GT(launch.share, 0.0) << launch.kernel;
-    EXPECT_LE(launch.share, 1.0) << launch.kernel;
   }
 }
 
