@@ -117,8 +117,8 @@ section_new_operator() {
   # Of the clone, which is the tree from here on.
   source scripts/common.sh
   scripts/new_operator.sh demo_op
-  configure_and_build release {,misuse_,tile_}demo_op_test kernels_alone tessera_test_layer \
-    tessera-info tessera-bench
+  configure_and_build release {,misuse_,tile_}demo_op_test opencl_demo_op_plan_test kernels_alone \
+    tessera_test_layer tessera-info tessera-bench
   run_tests release --tests-regex 'demo_op|DemoOp|kernels_alone'
   say "green after $(seconds_of $((SECONDS - start)))"
   "$python" tests/architecture_test.py .
