@@ -148,9 +148,11 @@ static inline void load_block(const logits_row* row, long begin, long end, lane_
 #define KEPT_ARGUMENT 0
 #endif
 
-// Of the columns of a row's slice, written to `at`, [field][ld_].
-static inline void slice_statistics(const logits_row* row, global float* at,
-                                    long ld_ KEPT_PARAMETER SHARED_PARAMETER) {
+// Of the columns of a row's slice, written to `at`, [field][ld_]. Always inline: where clang does
+// not, it passes the address of `shared` as a constant, and PoCL 3.1 leaves that array in static
+// memory, which all of its threads use at once.
+static inline __attribute__((always_inline)) void slice_statistics(
+    const logits_row* row, global float* at, long ld_ KEPT_PARAMETER SHARED_PARAMETER) {
   const long v_begin = row->begin;
   const long v_end = row->end;
   lane_stats s;
