@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <new>
 #include <thread>
 #include <vector>
 
 #include "peaks/host_isa.hpp"
 #include "peaks/host_loops.hpp"
 #include "peaks/peaks.hpp"
+#include "tessera/view.hpp"
 
 namespace tessera::peaks {
 namespace {
@@ -25,12 +25,6 @@ class HostMeter final : public Meter {
       : threads_(threads > 0 ? threads
                              : std::max(1, static_cast<int>(std::thread::hardware_concurrency()))) {
   }
-  ~HostMeter() override {
-    release(source_);
-    release(target_);
-  }
-  HostMeter(const HostMeter&) = delete;
-  HostMeter& operator=(const HostMeter&) = delete;
 
   std::string why_absent(Kind kind) const override {
     if (kind == Kind::dot_bf16 && isa_.dot_bf16 == nullptr) {
@@ -78,7 +72,6 @@ class HostMeter final : public Meter {
   static constexpr std::int64_t memory_bytes = std::int64_t{256} << 20;
   /// Of a loop without memory, before the clock is looked at again: some microseconds.
   static constexpr std::int64_t rounds = 1000;
-  static constexpr std::align_val_t alignment{4096};  ///< a page
 
   static bool of_memory(Kind kind) {
     return kind != Kind::fma_f32 && kind != Kind::dot_bf16 && kind != Kind::exp;
@@ -119,8 +112,10 @@ class HostMeter final : public Meter {
 
   void once(Kind kind, int thread) {
     const std::int64_t floats = share() / 4;
-    float* source = source_ == nullptr ? nullptr : source_ + floats * thread;
-    float* target = target_ == nullptr ? nullptr : target_ + floats * thread;
+    const auto part = [&](HostTensor& of) {
+      return of ? of.as<float>().data() + floats * thread : nullptr;
+    };
+    float *const source = part(source_), *const target = part(target_);
     switch (kind) {
       case Kind::fma_f32:
         return use(isa_.multiply_add(rounds, 0.999f, 0.001f));
@@ -143,26 +138,20 @@ class HostMeter final : public Meter {
   /// Makes the compiler believe that the value is used.
   static void use(float value) { asm volatile("" : : "m"(value)); }
 
+  /// In large pages where the system has them, as the arrays of HostTensor and numpy are: small
+  /// ones are so many that looking them up is a part of what would be measured.
   void allocate() {
-    if (source_ != nullptr) return;
-    const auto bytes = static_cast<std::size_t>(memory_bytes);
-    try {
-      source_ = static_cast<float*>(::operator new(bytes, alignment));
-      target_ = static_cast<float*>(::operator new(bytes, alignment));
-    } catch (const std::bad_alloc&) {
-      throw Error(ErrorCode::out_of_memory,
-                  fmt::format("measuring bandwidth needs two blocks of {} bytes", memory_bytes));
-    }
+    if (target_) return;
+    source_ = HostTensor(DType::f32, {memory_bytes / 4});
+    target_ = HostTensor(DType::f32, {memory_bytes / 4});
     // Small floats, and no page left to the kernel's zero page.
-    std::fill_n(source_, memory_bytes / 4, 1e-3f);
-    std::fill_n(target_, memory_bytes / 4, 1e-3f);
+    std::ranges::fill(source_.as<float>(), 1e-3f);
+    std::ranges::fill(target_.as<float>(), 1e-3f);
   }
-  static void release(float* block) { ::operator delete(block, alignment); }
 
   const int threads_;
   const Isa isa_ = best_isa();
-  float* source_ = nullptr;
-  float* target_ = nullptr;
+  HostTensor source_, target_;
   std::array<std::int64_t, 8> repeats_{};
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "peaks/host_isa.hpp"
 #include "peaks/opencl_kernels.hpp"
 #include "peaks/peaks.hpp"
+#include "tessera/view.hpp"
 
 namespace tessera::peaks {
 namespace {
@@ -199,12 +201,26 @@ class DeviceMeter final : public Meter {
     return program;
   }
 
-  Buffer allocate(std::int64_t bytes) const {
+  Buffer allocate(std::int64_t bytes, void* host = nullptr) const {
     cl_int status = CL_SUCCESS;
-    Buffer buffer(clCreateBuffer(context_.native_context(), CL_MEM_READ_WRITE,
-                                 static_cast<std::size_t>(bytes), nullptr, &status));
+    const cl_mem_flags from = host != nullptr ? CL_MEM_USE_HOST_PTR : 0;
+    Buffer buffer(clCreateBuffer(context_.native_context(), CL_MEM_READ_WRITE | from,
+                                 static_cast<std::size_t>(bytes), host, &status));
     check(status, "clCreateBuffer");
     return buffer;
+  }
+
+  /// On a CPU in memory of the host's, which is in large pages where the system has them: so are
+  /// the arrays of HostTensor and numpy that calls read, and a driver's own memory is not.
+  void allocate_memory() {
+    if (target_) return;
+    if (cpu_) {
+      for (HostTensor& host : host_memory_) host = HostTensor(DType::f32, {memory_bytes_ / 4});
+    }
+    source_ = allocate(memory_bytes_, host_memory_[0].data());
+    target_ = allocate(memory_bytes_, host_memory_[1].data());
+    fill(source_.get());
+    fill(target_.get());
   }
 
   /// Units of work of one sample.
@@ -237,12 +253,7 @@ class DeviceMeter final : public Meter {
       check(clSetKernelArg(p.kernel.get(), index, sizeof value, &value), "clSetKernelArg");
     };
     if (of_memory(kind)) {
-      if (!source_) {
-        source_ = allocate(memory_bytes_);
-        target_ = allocate(memory_bytes_);
-        fill(source_.get());
-        fill(target_.get());
-      }
+      allocate_memory();
       set(0, source_.get());
       set(1, target_.get());
       set(2, static_cast<cl_ulong>(memory_bytes_ / 4 / memory_width_ /
@@ -316,6 +327,7 @@ class DeviceMeter final : public Meter {
   std::int64_t memory_bytes_ = 0;
   std::string build_log_{};
   Program program_{}, memory_program_{}, bf16_program_{}, nontemporal_program_{};
+  std::array<HostTensor, 2> host_memory_{};  ///< outlives the buffers over it
   Buffer source_{}, target_{}, out_{};
   std::optional<bool> polynomial_{};  ///< the faster way to 2^x, once known
   std::map<std::string, Prepared> prepared_{};
