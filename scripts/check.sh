@@ -7,8 +7,8 @@
 # at the end says which passed. `style` and `smoke` are what .ci/run has of these.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-sections=(style smoke new_operator long lanes host_only asan tsan intel oclgrind mutations fuzz
-  readers soak wheel torch)
+sections=(style smoke headers new_operator long lanes host_only asan tsan intel oclgrind mutations
+  fuzz readers soak wheel torch)
 # Of `intel` and `mutations`, where --changed asks for a part: tests, and files with planted bugs.
 intel_tests='.*'
 changed_files=()
@@ -17,7 +17,7 @@ changed_files=()
 # compiles alone is no part of it: kernels_alone_test (scripts/test.sh) says that.
 section_style() {
   local part status result=0
-  for part in layout python line_lengths headers_alone; do
+  for part in layout python line_lengths public_headers; do
     say "style: $part"
     status=0
     "style_$part" || status=$?
@@ -67,15 +67,17 @@ nothing_matches() {
   [ "$status" -eq 1 ]
 }
 
-# By clang, which is a little faster than g++ and warns of other things. Guards are looked for: here
-# none is included twice.
-style_headers_alone() {
-  configure_and_build headers || return 1
+# What users include compiles alone, and no header lacks a guard: here none is included twice.
+style_public_headers() {
+  configure_and_build headers tessera_public_headers_verify_interface_header_sets || return 1
   local unguarded
   unguarded="$(git grep --untracked -LE '^#(pragma once|ifndef TESSERA_)' -- '*.hpp' '*.h' \
     ':!reference/streaming/kernels_*' || true)"
   [ -z "$unguarded" ] || { printf 'no guard: %s\n' "$unguarded"; return 1; }
 }
+
+# Every other header alone, too. By clang, which warns of other things than g++.
+section_headers() { configure_and_build headers; }
 
 # The portable kernels where a planted race or an uninitialised value shows (tests/mutations), and
 # what reads arguments and files under sanitizers: a minute or two each.
@@ -324,6 +326,7 @@ take_changed() {
     git ls-files --others --exclude-standard
   )
   for file in "${changed_files[@]}"; do
+    [[ "$file" != *.hpp && "$file" != *.h ]] || wanted+="headers "
     [[ "$file" != *rms_norm* && "$file" != scripts/new_operator.sh ]] || wanted+="new_operator "
     [[ "$file" != python/*torch* && "$file" != scripts/torch_tools.sh ]] || wanted+="torch "
     case "$file" in
