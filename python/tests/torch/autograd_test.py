@@ -269,6 +269,30 @@ def test_one_copy_of_the_gradient():
     assert 60 < float(out) < 96  # grad_w is 64 MiB
 
 
+@pytest.mark.skipif(not os.path.exists("/sys/kernel/mm/transparent_hugepage/enabled"),
+                    reason="this system has no large pages")
+def test_large_pages():
+    """A gradient that the functions allocate asks for large pages; PyTorch's own arrays do not."""
+    assert run("""
+        import torch, tessera.torch as tt
+        x, w = torch.ones(16, 512), torch.ones(32768, 512, requires_grad=True)
+        labels = torch.zeros(16, dtype=torch.int64)
+        tt.linear_cross_entropy(x, w, labels, implementation="eigen").backward()
+
+        def asks(tensor):
+            middle, holds = tensor.data_ptr() + tensor.nbytes // 2, False
+            for line in open("/proc/self/smaps"):
+                first = line.split()[0]
+                if "-" in first:
+                    begin, end = (int(each, 16) for each in first.split("-"))
+                    holds = begin <= middle < end
+                elif holds and first == "VmFlags:":
+                    return "hg" in line.split()
+
+        print(asks(w.grad), asks(w))
+    """) == "True False\n"
+
+
 def test_threads_and_warnings():
     """The context has as many threads as PyTorch; what it warns of is a warning of Python's."""
     assert run("""
