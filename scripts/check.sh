@@ -281,7 +281,7 @@ section_readers() {
   for reader in npy program table; do
     case "$reader" in
       npy) sources=(programs/npy.cpp programs/npy_header.cpp host/dispatch/error.cpp) ;;
-      program) sources=(host/opencl/binary_cache.cpp) ;;
+      program) sources=(host/opencl/binary_cache.cpp host/dispatch/{files,error}.cpp) ;;
       table) sources=(tuning/lookup/{lines,table}.cpp tuning/tune/raw.cpp "${archives[@]}") ;;
     esac
     clang++ -std=c++20 -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
