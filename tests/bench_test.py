@@ -273,11 +273,13 @@ def dumps(folder):
     code, out, err = run("--compare-dumps", folder / "4", folder / "16")
     check(code == 0, f"--compare-dumps: exit {code}: {err}")
     for part in ("only in A: -DITEM_M=4 -DITEM_N=4", "only in B: -DITEM_M=16 -DITEM_N=16",
-                 "  forward  ", "linear_cross_entropy/forward/opencl.simt"):
+                 "linear_cross_entropy/forward/opencl.simt"):
         check(part in out, f"--compare-dumps: no {part!r}: {out}")
     for summary in folder.glob("*/linear-forward-*/summary.json"):
         kernel = json.loads(summary.read_text(encoding="utf-8"))["kernels"][0]
         if kernel.get("file", "").endswith(".so") and "loop" in kernel:
+            # PoCL's code has a file for each kernel; Intel's has one, whose parts have no names.
+            check("  forward  " in out, f"--compare-dumps: no kernel 'forward': {out}")
             # 256 sums of a work-item are more than any processor of PoCL has registers for.
             check(kernel["spills"] or "/4/" in str(summary), f"{summary}: {kernel}")
             check(kernel["loop"]["multiplications"] > 0, f"{summary}: {kernel}")
