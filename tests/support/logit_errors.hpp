@@ -31,8 +31,8 @@ inline double sum_terms(std::int64_t n) {
 bool has_equal_rows(const oracle::Problem& problem);
 
 /// What a sum of a term of each row may be off by, in u of the sum of their sizes. Where many terms
-/// are equal (rows that are; a masked word, whose dz is the smoothing's share alone) the roundings
-/// have a common sign.
+/// are equal (rows that are; a word of no probability, whose dz is the smoothing's share alone) the
+/// roundings have a common sign.
 inline double sum_over_rows(const oracle::Problem& problem, bool equal_terms) {
   const double random = lambda * root(problem.b);
   return equal_terms ? std::max(random, static_cast<double>(problem.b)) : random;

@@ -275,21 +275,20 @@ Cotangents cotangents_of(const oracle::Problem& p, std::int64_t row, const Softm
 /// What targets and a teacher add to one g = d loss / d logit.
 struct OfColumn {
   double hit = 0;         ///< (1 - eps) sum of q c
+  double smoothing = 0;   ///< eps c / V
   double divergence = 0;  ///< alpha T |d divergence / du|
   double error = 0;       ///< and how far that may be off
 };
 
 /// How far dz of column `j` may be off.
 double dz_error(const oracle::Problem& p, const SoftmaxRow& r, const Cotangents& c,
-                const OfColumn& own, std::int64_t j, double logit, double error) {
+                const OfColumn& own, double logit, double error) {
   const double probability = r.p(logit);
   const bool masked = std::isinf(logit);
   const double far = masked ? 0.0 : r.max - logit;
   const double relative = std::expm1(std::min(40.0, error + c.relative + 3.0 * u * far));
-  const std::int64_t column = p.options.vocab_offset + j;
-  const double size = c.from_p * probability + c.scale * (own.hit + own.divergence) +
-                      c.scale * p.options.label_smoothing * std::abs(class_weight_of(p, column)) /
-                          static_cast<double>(p.v_total());
+  const double size =
+      c.from_p * probability + c.scale * (own.hit + own.smoothing + own.divergence);
   const double g = c.from_p * probability * relative + c.scale * c.z * r.lse_error * probability +
                    8.0 * u * size + root(p.v_total()) * u * c.scale * c.a * probability +
                    c.scale * own.error;
@@ -300,6 +299,13 @@ double dz_error(const oracle::Problem& p, const SoftmaxRow& r, const Cotangents&
          (2.0 * tanh * error / p.options.logit_soft_cap + 8.0 * u);
   }
   return d;
+}
+
+/// Whether dz is the smoothing's share up to what a sum over the rows loses of it anyhow.
+bool is_smoothing(const oracle::Problem& p, const SoftmaxRow& r, const Cotangents& c,
+                  const OfColumn& own, double logit) {
+  if (own.hit != 0.0 || own.divergence != 0.0) return false;
+  return c.from_p * r.p(logit) <= static_cast<double>(p.b) * u * c.scale * own.smoothing;
 }
 
 /// What is rounded to the gradients' types is the deviating value, so its tolerance so far is
@@ -354,6 +360,11 @@ GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Val
     if (!r.finite) continue;
     const Cotangents c = cotangents_of(p, row, r, precision, denominator, class_total);
     std::vector<OfColumn> own(index(p.v));
+    for (std::int64_t j = 0; j < p.v; ++j) {
+      own[index(j)].smoothing = p.options.label_smoothing *
+                                std::abs(class_weight_of(p, p.options.vocab_offset + j)) /
+                                static_cast<double>(p.v_total());
+    }
     for (const auto& [column, q] : oracle::target_of(p, row)) {
       const std::int64_t local = column - p.options.vocab_offset;
       if (local < 0 || local >= p.v) continue;
@@ -371,12 +382,13 @@ GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Val
     for (std::int64_t j = 0; j < p.v; ++j) {
       const double dz = std::abs(gradients.dz[index(row * p.v + j)]);
       if (!std::isfinite(dz)) continue;
-      double d = dz_error(p, r, c, own[index(j)], j, logits[j], errors[j]);
+      double d = dz_error(p, r, c, own[index(j)], logits[j], errors[j]);
       // Probabilities below the normal numbers may be flushed before they are multiplied: its own,
       // and those of a divergence, whose share is at most 16 (alpha T of the tests).
       d +=
           (p.distillation.given ? 0x1p-122 : 0x1p-126) * std::abs(p.options.logit_scale) * c.from_p;
-      const double sum = sum_over_rows(p, same_rows || std::isinf(logits[j])) * u * dz;
+      const bool equal_terms = same_rows || is_smoothing(p, r, c, own[index(j)], logits[j]);
+      const double sum = sum_over_rows(p, equal_terms) * u * dz;
       t.grad_bias[index(j)] += d + sum;
       t.grad_logits[index(row * p.v + j)] =
           d + unit_roundoff(precision.grad_x) * (dz + d) + smallest_step(precision.grad_x);
