@@ -112,6 +112,26 @@ TEST_F(QueueTest, AFailedWaitListReachesTheCompletion) {
   EXPECT_EQ(content(y, 4)[3], 8.0f);
 }
 
+/// Commands that do not wait for the event themselves follow one that fails.
+TEST_F(QueueTest, AFailedWaitListEndsEveryCommand) {
+  const cl_mem x = make_buffer(iota(4));
+  const cl_mem y = make_buffer(iota(4));
+  const cl_mem z = make_buffer(iota(4));
+  const auto gate = user_event();
+  const auto read = [](cl_mem memory) { return View::device(memory, 0, DType::f32, {4}); };
+  const auto write = [](cl_mem memory) { return MutableView::device(memory, 0, DType::f32, {4}); };
+  dispatch::Attempt attempt;
+  Call call(state_, *runtime_, {.wait_for = {gate()}}, attempt);
+  const auto in = call.read(read(x), "x");
+  launch_scale(call, in, call.write(write(y), "y", false), 2.0f, false);
+  launch_scale(call, in, call.write(write(z), "z", false), 2.0f, false);
+  const auto state = call.finish();
+  clSetUserEventStatus(gate(), -5);
+  expect_error(ErrorCode::execution_failed, "wait_for[0]", [&] { state->wait_once(); });
+  EXPECT_EQ(content(y, 4)[3], 4.0f);
+  EXPECT_EQ(content(z, 4)[3], 4.0f);
+}
+
 /// Before the call: PoCL would wait for it for ever.
 TEST_F(QueueTest, AnEventThatHasFailedIsRefused) {
   const auto good = user_event();

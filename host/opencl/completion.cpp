@@ -53,6 +53,7 @@ Flight::Flight(std::shared_ptr<ContextState> state, Runtime& runtime, cl_command
   ranges_.reserve(8);
   caller_events_.reserve(wait_for.size());
   for (auto event : wait_for) caller_events_.emplace_back(event, true);
+  repeats_caller_events_ = !wait_for.empty() && !runtime.ends_what_follows();
   if (const auto* call = dispatch::current_call()) [[unlikely]] {
     record_ = std::make_unique<FlightRecord>(*call, runtime.keeps_times(queue_()));
     queue_is_profiles_ = queue == nullptr && queue_() != runtime.native_queue();
@@ -91,7 +92,7 @@ void Flight::make_room(std::size_t commands) {
   if (events_.capacity() - events_.size() < commands) {
     events_.reserve(2 * events_.size() + commands);
   }
-  if (out_of_order_) waits_.reserve(1);
+  waits_.reserve(caller_events_.size() + 1);
   // Again: what the call has compiled meanwhile may have taken seconds. PoCL 3.1 never returns from
   // enqueueing what waits for a command that has failed.
   if (!anything_issued()) check_not_failed(waits_, device(), ErrorCode::invalid_argument);
@@ -104,6 +105,9 @@ void Flight::issued(cl_event event, const Command& command) {
   }
   waited_ = false;
   waits_.clear();
+  if (repeats_caller_events_) {
+    for (const auto& of_caller : caller_events_) waits_.push_back(of_caller());
+  }
   if (out_of_order_) waits_.push_back(event);
   if (events_.size() >= most_unchecked_events) {
     // A failed command stays, so that wait() reports it; the last one, so that it can be waited
@@ -118,6 +122,7 @@ void Flight::wait_for_caller() {
   if (anything_issued() || waits_.empty()) return;
   runtime_.wait_for(waits_);
   waits_.clear();
+  repeats_caller_events_ = false;
 }
 
 void Flight::wait() {
@@ -139,6 +144,7 @@ void Flight::wait() {
     }
     check_statuses(status);
   }
+  repeats_caller_events_ = false;
   if (!out_of_order_) waits_.clear();
 }
 

@@ -27,8 +27,9 @@ void check_not_failed(std::span<const cl_event> events, const std::string& devic
 
 /// Commands of one call in order on one queue, and everything they need until they have run.
 ///
-/// The chain: on an in-order queue only the first command waits for the caller's events; on an
-/// out-of-order queue each command waits for the one before it.
+/// The chain: on an out-of-order queue each command waits for the one before it. For the caller's
+/// events the first command waits, and each command where the driver runs what follows a failed one
+/// (`Runtime::ends_what_follows`): kernels would read lists that nothing has written.
 class Flight {
  public:
   Flight(std::shared_ptr<ContextState> state, Runtime& runtime, cl_command_queue queue,
@@ -90,7 +91,8 @@ class Flight {
   cl::CommandQueue queue_;
   bool queue_is_profiles_ = false;
   const bool out_of_order_;
-  std::vector<cl::Event> caller_events_;  // retained until the first command has run
+  bool repeats_caller_events_ = false;
+  std::vector<cl::Event> caller_events_;  // retained until the commands have run
   std::vector<cl_event> waits_;
   // Commands whose status nobody has looked at, and the last one.
   std::vector<cl::Event> events_;

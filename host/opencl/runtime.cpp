@@ -439,6 +439,10 @@ bool Runtime::is_out_of_order(cl_command_queue queue) const {
   return has_property(queue, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
 }
 
+bool Runtime::ends_what_follows() const {
+  return impl_->info.platform == "Portable Computing Language";
+}
+
 void* Runtime::kept(const void* key, std::shared_ptr<void> (*make)()) {
   std::lock_guard lock(impl_->kept_mutex);
   for (const auto& [known, value] : impl_->kept) {

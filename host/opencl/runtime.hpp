@@ -80,6 +80,9 @@ class Runtime final : public DeviceRuntime {
   bool keeps_times(cl_command_queue queue) const;
   /// Of the context's own queue or a caller's.
   bool is_out_of_order(cl_command_queue queue) const;
+  /// Whether a failed command fails all that follow it. PoCL does so; Intel's runtime for CPUs
+  /// (2026.22) fails only what waits for the failed event itself, and runs what comes after.
+  bool ends_what_follows() const;
 
   /// What an operator keeps for this device between calls: one T, made when first asked for. T is
   /// thread-safe on its own.

@@ -287,8 +287,7 @@ double dz_error(const oracle::Problem& p, const SoftmaxRow& r, const Cotangents&
   const bool masked = std::isinf(logit);
   const double far = masked ? 0.0 : r.max - logit;
   const double relative = std::expm1(std::min(40.0, error + c.relative + 3.0 * u * far));
-  const double size =
-      c.from_p * probability + c.scale * (own.hit + own.smoothing + own.divergence);
+  const double size = c.from_p * probability + c.scale * (own.hit + own.smoothing + own.divergence);
   const double g = c.from_p * probability * relative + c.scale * c.z * r.lse_error * probability +
                    8.0 * u * size + root(p.v_total()) * u * c.scale * c.a * probability +
                    c.scale * own.error;
