@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What the pages say beside what is so: docs/errors.md has every error code and the programs' exit
-codes, tables of measured figures are those of the committed results, and each of these is of a
-clean commit and holds no absolute path. usage: documents_test.py SOURCE_DIR [PROGRAM...]"""
+codes, tables of measured figures are those of the committed results, each of these is of a clean
+commit and holds no absolute path, and files that a page links or names are there.
+usage: documents_test.py SOURCE_DIR [PROGRAM...]"""
 import pathlib
 import re
 import subprocess
@@ -128,8 +129,24 @@ def check_figures():
             check(f"bench/results/{file}" in text, f"{page} does not name {file}")
 
 
+def check_paths():
+    tops = "|".join(sorted(f.name for f in root.iterdir()
+                           if f.is_dir() and f.name != "build" and not f.name.startswith(".")))
+    named = re.compile(rf"`((?:{tops})/[\w./-]+\.\w+)`")
+    linked = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "examples").rglob("*.md")]
+    check(len(pages) > 20, f"only {len(pages)} pages: is this the source tree?")
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for start, pattern in ((root, named), (page.parent, linked)):
+            for path in pattern.findall(text):
+                check("NAME" in path or (start / path).exists(),
+                      f"{page.relative_to(root)} names {path}, which is no file")
+
+
 check_results()
 check_error_codes()
+check_paths()
 check_exit_codes(sys.argv[2:])
 check_figures()
 for problem in problems:
