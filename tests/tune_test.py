@@ -24,9 +24,10 @@ blocks = options.get("--block-sizes", "")
 table = open(os.environ["TESSERA_TUNED_FILE"]).read()
 with open(os.environ["CALLS"], "a+") as log:
     log.seek(0)
-    slow = 1 + len(log.readlines()) % 2
+    calls = log.readlines()
+    slow = 1 + len(calls) % 2
     log.write(blocks + (" no table" if "eigen,,,,,," not in table else "") + "\\n")
-time.sleep(float(os.environ.get("SLEEP", "0")))
+time.sleep(float(os.environ.get("SLEEP" if calls else "FIRST", "0")))
 what = json.loads(os.environ.get("PLANTED", "{{}}")).get(blocks, 10.0)
 if what == "crash": os.kill(os.getpid(), signal.SIGSEGV)
 if what == "hang": time.sleep(60)
@@ -140,6 +141,21 @@ def failures_never_win(folder):
     # Where the heuristic itself fails there is nothing to compare with.
     code, text, err, calls = run_fake(folder, folder / "none.csv", *vary, planted={"": "crash"})
     check(code == 0 and "given up: crashed" in text and len(calls) == 1, f"{text} {err}")
+
+
+def the_budget_is_used(folder):
+    """A first call that compiles does not leave the search with the few candidates for which there
+    would be time if all took as long. The best one comes last, and gets its turns."""
+    vary = ("--vary", "b_block_size,v_block_size", "--rounds", 6, "--seed", 3)
+    run_fake(folder, folder / "all.csv", *vary)
+    configs = list(dict.fromkeys(blocks_of(r) for r in records_of(folder / "all.csv")))
+    last = configs[-1]
+    check(len(configs) > 8, f"{configs}")
+    _, text, err, _ = run_fake(folder, folder / "slow.csv", *vary, "--budget", "10s", FIRST="2",
+                               planted={last: 8.0})
+    records = records_of(folder / "slow.csv")
+    check(f"{len(configs)} were tried" in text, f"{text} {err}")
+    check(sum(blocks_of(r) == last and r["stage"] == "final" for r in records) == 6, f"{records}")
 
 
 def killed_and_resumed(folder):
@@ -335,8 +351,8 @@ def main():
         (folder / "bench").write_text(FAKE.format(
             python=sys.executable, revision=revision.split("(")[1].split(";")[0]))
         (folder / "bench").chmod(0o755)
-        for case in (a_real_run, failures_never_win, killed_and_resumed, table_keeps_the_rest,
-                     damaged_files, bad_calls, pictures):
+        for case in (a_real_run, failures_never_win, the_budget_is_used, killed_and_resumed,
+                     table_keeps_the_rest, damaged_files, bad_calls, pictures):
             start = time.monotonic()
             case(folder)
             print(f"{case.__name__}: {time.monotonic() - start:.1f} s", flush=True)

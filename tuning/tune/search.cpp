@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <map>
@@ -119,8 +120,9 @@ class Tuner {
     auto& carried = by_bucket_[bucket_of(record_of(context_, problem))];
     std::stable_partition(order.begin(), order.end(),
                           [&](const auto& each) { return carried.contains(each.config()); });
-    if (!take_known()) search(order, own);
-    const auto best = finalists_of(order, carried);
+    const auto turned = take_known();
+    const auto found = turned.empty() ? search(order, own) : order;
+    const auto best = finalists_of(order, found, carried, turned);
     for (const auto& each : best) carried.insert(each.config());
     const int rounds = best.empty() ? 0 : take_turns(best, own);
     fmt::print("  of {} candidates {} were tried and {} failed; {}\n", space.candidates.size(),
@@ -189,9 +191,15 @@ class Tuner {
     return record;
   }
 
+  /// When the turns have to begin, by what a measurement takes.
+  double end_of_search() const {
+    const double turns = each_ * plan_.rounds * (1 + plan_.finalists);
+    return std::max(deadline_ - turns, start_ + least_share_of_search * (deadline_ - start_));
+  }
+
   /// Measures in a round of the search; false: there is no time left.
-  bool look(const Candidate& candidate, int round, double until) {
-    const auto record = measure(candidate, "search", round, until);
+  bool look(const Candidate& candidate, int round) {
+    const auto record = measure(candidate, "search", round, end_of_search());
     if (record) add_score(*record);
     return record.has_value();
   }
@@ -201,17 +209,17 @@ class Tuner {
         record.is_good() ? record.number("share_of_peak") : NAN;
   }
 
-  /// The scores of an earlier run's search. True: it was over, since turns had begun.
-  bool take_known() {
+  /// Takes the scores of an earlier run's search. Returns the configs whose turns had begun.
+  std::set<std::string> take_known() {
     scores_.clear();
-    bool over = false;
+    std::set<std::string> turned;
     const auto problem = problem_of(record_of(context_, *problem_));
     for (const auto& [key, record] : known_) {
       if (problem_of(record) != problem) continue;
       if (record["stage"] == "search") add_score(record);
-      over = over || record["stage"] == "final";
+      if (record["stage"] == "final") turned.insert(record["config"]);
     }
-    return over;
+    return turned;
   }
 
   /// In units of the peak beside each measurement; 0: it failed, or was not looked at.
@@ -230,12 +238,13 @@ class Tuner {
     return found == scores_.end() ? 0 : found->second.size();
   }
 
-  /// The best `count` of those that came furthest; fewer where no more ran.
-  std::vector<Candidate> best_of(const std::vector<Candidate>& order, std::size_t count) const {
+  /// The best `count` of those that came furthest, of `most` rounds; fewer where no more ran.
+  std::vector<Candidate> best_of(const std::vector<Candidate>& order, std::size_t count,
+                                 std::size_t most = SIZE_MAX) const {
     std::vector<Candidate> best;
     std::size_t furthest = 0;
     for (const auto& each : order) furthest = std::max(furthest, rounds_of(each));
-    for (; furthest > 0 && best.size() < count; --furthest) {
+    for (furthest = std::min(furthest, most); furthest > 0 && best.size() < count; --furthest) {
       best.clear();
       std::copy_if(order.begin(), order.end(), std::back_inserter(best), [&](const auto& each) {
         return rounds_of(each) >= furthest && score(each) > 0.0;
@@ -247,37 +256,56 @@ class Tuner {
     return best;
   }
 
-  /// Looks at candidates until there is only time for the turns.
-  void search(std::vector<Candidate> left, const Candidate& own) {
-    const double span = deadline_ - start_;
-    const double turns = each_ * plan_.rounds * (1 + plan_.finalists);
-    const double until = std::max(deadline_ - turns, start_ + least_share_of_search * span);
-    const bool halves = plan_.strategy == Strategy::halving;
-    if (halves) {
-      // Half as many in each round, so that all rounds are twice the first, and the heuristic.
-      const double fit = std::max((until - bench::now()) / each_ / 2.0 - 2.0, 2.0);
-      if (static_cast<double>(left.size()) > fit) left.resize(static_cast<std::size_t>(fit));
+  /// Looks at candidates until there is only time for the turns. Returns those among which the best
+  /// are.
+  std::vector<Candidate> search(const std::vector<Candidate>& order, const Candidate& own) {
+    if (plan_.strategy == Strategy::halving) return halve(order, own);
+    look(own, 0);
+    for (const auto& each : order) {
+      if (!look(each, 0)) break;
     }
-    const auto finalists = static_cast<std::size_t>(plan_.finalists);
-    for (int round = 0;; ++round) {
-      bool in_time = look(own, round, until);
-      for (const auto& candidate : left) in_time = in_time && look(candidate, round, until);
-      if (!in_time || !halves || left.size() <= finalists) return;
-      left = best_of(left, std::max((left.size() + 1) / 2, finalists));
-    }
+    return order;
   }
 
-  /// The candidates that take turns with the heuristic: the best of those that did so for another
-  /// shape of the bucket, then the best of all.
+  /// The faster half goes on until few are left, which meet the next candidates then: how many
+  /// there is time for shows only as they are measured, since the first measurement compiles.
+  std::vector<Candidate> halve(const std::vector<Candidate>& order, const Candidate& own) {
+    const auto finalists = static_cast<std::size_t>(plan_.finalists);
+    std::vector<Candidate> left;
+    for (std::size_t at = 0; at < order.size();) {
+      // Half as many in each round, so that all rounds are twice the first, and the heuristic.
+      const double fit = std::max((end_of_search() - bench::now()) / each_ / 2.0 - 2.0, 2.0);
+      const auto next = std::min(order.size() - at, static_cast<std::size_t>(fit));
+      left.insert(left.end(), order.begin() + at, order.begin() + at + next);
+      at += next;
+      for (std::size_t round = 0;; ++round) {
+        bool in_time = look(own, static_cast<int>(round));
+        for (const auto& each : left) in_time = in_time && look(each, static_cast<int>(round));
+        if (!in_time) return left;
+        if (left.size() <= finalists) break;
+        left = best_of(left, std::max((left.size() + 1) / 2, finalists), round + 1);
+      }
+    }
+    return left;
+  }
+
+  /// The candidates that take turns with the heuristic: those whose turns had begun; the best of
+  /// those that had turns for another shape of the bucket; then the best of `found`.
   std::vector<Candidate> finalists_of(const std::vector<Candidate>& order,
-                                      const std::set<std::string>& carried) const {
+                                      const std::vector<Candidate>& found,
+                                      const std::set<std::string>& carried,
+                                      const std::set<std::string>& turned) const {
     const auto count = static_cast<std::size_t>(plan_.finalists);
     std::vector<Candidate> known, best;
+    const auto& first = turned.empty() ? carried : turned;
     std::copy_if(order.begin(), order.end(), std::back_inserter(known),
-                 [&](const auto& each) { return carried.contains(each.config()); });
-    best = best_of(known, 1);
-    for (auto& each : best_of(order, count)) {
-      if (best.empty() || each.config() != best.front().config()) best.push_back(std::move(each));
+                 [&](const auto& each) { return first.contains(each.config()); });
+    best = best_of(known, turned.empty() ? 1 : count);
+    for (auto& each : best_of(found, count)) {
+      const bool is_new = std::none_of(best.begin(), best.end(), [&](const auto& other) {
+        return other.config() == each.config();
+      });
+      if (is_new) best.push_back(std::move(each));
     }
     if (best.size() > count) best.resize(count);
     std::erase_if(best, [&](const auto& each) { return score(each) < promising * score({}); });
