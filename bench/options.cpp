@@ -283,7 +283,8 @@ void add_options(CLI::App& app, Options& o) {
       ->expected(2)
       ->type_name("A B");
   app.add_flag("!--no-peak-list", o.lists_peaks,
-               "measure no peak that no row needs: for a process that measures one short row")
+               "measure only the peak beside the samples, and tell no bound: for a process that "
+               "measures one short row")
       ->group("");
   app.add_option("--turns", o.turns, "what --compare starts: one call for each line on stdin")
       ->type_name("ROW")

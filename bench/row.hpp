@@ -100,7 +100,7 @@ struct Options {
   std::optional<std::int64_t> rotate_bytes{};
   int samples = 9;
   double max_seconds = 12.0;
-  bool lists_peaks = true;  ///< all of them; false: only those that the rows need are sampled
+  bool lists_peaks = true;  ///< all of them; false: only the one beside the samples is measured
   std::string compare{};    ///< another build's program; empty: this one is measured alone
   std::string custom{};     ///< a file with rows of a custom kernel; empty: the library's operators
   std::string profile{};    ///< the file of a trace, of a few calls of each row; empty: none

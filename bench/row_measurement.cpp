@@ -270,7 +270,6 @@ void RowMeasurement::add_cost_counters(benchmark::State& state) {
     cost.executed_flops = cost.flops;
     cost.transcendentals = 0;
   }
-  const Bound bound = bound_of(peaks_, row_, cost, multiply_);
   const double flops = static_cast<double>(cost.flops);
   const double per_second = flops / timing_.median;
   const double peak = peaks_.best(multiply_);
@@ -283,7 +282,6 @@ void RowMeasurement::add_cost_counters(benchmark::State& state) {
   c["fraction_of_bracket"] =
       (row_.problem.op->multiplies() ? flops : static_cast<double>(cost.bytes_ideal)) /
       timing_.median_work;
-  c["fraction_of_bound"] = bound.seconds / timing_.median;
   c["executed_flops"] = static_cast<double>(cost.executed_flops);
   c["transcendentals"] = static_cast<double>(cost.transcendentals);
   c["bytes_ideal"] = static_cast<double>(cost.bytes_ideal);
@@ -293,7 +291,13 @@ void RowMeasurement::add_cost_counters(benchmark::State& state) {
       is_gemm() ? std::string("products only; logits in memory")
                 : fmt::format("{}; {} ({}); {}", dispatch_.schedule, join(dispatch_.block_sizes),
                               to_string(dispatch_.block_source), join(dispatch_.knobs));
-  state.SetLabel(fmt::format("{}; bound by {}{}", what, bound.by,
+  std::string bound_by;
+  if (options_.lists_peaks) {
+    const Bound bound = bound_of(peaks_, row_, cost, multiply_);
+    c["fraction_of_bound"] = bound.seconds / timing_.median;
+    bound_by = fmt::format("; bound by {}", bound.by);
+  }
+  state.SetLabel(fmt::format("{}{}{}", what, bound_by,
                              timing_.noisy ? fmt::format("; noisy: {} of {} samples count",
                                                          timing_.counted, timing_.samples)
                                            : ""));
