@@ -2,6 +2,7 @@
 #include "tuning/tune/child.hpp"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
@@ -9,14 +10,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <regex>
 
 #include "bench/folders.hpp"
 #include "bench/measure.hpp"
+#include "bench/player.hpp"
 #include "tessera/error.hpp"
 
 namespace tessera::tuning {
@@ -164,6 +168,43 @@ void measure_in_child(const std::string& program, const std::vector<std::string>
     return set(record, "failed", "tessera-bench did not end well: " + message);
   }
   set(record, status.c_str(), "");
+}
+
+void turns_of_children(const std::string& program,
+                       const std::vector<std::vector<std::string>>& arguments, double seconds,
+                       double timeout_seconds, std::vector<Record>& records) {
+  bench::Players players;
+  try {
+    for (const auto& each : arguments) {
+      players.push_back(std::make_unique<bench::Player>(program, each, timeout_seconds));
+    }
+    const auto times = bench::take_turns(players, seconds);
+    const double work =
+        records.front().number("share_of_peak") * records.front().number("median_seconds");
+    const auto date = fmt::format("{:%Y-%m-%dT%H:%M}", fmt::localtime(std::time(nullptr)));
+    for (std::size_t i = 0; i < records.size(); ++i) {
+      auto& record = records[i];
+      const double median = bench::quantile(times[i], 0.5);
+      const double tokens = record.number("tokens_per_second") * record.number("median_seconds");
+      const double ratio = bench::median_ratio(times[i], times.front());
+      const double share = work / bench::quantile(times.front(), 0.5) / ratio;
+      const double quartiles = bench::quantile(times[i], 0.75) - bench::quantile(times[i], 0.25);
+      for (const auto& [column, value] : {std::pair{"median_seconds", median},
+                                          {"spread", quartiles / median},
+                                          {"share_of_peak", share},
+                                          {"tokens_per_second", tokens / median}}) {
+        record[column] = fmt::format("{:.6g}", value);
+      }
+      record["date"] = date;
+      set(record, "ok", "");
+    }
+  } catch (const Error& error) {
+    const auto at = std::find_if(players.begin(), players.end(),
+                                 [](const auto& each) { return !each->failure().empty(); });
+    if (at == players.end()) throw;
+    set(records[static_cast<std::size_t>(at - players.begin())], (*at)->failure().c_str(),
+        error.what());
+  }
 }
 
 }  // namespace tessera::tuning

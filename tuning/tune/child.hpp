@@ -16,4 +16,13 @@ namespace tessera::tuning {
 void measure_in_child(const std::string& program, const std::vector<std::string>& arguments,
                       double timeout_seconds, Record& record);
 
+/// Has calls of several processes take turns for so many seconds. `records`: what measure_in_child
+/// said of each, and `arguments` what it is started with. Writes the times and the date to all
+/// records; or, where one fails, why to that one alone. The shares of the peak are those of the
+/// first record and of its call, by the ratios of the times: a call is credited with the same work
+/// in all of them.
+void turns_of_children(const std::string& program,
+                       const std::vector<std::vector<std::string>>& arguments, double seconds,
+                       double timeout_seconds, std::vector<Record>& records);
+
 }  // namespace tessera::tuning

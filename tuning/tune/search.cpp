@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -108,7 +109,7 @@ class Tuner {
     failures_.clear();
     const Space space = make_space(context_, problem.row, plan_.vary);
     const Candidate own;
-    const auto first = measure(own, "search", 0, deadline_);
+    const auto first = measure(own, 0, deadline_);
     fmt::print("{} ({})\n", problem.row.name(), problem.bucket);
     if (!first || !first->is_good()) {
       fmt::print("  given up: {}\n", first ? (*first)["status"] + ": " + (*first)["error"]
@@ -147,23 +148,22 @@ class Tuner {
     return problem_of(record) + record.joined({"config", "stage", "round"});
   }
 
-  Record new_record(const Candidate& candidate, const char* stage, int round) const {
+  Record new_record(const Candidate& candidate, int round) const {
     Record record = record_of(context_, *problem_);
     record["config"] = candidate.config();
     record["block_sizes"] = text_of(candidate.block_sizes);
     record["knobs"] = text_of(candidate.knobs);
-    record["stage"] = stage;
+    record["stage"] = "search";
     record["round"] = std::to_string(round);
     return record;
   }
 
   /// The candidate's line, known from before or measured until then; nothing: there is no time
   /// left.
-  std::optional<Record> measure(const Candidate& candidate, const char* stage, int round,
-                                double until) {
-    Record record = new_record(candidate, stage, round);
+  std::optional<Record> measure(const Candidate& candidate, int round, double until) {
+    Record record = new_record(candidate, round);
     const auto known = known_.find(key_of(record));
-    if (known != known_.end()) return note(candidate, known->second);
+    if (known != known_.end()) return note(known->second);
     if (bench::now() >= until) return std::nullopt;
     const double begin = bench::now();
     measure_in_child(plan_.bench, words_of(options_, problem_->row, candidate),
@@ -171,22 +171,26 @@ class Tuner {
     if (record["revision"].empty()) record["revision"] = revision();
     ++taken_;
     each_ += (bench::now() - begin - each_) / static_cast<double>(taken_);
+    write(record);
+    return note(record);
+  }
+
+  void write(const Record& record) {
     writer_.add(record);
     known_.insert_or_assign(key_of(record), record);
     fmt::print(stderr, "tessera-tune: {}, {} left: {} {} {}, {}: {}\n", head_,
-               text_of_seconds(end_ - bench::now()), problem_->row.name(), stage, round,
-               candidate.config(),
+               text_of_seconds(end_ - bench::now()), problem_->row.name(), record["stage"],
+               record["round"], record["config"],
                record.is_good() ? fmt::format("{:.3f} ms, {:.1f}% of the peak",
                                               1e3 * record.number("median_seconds"),
                                               100.0 * record.number("share_of_peak"))
                                 : record["status"] + ": " + record["error"]);
-    return note(candidate, record);
   }
 
-  std::optional<Record> note(const Candidate& candidate, const Record& record) {
+  Record note(const Record& record) {
     if (!record.is_good()) {
       failures_.push_back(
-          fmt::format("{}: {}: {}", candidate.config(), record["status"], record["error"]));
+          fmt::format("{}: {}: {}", record["config"], record["status"], record["error"]));
     }
     return record;
   }
@@ -199,7 +203,7 @@ class Tuner {
 
   /// Measures in a round of the search; false: there is no time left.
   bool look(const Candidate& candidate, int round) {
-    const auto record = measure(candidate, "search", round, end_of_search());
+    const auto record = measure(candidate, round, end_of_search());
     if (record) add_score(*record);
     return record.has_value();
   }
@@ -317,25 +321,54 @@ class Tuner {
     return best;
   }
 
-  /// Rounds in which every finalist and the heuristic are measured once, every second one in the
-  /// opposite order. Returns the number of whole rounds.
+  /// Rounds in which every finalist and the heuristic have a process each, which take turns call by
+  /// call. Returns the number of whole rounds.
   int take_turns(std::vector<Candidate> all, const Candidate& own) {
     all.insert(all.begin(), own);
     int round = 0;
-    for (; round < plan_.rounds; ++round) {
-      std::vector<std::string> failed;
-      for (const auto& candidate : all) {
-        const auto record = measure(candidate, "final", round, deadline_);
-        if (!record) return round;
-        if (!record->is_good()) failed.push_back(candidate.config());
+    while (round < plan_.rounds && all.size() > 1) {
+      std::vector<Record> records;
+      for (const auto& each : all) {
+        const auto searched = measure(each, 0, deadline_);
+        if (!searched || !searched->is_good()) return round;
+        records.push_back(*searched);
+        records.back()["stage"] = "final";
+        records.back()["round"] = std::to_string(round);
       }
-      std::erase_if(all, [&](const auto& each) {
-        return std::find(failed.begin(), failed.end(), each.config()) != failed.end();
+      const bool is_known = std::all_of(records.begin(), records.end(), [&](const auto& record) {
+        const auto found = known_.find(key_of(record));
+        return found != known_.end() && found->second.is_good();
       });
-      if (all.size() < 2) break;
-      std::reverse(all.begin(), all.end());
+      if (is_known || take_round(all, records)) {
+        ++round;
+        continue;
+      }
+      // One that fails leaves the turns, and the round begins anew.
+      if (bench::now() >= deadline_ || !records.front().is_good()) break;
+      for (std::size_t i = all.size(); i-- > 0;) {
+        if (!records[i].is_good()) all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
+      }
     }
     return round;
+  }
+
+  /// False: there is no time left, or one failed, which has the only line then.
+  bool take_round(const std::vector<Candidate>& all, std::vector<Record>& records) {
+    if (bench::now() >= deadline_) return false;
+    std::vector<std::vector<std::string>> words;
+    for (const auto& each : all) {
+      words.push_back(words_of(options_, problem_->row, each));
+      words.back().insert(words.back().end(), {"--turns", problem_->row.name()});
+    }
+    turns_of_children(plan_.bench, words, options_.max_seconds, plan_.timeout_seconds, records);
+    bool all_good = true;
+    for (auto& record : records) all_good = all_good && record.is_good();
+    for (auto& record : records) {
+      record["revision"] = revision();
+      if (all_good || !record.is_good()) write(record);
+      if (!record.is_good()) note(record);
+    }
+    return all_good;
   }
 
   Context& context_;
@@ -394,6 +427,7 @@ void tune(Context& context, const bench::Options& options, const std::vector<Pro
           plan.out));
     }
   }
+  std::signal(SIGPIPE, SIG_IGN);  // a process that takes turns may end before it is told to call
   Tuner tuner(context, options, plan, std::move(known));
   for (std::size_t i = 0; i < able.size(); ++i) tuner.tune(able[i], i, able.size());
 }
