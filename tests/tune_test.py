@@ -261,14 +261,17 @@ def table_keeps_the_rest(folder):
     for other, wins in ((raw_text([0.8] * 6, shape="B 9 H 8 V 8"), True),
                         (raw_text([1.0] * 6, shape="B 9 H 8 V 8"), False),
                         (raw_text([1.0] * 6, shape="B 7 H 8 V 8"), False),
+                        (raw_text([0.6] * 5, shape="B 9 H 8 V 8"), False),
                         (raw_text([0.9], status="crashed"), False),
                         (raw_text([0.9], status="crashed", revision="q"), True),
                         (raw_text([0.9] * 3, revision="s", date="2026-01-03"), False)):
         table.write_text(old)
         raw.write_text(raw_text([0.9] * 6))
         (folder / "o.csv").write_text(other)
-        run("derive", raw, folder / "o.csv", "--table", table)
+        _, text, _ = run("derive", raw, folder / "o.csv", "--table", table)
         check((",item=16," in table.read_text()) == wins, f"{wins}: {other.splitlines()[-1]}")
+        # Five rounds say neither.
+        check("0.600" not in text or "too little is known" in text, text)
 
 
 def damaged_files(folder):

@@ -126,7 +126,10 @@ Verdict verdict_of(const Group& group) {
   if (best.deserves_row) return best;
   for (const auto& [shape, results] : group) {
     const auto own = of_heuristic(results);
-    if (!own) return best;
+    if (!own) {
+      best.heuristic_by_shape.clear();
+      break;
+    }
     best.heuristic_by_shape.emplace(shape, *own);
   }
   return best;
