@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/environment.hpp"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <string>
-
-#include "tests/support/tuned_file.hpp"
 
 #ifdef TESSERA_OPENCL
 #include "host/opencl/embedded_kernels.hpp"
@@ -44,21 +39,11 @@ bool override_kernels() {
   return false;
 }
 
-/// Neither what whoever runs the tests has tuned, nor what was measured on this device: the tests
-/// of `opencl.simt` run what a device without rows runs.
-void leave_tables_out() {
-  if (std::getenv("TESSERA_TUNED_FILE") != nullptr) return;
-  const std::string text =
-      TunedFile::table_of({TunedFile::row("linear_cross_entropy", "opencl.simt", "", "", "", "")});
-  const int file = memfd_create("tables", 0);  // for the processes that a test starts, too
-  if (file < 0 || write(file, text.data(), text.size()) < 0) return;
-  setenv("TESSERA_TUNED_FILE", ("/proc/self/fd/" + std::to_string(file)).c_str(), 1);
-}
-
 }  // namespace
 
 bool take_environment() {
-  leave_tables_out();
+  // Not what whoever runs the tests has tuned.
+  setenv("TESSERA_TUNED_FILE", "", 0);
 #ifdef TESSERA_OPENCL
   if (!add_test_engines()) return false;
 #endif
