@@ -25,6 +25,24 @@ constexpr int not_started = 127;
 
 }  // namespace
 
+pid_t start_process(const std::string& program, const std::vector<std::string>& arguments, int in,
+                    int out, int err) {
+  std::vector<char*> words = {const_cast<char*>(program.c_str())};
+  for (const auto& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(not_started);  // it was killed before that
+  dup2(in, STDIN_FILENO);
+  dup2(out, STDOUT_FILENO);
+  if (err >= 0) dup2(err, STDERR_FILENO);
+  execv(program.c_str(), words.data());
+  _exit(not_started);
+}
+
 Player::Player(std::string program, const std::vector<std::string>& arguments,
                double timeout_seconds)
     : program_(std::move(program)), timeout_(timeout_seconds) {
@@ -37,20 +55,7 @@ Player::Player(std::string program, const std::vector<std::string>& arguments,
     close(to_child[1]);
     fail("failed", "no pipe could be made");
   }
-  std::vector<std::string> copies = arguments;
-  std::vector<char*> words = {program_.data()};
-  for (auto& word : copies) words.push_back(word.data());
-  words.push_back(nullptr);
-  const pid_t parent = getpid();
-  pid_ = fork();
-  if (pid_ == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(not_started);  // it was killed before that
-    dup2(to_child[0], STDIN_FILENO);
-    dup2(from_child[1], STDOUT_FILENO);
-    execv(program_.c_str(), words.data());
-    _exit(not_started);
-  }
+  pid_ = start_process(program_, arguments, to_child[0], from_child[1]);
   close(to_child[0]);
   close(from_child[1]);
   in_ = to_child[1];
@@ -62,7 +67,7 @@ Player::~Player() {
   close(out_);
   const double deadline = now() + timeout_;
   while (pid_ > 0 && waitpid(pid_, nullptr, WNOHANG) == 0) {
-    if (now() >= deadline) kill(pid_, SIGKILL);
+    if (now() >= deadline) kill(-pid_, SIGKILL);
     usleep(1000);
   }
 }
@@ -100,7 +105,7 @@ std::string Player::line(const char* why_none) {
     pollfd ready = {out_, POLLIN, 0};
     const double left = std::clamp(deadline - now(), 0.0, 1e6);
     if (poll(&ready, 1, static_cast<int>(std::ceil(1e3 * left))) == 0) {
-      kill(pid_, SIGKILL);
+      kill(-pid_, SIGKILL);
       fail("hung", fmt::format("no answer after {:g} s", timeout_));
     }
     char part[256];

@@ -10,6 +10,12 @@
 /// Processes that take turns, call by call, so that other work on a shared machine slows all.
 namespace tessera::bench {
 
+/// Starts the program, with these in the place of its standard input, output and, from 0 on, error.
+/// It ends when this process does, and leads a process group, so that what it starts itself can be
+/// killed with it. Negative: none could be started. A program that cannot be run ends with 127.
+pid_t start_process(const std::string& program, const std::vector<std::string>& arguments, int in,
+                    int out, int err = -1);
+
 /// A process of tessera-bench --turns, which makes a call whenever it is told to, and ends when
 /// this one does. Where it ends, or gives no answer after so many seconds, the functions throw
 /// Error, and `failure` says why.

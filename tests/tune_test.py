@@ -37,6 +37,7 @@ if "--turns" in sys.argv:
     print("ready", flush=True)
     for line in sys.stdin:
         if what == "crash in turns": os.kill(os.getpid(), signal.SIGSEGV)
+        if what == "hang in turns": time.sleep(60)
         print(seconds, flush=True)
     sys.exit()
 row = dict(name="row", compile_seconds=0.1, first_call_seconds=0.2, median_seconds=seconds * slow,
@@ -146,12 +147,13 @@ def failures_never_win(folder):
               not row["block_sizes"] and not row["knobs"] and float(row["median_seconds"]) > 0,
               f"{text} {err} {row}")
     # One that fails only as it takes turns has a line for that, and the other one its turns.
-    code, text, err, _ = run_fake(folder, folder / "late.csv", *vary,
-                                  planted={good: 8.0, later: "crash in turns"})
-    turns = [(blocks_of(r), r["status"]) for r in records_of(folder / "late.csv")
-             if r["stage"] == "final"]
-    check(code == 0 and "1 failed; 2 took turns with the heuristic, 6 rounds" in text and
-          turns == [(later, "crashed"), *[("", "ok"), (good, "ok")] * 6], f"{text} {err} {turns}")
+    for what, status in (("crash in turns", "crashed"), ("hang in turns", "hung")):
+        late = folder / f"{status}.csv"
+        code, text, err, _ = run_fake(folder, late, *vary, "--timeout", "2s",
+                                      planted={good: 8.0, later: what})
+        turns = [(blocks_of(r), r["status"]) for r in records_of(late) if r["stage"] == "final"]
+        check(code == 0 and "1 failed; 2 took turns with the heuristic, 6 rounds" in text and
+              turns == [(later, status), *[("", "ok"), (good, "ok")] * 6], f"{text} {err} {turns}")
     # Where the heuristic itself fails there is nothing to compare with.
     code, text, err, calls = run_fake(folder, folder / "none.csv", *vary, planted={"": "crash"})
     check(code == 0 and "given up: crashed" in text and len(calls) == 1, f"{text} {err}")

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,31 +32,14 @@ struct Ended {
   std::array<std::string, 2> text{};  ///< what it wrote to stdout and to stderr
 };
 
-/// Starts the program with its output in the two pipes. It ends when this process does.
-pid_t start(const std::string& program, const std::vector<std::string>& arguments,
-            const std::array<int, 2>& out, const std::array<int, 2>& err) {
-  std::vector<char*> words = {const_cast<char*>(program.c_str())};
-  for (const auto& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  const pid_t parent = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid != 0) return pid;
-  ::setpgid(0, 0);  // so that what it starts itself is killed with it
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(127);  // it was killed before that
-  ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
-  ::dup2(out[1], STDOUT_FILENO);
-  ::dup2(err[1], STDERR_FILENO);
-  ::execv(program.c_str(), words.data());
-  ::_exit(127);
-}
-
 Ended run(const std::string& program, const std::vector<std::string>& arguments, double timeout) {
   std::array<int, 2> out{}, err{};
   if (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0) {
     throw Error(ErrorCode::execution_failed, "no pipe could be made for tessera-bench");
   }
-  const pid_t pid = start(program, arguments, out, err);
+  const int none = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const pid_t pid = bench::start_process(program, arguments, none, out[1], err[1]);
+  ::close(none);
   if (pid < 0) throw Error(ErrorCode::execution_failed, "no process could be started");
   ::close(out[1]);
   ::close(err[1]);

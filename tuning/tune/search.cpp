@@ -271,15 +271,14 @@ class Tuner {
     return order;
   }
 
-  /// The faster half goes on until few are left, which meet the next candidates then: those that
-  /// differ least from the best so far. How many there is time for shows only as they are measured.
-  std::vector<Candidate> halve(std::vector<Candidate> order, const Candidate& own) {
+  /// The faster half goes on until few are left, which meet the next candidates then: how many
+  /// there is time for shows only as they are measured, since the first measurement compiles.
+  std::vector<Candidate> halve(const std::vector<Candidate>& order, const Candidate& own) {
     const auto finalists = static_cast<std::size_t>(plan_.finalists);
     std::vector<Candidate> left;
     for (std::size_t at = 0; at < order.size();) {
-      // In half of the time that is left. Half as many in each round, so that all rounds are twice
-      // the first, and the heuristic.
-      const double fit = std::max((end_of_search() - bench::now()) / each_ / 4.0 - 1.0, 2.0);
+      // Half as many in each round, so that all rounds are twice the first, and the heuristic.
+      const double fit = std::max((end_of_search() - bench::now()) / each_ / 2.0 - 2.0, 2.0);
       const auto next = std::min(order.size() - at, static_cast<std::size_t>(fit));
       left.insert(left.end(), order.begin() + at, order.begin() + at + next);
       at += next;
@@ -290,12 +289,6 @@ class Tuner {
         if (left.size() <= finalists) break;
         left = best_of(left, std::max((left.size() + 1) / 2, finalists), round + 1);
       }
-      const auto best = best_of(left, 1);
-      if (best.empty() || score(best.front()) <= score(own)) continue;
-      std::stable_sort(order.begin() + static_cast<std::ptrdiff_t>(at), order.end(),
-                       [&](const auto& a, const auto& b) {
-                         return a.distance_to(best.front()) < b.distance_to(best.front());
-                       });
     }
     return left;
   }

@@ -120,24 +120,6 @@ std::string Candidate::config() const {
   return text.empty() ? std::string(heuristic) : text;
 }
 
-int Candidate::distance_to(const Candidate& other) const {
-  const auto lacks = [](const std::vector<NamedValue>& values, const NamedValue& wanted) {
-    const auto* value = value_of(values, wanted.name);
-    return value == nullptr || *value != wanted.value;
-  };
-  int distance = 0;
-  for (const auto& knob : knobs) distance += lacks(other.knobs, knob);
-  for (const auto& knob : other.knobs) distance += value_of(knobs, knob.name) == nullptr;
-  if (block_sizes.empty() || other.block_sizes.empty()) {
-    const auto changed_blocks = [](const Candidate& each) {
-      return each.changes - static_cast<int>(each.knobs.size());
-    };
-    return distance + std::abs(changed_blocks(*this) - changed_blocks(other));
-  }
-  for (const auto& block : block_sizes) distance += lacks(other.block_sizes, block);
-  return distance;
-}
-
 std::vector<std::string> varied_names(Context& context, const bench::Row& row) {
   std::vector<std::string> names;
   for (const auto& axis : row.problem.op->block_axes()) names.push_back(axis.name);

@@ -18,8 +18,6 @@ struct Candidate {
 
   /// "b=8 h=512 v=1024 item=16", or "heuristic".
   std::string config() const;
-  /// In how many settings it is another.
-  int distance_to(const Candidate& other) const;
 };
 
 struct Space {
