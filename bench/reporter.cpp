@@ -79,16 +79,21 @@ void LineReporter::ReportRuns(const std::vector<Run>& runs) {
       out << fmt::format("{:<72} {}\n", name, run.error_message);
       continue;
     }
-    // Of a custom kernel, nobody knows how many operations it takes nor what it should give.
     const auto value = [&](const char* counter) { return counter_of(run, counter); };
+    // Nobody knows how many operations a custom kernel takes nor what it should give, and with
+    // --no-peak-list no bound is known: such a cell has a dash.
+    const auto cell = [&](const char* counter, double scale, const char* format) {
+      const double number = scale * value(counter);
+      return std::isnan(number) ? "-" : fmt::format(fmt::runtime(format), number);
+    };
     out << fmt::format(
-        "{:<72} {:>10.3f} {:>6.1f}% {:>8.1f} {:>5.1f}% {:>5.1f}% {:>9.1f} {:>9.3f} {:>9.3f} "
-        "{:>9.2g} {:>9.2g}{}\n",
-        name, 1e3 * value("median_seconds"), 100.0 * value("spread"),
-        1e-9 * value("flops_per_second"), 100.0 * value("fraction_of_peak"),
-        100.0 * value("fraction_of_bound"), value("extra_bytes_peak") / (1 << 20),
-        value("first_call_seconds"), value("compile_seconds"), value("mean_abs_deviation"),
-        value("max_abs_deviation"),
+        "{:<72} {:>10} {:>7} {:>8} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9}{}\n", name,
+        cell("median_seconds", 1e3, "{:.3f}"), cell("spread", 100.0, "{:.1f}%"),
+        cell("flops_per_second", 1e-9, "{:.1f}"), cell("fraction_of_peak", 100.0, "{:.1f}%"),
+        cell("fraction_of_bound", 100.0, "{:.1f}%"),
+        cell("extra_bytes_peak", 1.0 / (1 << 20), "{:.1f}"),
+        cell("first_call_seconds", 1.0, "{:.3f}"), cell("compile_seconds", 1.0, "{:.3f}"),
+        cell("mean_abs_deviation", 1.0, "{:.2g}"), cell("max_abs_deviation", 1.0, "{:.2g}"),
         value("noisy") > 0.0
             ? fmt::format("  noisy ({:.0f}/{:.0f}), {:.1f}% of the peak at that moment",
                           value("samples_counted"), value("samples"),

@@ -92,19 +92,25 @@ TEST_F(OpenclPlan, LongerVectorsNeedNoMoreMemory) {
   }
 }
 
-/// With vectors of 16 a tile has 64 tokens, and 32 where that leaves a tenth less to multiply.
+/// With vectors of 16 a tile has 64 tokens, and fewer where that leaves enough less to multiply. One
+/// vector of pairs of bf16 is too slow for that.
 TEST_F(OpenclPlan, TilesFitTheTokens) {
-  const auto tile_of = [](std::int64_t lanes, std::int64_t tokens) {
-    std::vector<std::string> notes;
-    return engines::engine_entry("cpu")
-        .shapes(cpu(lanes), {.n = tokens}, nullptr, notes)
-        .front()
-        ->tile_n();
+  const auto tile_of = [](std::int64_t lanes, std::int64_t tokens,
+                          engines::DotBf16 dot = engines::DotBf16::none) {
+    return engines::make_cpu_shapes(cpu(lanes), tokens, dot).front()->tile_n();
   };
-  const std::pair<std::int64_t, std::int64_t> of_16[] = {
-      {1, 16},  {16, 16}, {17, 32},  {32, 32},  {33, 64},  {64, 64},  {65, 32},
-      {96, 32}, {97, 64}, {160, 32}, {288, 32}, {352, 64}, {544, 64}, {std::int64_t{1} << 31, 64}};
-  for (const auto& [tokens, tile] : of_16) EXPECT_EQ(tile_of(16, tokens), tile) << tokens;
+  struct Row {
+    std::int64_t tokens, tile, of_pairs;
+  };
+  const Row of_16[] = {
+      {1, 16, 16},   {16, 16, 16},  {17, 32, 32},  {32, 32, 32},  {33, 16, 64},
+      {48, 16, 64},  {49, 64, 64},  {64, 64, 64},  {65, 16, 32},  {81, 32, 32},
+      {96, 32, 32},  {104, 16, 64}, {113, 64, 64}, {160, 32, 32}, {265, 16, 32},
+      {288, 32, 32}, {352, 64, 64}, {544, 64, 64}, {847, 64, 64}, {std::int64_t{1} << 31, 64, 64}};
+  for (const auto& row : of_16) {
+    EXPECT_EQ(tile_of(16, row.tokens), row.tile) << row.tokens;
+    EXPECT_EQ(tile_of(16, row.tokens, engines::DotBf16::instruction), row.of_pairs) << row.tokens;
+  }
   for (const std::int64_t tokens : {17, 20, 24, 96}) EXPECT_EQ(tile_of(8, tokens), 16) << tokens;
 }
 
