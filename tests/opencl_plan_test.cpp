@@ -92,8 +92,8 @@ TEST_F(OpenclPlan, LongerVectorsNeedNoMoreMemory) {
   }
 }
 
-/// With vectors of 16 a tile has 64 tokens, and fewer where that leaves enough less to multiply. One
-/// vector of pairs of bf16 is too slow for that.
+/// With vectors of 16 a tile has 64 tokens, and fewer where that leaves enough less to multiply.
+/// One vector of pairs of bf16 is too slow for that.
 TEST_F(OpenclPlan, TilesFitTheTokens) {
   const auto tile_of = [](std::int64_t lanes, std::int64_t tokens,
                           engines::DotBf16 dot = engines::DotBf16::none) {
