@@ -268,6 +268,7 @@ def dumps(folder):
         check(code == 1, f"--dump: exit {code}: {err}")
         rows = json.loads((folder / item / "rows.json").read_text(encoding="utf-8"))["benchmarks"]
         check(len(rows) == 2 and "fraction_of_bound" not in rows[0], f"--dump: {rows}")
+        check("nan" not in texts[item], f"a bound that nobody measured: {texts[item]}")
     if "opencl.simt" not in texts["4"] or "refused" in texts["4"]:
         return
     code, out, err = run("--compare-dumps", folder / "4", folder / "16")

@@ -270,11 +270,12 @@ std::int64_t cpu_lanes(const opencl::DeviceFacts& facts) {
 
 namespace {
 
-/// Vectors of a row of a tile, at most `most`, for n columns. A narrower tile multiplies less
-/// padding, but takes longer for each column, since a broadcast of A meets fewer: a twentieth with
-/// two vectors and with one (measured on Zen 4, 192 columns), and a third with one of pairs of
-/// bf16. The prices ask for more, as with two units for products (Intel's servers) broadcasts
-/// are what one vector waits for.
+/// How many vectors, at most `most`, a row of a tile has for n columns. A narrower tile multiplies
+/// less padding, but takes longer for each column, since a broadcast of A meets fewer of them. With
+/// one or two vectors that is a twentieth in f32 (measured on Zen 4 with 192 columns); with one
+/// vector of pairs of bf16 it is a third, so that these have two at least. The prices leave a
+/// margin for processors that multiply two vectors at a time, where one vector waits for its
+/// broadcasts.
 std::int64_t best_vectors(std::int64_t n, std::int64_t lanes, std::int64_t most, DotBf16 dot) {
   const auto price = [&](std::int64_t vectors) {
     const double column = vectors == 4 ? 1.0 : vectors == 2 ? 1.11 : 1.14;
