@@ -10,8 +10,8 @@
 namespace tessera::loss {
 namespace {
 
-/// `max` rounded to f32, and the sums moved so that they are relative to the rounded one: else exp
-/// would turn the rounding of a large maximum into a relative error of the sum.
+/// `max` rounded to f32, and the sums moved so that they are relative to what backward takes for
+/// the maximum then: else exp would turn the rounding into a relative error of the sum.
 struct RoundedStatistics {
   float max;
   double sum, class_logit, exp_logit, target_logit, weighted_logit;
@@ -19,7 +19,7 @@ struct RoundedStatistics {
   RoundedStatistics(const oracle::Values& values, std::size_t row)
       : max(static_cast<float>(values.max[row])) {
     const bool finite = std::isfinite(values.max[row]) && std::isfinite(max);
-    const double moved = finite ? values.max[row] - static_cast<double>(max) : 0.0;
+    const double moved = finite ? values.max[row] - oracle::base_of(values.max[row]) : 0.0;
     sum = values.sum[row] * std::exp(moved);
     class_logit = values.class_logit[row] + values.class_sum[row] * moved;
     target_logit = values.target_logit[row] + values.target_sum[row] * moved;

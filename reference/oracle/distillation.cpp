@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How far a student's distribution is from its teacher's.
 #include <Eigen/Core>
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -20,8 +21,8 @@ struct Distribution {
   double sum = 0.0;
 };
 
-/// softmax(logits / temperature), by a maximum that f32 holds. `saved`: the maximum and the sum
-/// over more columns than these; nullptr: these are all.
+/// softmax(logits / temperature). `saved`: the maximum and the sum over more columns than these;
+/// nullptr: these are all.
 Distribution softmax(const double* logits, std::int64_t v, double temperature,
                      const double* saved) {
   Distribution d;
@@ -30,12 +31,13 @@ Distribution softmax(const double* logits, std::int64_t v, double temperature,
     const double value = logits[j] / temperature;
     if (!std::isnan(d.max) && !(d.max >= value)) d.max = value;
   }
-  d.max = static_cast<double>(static_cast<float>(d.max));
-  if (saved != nullptr) d.max = saved[0];
+  const bool is_own = saved == nullptr || is_rounded(d.max, saved[0]);
+  d.max = is_own ? base_of(d.max) : saved[0];
   const double infinity = std::numeric_limits<double>::infinity();
   for (std::int64_t j = 0; j < v; ++j) {
     // -Inf of nothing but -Inf: these columns have no distribution, others may have one.
-    d.far.push_back(logits[j] == -infinity ? -infinity : logits[j] / temperature - d.max);
+    const double far = logits[j] == -infinity ? -infinity : logits[j] / temperature - d.max;
+    d.far.push_back(is_own ? far : std::min(far, 0.0));
     d.sum += std::exp(d.far.back());
   }
   if (saved != nullptr) d.sum = saved[1];
@@ -69,17 +71,28 @@ double kl(const Distribution& p, const Distribution& q) {
   return sum;
 }
 
-/// beta p + (1 - beta) q.
+/// log(exp(a) + exp(b)).
+double log_add_exp(double a, double b) {
+  const double larger = std::max(a, b);
+  return std::isinf(larger) ? larger : larger + std::log1p(std::exp(std::min(a, b) - larger));
+}
+
+/// The logarithms of beta p + (1 - beta) q, from logarithms: probabilities of rows that are sure of
+/// a word are below the smallest number elsewhere, and their logarithms are not.
 Distribution mixture(const Distribution& p, const Distribution& q, double beta) {
   Distribution m;
   for (std::size_t j = 0; j < p.p.size(); ++j) {
-    m.p.push_back(beta * p.p[j] + (1.0 - beta) * q.p[j]);
-    m.log_p.push_back(std::log(m.p.back()));
+    m.log_p.push_back(log_add_exp(p.log_p[j] + std::log(beta), q.log_p[j] + std::log1p(-beta)));
   }
   return m;
 }
 
 }  // namespace
+
+double base_of(double max) {
+  const double held = static_cast<double>(static_cast<float>(max));
+  return std::abs(max - held) > 1.0 ? max : held;
+}
 
 RowDivergence divergence_of(const Distillation& d, const double* student, const double* teacher,
                             std::int64_t v, const double* saved) {
@@ -99,7 +112,7 @@ RowDivergence divergence_of(const Distillation& d, const double* student, const 
   // The slope of KL(q||r) by u where r stays as it is: q (log(q / r) - KL(q||r)); a word of q = 0
   // has none.
   const bool reverse = d.effective() == Divergence::reverse_kl;
-  const Distribution m = reverse ? p : mixture(p, q, d.beta);
+  const Distribution m = reverse ? p : mixture(p, q, d.beta);  // its logarithms alone are read
   const double share = reverse ? 1.0 : 1.0 - d.beta;
   const double from_q = saved != nullptr ? saved[4] : kl(q, m);
   result.statistics = {q.max, q.sum, p.max, p.sum, from_q};

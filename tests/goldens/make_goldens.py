@@ -124,7 +124,7 @@ def divergence_of(t, o, logits):
         value = kl(log_q, log_p)
     else:
         beta = o["beta"]
-        log_m = torch.log(beta * log_p.exp() + (1 - beta) * log_q.exp())
+        log_m = torch.logaddexp(log_p + np.log(beta), log_q + np.log1p(-beta))
         value = beta * kl(log_p, log_m) + (1 - beta) * kl(log_q, log_m)
     return value, torch.special.entr(log_p.exp()).sum(-1)
 
@@ -190,6 +190,19 @@ def run(data, options):
     return {k: a.detach().numpy() for k, a in out.items()}
 
 
+def sure_rows():
+    """Logits of a student and a teacher that are sure of a word, the same or another; probabilities
+    that are denormal in double or 0 in float."""
+    student = [[0, -2000, 3, -1], [0, 5, -30, 2], [-740, 0, -744, 1], [9, 9, 9, -1000],
+               [0, -1e-3, 1e-3, 0], [-3000, 0, -2999, -3001]]
+    teacher = [[0, -745, -732, -50], [5, 0, -30, 2], [0, -745, -700, -1], [9, 9, -1000, 9],
+               [1e-3, 0, 0, -1e-3], [0, -2000, -1999, -2001]]
+    rows = len(student)
+    data = {"labels": np.arange(rows) % 4, "x": np.eye(rows), "w": np.array(student, float),
+            "teacher_logits": np.array(teacher, float)}
+    return {k: a if a.dtype == np.int64 else a.astype(np.float32) for k, a in data.items()}
+
+
 ALL = {"logsumexp_weight": 0.1, "logit_scale": 0.8, "logit_soft_cap": 4.0, "label_smoothing": 0.15}
 EVERY = {"bias": True, "weight": True, "class_weight": True, "ignored": (1, 4), "dlse": True}
 MASK = np.array([2, 3, 9, 10, 11])  # words that a -Inf bias removes
@@ -249,6 +262,14 @@ def cases():
                {**ALL, "reduction": "none", "divergence": divergence, "temperature": 2.5,
                 "alpha": 0.6, "beta": 0.7, "teacher_logit_scale": 1.25,
                 "teacher_logit_soft_cap": 6.0})
+    for name, divergence, beta in (("forward_kl", "forward_kl", 0.5),
+                                   ("reverse_kl", "reverse_kl", 0.5), ("jsd", "jsd", 0.5),
+                                   ("jsd_small_beta", "jsd", 1e-6),
+                                   ("jsd_large_beta", "jsd", 1 - 1e-6)):
+        yield ("distill_sure_" + name, sure_rows(),
+               {"divergence": divergence, "beta": beta, "alpha": 1.0, "reduction": "none"})
+    yield ("distill_cold_jsd", inputs(32, 7, 5, 13, teacher="logits"),
+           {"divergence": "jsd", "beta": 0.01, "alpha": 1.0, "temperature": 0.2})
 
 
 def main():
