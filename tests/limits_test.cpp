@@ -176,6 +176,25 @@ TEST_P(Limits, LogitsOf1e38) {
   EXPECT_NEAR(layer.grad_w[1] / -1e19f, 1.0f, 1e-6f);
 }
 
+/// A forward that added products up in another order has a maximum that is off by their rounding.
+/// No probability is above 1 for it.
+TEST_P(Limits, AMaximumBelowALogit) {
+  for (const float logit : {1e4f, 1e9f, 1e28f, 1e38f}) {
+    SCOPED_TRACE(logit);
+    Layer layer{.x = {logit}, .w = {1.0f, -1.0f}, .labels = {1}, .h = 1};
+    const float statistics[] = {logit * (1.0f - 0x1p-20f), 1.0f};
+    lce::Inputs in = layer.inputs();
+    in.statistics = View::host(statistics, {1, 2});
+    lce::ExecutionOptions execution;
+    execution.implementation = {GetParam()};
+    lce::backward(shared_context(), in, layer.gradients(), {}, execution).wait();
+    // p is (1, 0), so that dz is (1, -1).
+    EXPECT_EQ(layer.grad_x[0], 2.0f);
+    EXPECT_EQ(layer.grad_w[0], logit);
+    EXPECT_EQ(layer.grad_w[1], -logit);
+  }
+}
+
 /// Devices may take denormals for 0, which changes logits and gradients by less than that.
 TEST_P(Limits, DenormalsEverywhere) {
   constexpr float tiny_value = 1e-40f;

@@ -197,6 +197,11 @@ static inline lane_f lane_exp2(lane_f t) {
 // t = 0 gives exactly 1 and a running maximum that stands still is never rescaled.
 static inline lane_f lane_exp(lane_f t) { return lane_exp2(t * (lane_f)(LOG2E)); }
 
+// A logit's difference d to the maximum that another pass found. Where that pass added products up
+// in another order, the maximum may lie below the logit by their rounding, which exp would blow up.
+// NaN compares false and stays.
+static inline lane_f lane_at_most_0(lane_f d) { return d > (lane_f)(0.0f) ? (lane_f)(0.0f) : d; }
+
 // exp(d) = scale * factor for d from -87 to 88, the factor close to 1; NaN stays NaN in the factor,
 // and d = 0 gives exactly 1. Beyond those bounds the result is meaningless. Two parts, because a
 // sum takes the product for nothing (fma). Fewer dependent instructions than lane_exp: a

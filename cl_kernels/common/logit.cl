@@ -43,7 +43,7 @@ static inline void load_lane_row(lane_row* r, global const float* coefficients, 
 // and stays.
 static inline lane_f lane_dlogit(lane_f logit, lane_i is_label, lane_f label_share,
                                  lane_f class_weight, const lane_row* r) {
-  const lane_f probability = lane_exp(logit - r->shift) * r->inverse_sum;
+  const lane_f probability = lane_exp(lane_at_most_0(logit - r->shift)) * r->inverse_sum;
   lane_f g = r->p * probability;
   g = is_label ? g - label_share : g;
 #if CLASS_GRADIENT

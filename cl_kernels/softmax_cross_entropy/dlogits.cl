@@ -17,14 +17,9 @@ DEFINE_STORE_COLUMNS(store_columns, OUT_TYPE, OUT_CONTIGUOUS)
 
 #if STREAMS && OUT_CONTIGUOUS && !CLASS_GRADIENT && (OUT_TYPE == TYPE_F32 || OUT_TYPE == TYPE_BF16)
 #define STREAMS_GRADIENT 1
-// exp(88) is the last power of e below the largest float.
-#define LARGEST_DIFFERENCE 88.0f
-
-// coefficient * exp(logit - shift); exactly 0 where that is nothing beside 1. Statistics of the
-// caller's own may put a logit above them, and give what is large but no nonsense.
+// coefficient * exp(logit - shift); exactly 0 where that is nothing beside 1.
 static inline lane_f stream_dlogit(lane_f logit, lane_f shift, lane_f coefficient) {
-  lane_f d = logit - shift;
-  d = d > (lane_f)(LARGEST_DIFFERENCE) ? (lane_f)(LARGEST_DIFFERENCE) : d;
+  const lane_f d = lane_at_most_0(logit - shift);
   lane_f power, factor;
   lane_exp_parts(d, &power, &factor);
   return d < (lane_f)(LEAST_DIFFERENCE) ? (lane_f)(0.0f) : power * coefficient * factor;

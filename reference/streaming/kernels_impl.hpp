@@ -134,6 +134,11 @@ Packet exp_packet(const Packet& d) {
   return ei::pandnot(ei::pexp(d), ei::pcmp_lt(d, splat(exp_cut)));
 }
 
+/// A logit's difference d to the maximum that another pass found. Where that pass added products up
+/// in another order, the maximum may lie below the logit by their rounding, which exp would blow
+/// up.
+Packet at_most_0(const Packet& d) { return ei::pmin(d, splat(0.0f)); }
+
 std::int64_t padded(std::int64_t n) { return (n + lane_quantum - 1) / lane_quantum * lane_quantum; }
 
 void finish(float* row, std::int64_t n, const float* bias, float scale, float cap) {
@@ -292,8 +297,7 @@ void gradient(float* row, std::int64_t n, const RowGradient& g, const float* cla
     return ei::pmul(splat(scale), ei::psub(splat(1.0f), ei::pmul(t, t)));
   };
   const auto one = [&](const Packet& logit, const float* c) {
-    const Packet d = ei::pmax(ei::psub(logit, max), splat(exp_floor));
-    // Statistics of the caller may lie below a logit by rounding; exp takes that as it is.
+    const Packet d = ei::pmax(at_most_0(ei::psub(logit, max)), splat(exp_floor));
     Packet dz = ei::pmul(gain, exp_packet(d));
     if (g.smooth != 0.0f) {
       const Packet weight = c != nullptr ? ei::ploadu<Packet>(c) : splat(1.0f);

@@ -107,19 +107,19 @@ void form_dz(const BackwardRefs& r, std::int32_t first, const Slope& slope, cons
              const Weight& weight) {
   if constexpr (std::is_same_v<Smooth, float>) {
     tile::map(
-        r.logits, {7, 1},
+        r.logits, {8, 1},
         [=](float z, float m, float g, float y, std::int32_t label, std::int32_t c) {
           const float one_hot = tile::where(c + first == label, y, 0.0f);
-          return (g * tile::exp(z - m) - one_hot) * slope(z);
+          return (g * tile::exp(tile::minimum(z - m, 0.0f)) - one_hot) * slope(z);
         },
         r.logits, column(r.max), column(r.gain), column(r.hit), column(r.labels), r.columns);
   } else {
     tile::map(
-        r.logits, {9, 1},
+        r.logits, {10, 1},
         [=](float z, float m, float g, float y, std::int32_t label, std::int32_t c, float s,
             float q) {
           const float one_hot = tile::where(c + first == label, y, 0.0f);
-          return (g * tile::exp(z - m) - s * q - one_hot) * slope(z);
+          return (g * tile::exp(tile::minimum(z - m, 0.0f)) - s * q - one_hot) * slope(z);
         },
         r.logits, column(r.max), column(r.gain), column(r.hit), column(r.labels), r.columns, smooth,
         weight);
