@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "tests/support/runner.hpp"
 
@@ -117,12 +118,109 @@ TEST_P(OpenclDistillation, ATeacherOfNoWidth) {
   }
 }
 
+/// Every implementation against the oracle, relative to each number itself. x picks rows of w, so
+/// that logits are exact and all rounding is the divergence's own.
+class DivergenceDigits : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == matrix_units) GTEST_SKIP() << "these logits are f32";
+  }
+
+  static constexpr std::int64_t b = 24, v = 500;
+  static constexpr std::int64_t first_near = 8, first_sure = 16;
+
+  /// Rows of noise; a student that is nearly its teacher; one that is sure of a word, its teacher
+  /// of another.
+  DivergenceDigits() : student_(b * v), teacher_(b * v), x_(b * b) {
+    std::mt19937 random(11);
+    std::normal_distribution<float> normal;
+    for (std::int64_t row = 0; row < b; ++row) {
+      x_[index(row * b + row)] = 1.0f;
+      for (std::int64_t word = 0; word < v; ++word) {
+        const auto at = index(row * v + word);
+        student_[at] = normal(random);
+        teacher_[at] = normal(random);
+        if (row >= first_near) teacher_[at] = student_[at] + 1e-3f * teacher_[at];
+        if (row >= first_sure) student_[at] = teacher_[at] = -500.0f - std::abs(student_[at]);
+      }
+      if (row < first_sure) continue;
+      student_[index(row * v + 7 * row)] = normal(random);
+      teacher_[index(row * v + 3 * row)] = normal(random);
+    }
+  }
+
+  ld::Result run(const std::string& implementation, const ld::Options& options) const {
+    return ld::value_and_grad(shared_context(),
+                              {.x = View::host(x_.data(), {b, b}),
+                               .w = View::host(student_.data(), {b, v}),
+                               .teacher_logits = View::host(teacher_.data(), {b, v})},
+                              options, {.implementation = implementation});
+  }
+  static std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
+  static ld::Options options(ld::Divergence divergence, float beta) {
+    ld::Options options{.divergence = divergence, .beta = beta, .alpha = 1.0f};
+    options.loss.reduction = Reduction::sum;
+    options.loss.wants.divergence = options.loss.wants.grad_x = true;
+    return options;
+  }
+  /// Of a row of grad_x, without what comes of w's rows of -500, which all but cancels.
+  static double norm(const HostTensor& tensor, std::int64_t row, const HostTensor* less = nullptr) {
+    double squares = 0.0;
+    for (std::int64_t i = row * b; i < row * b + first_sure; ++i) {
+      const double value = tensor.as<float>()[index(i)];
+      const double off = less != nullptr ? less->as<float>()[index(i)] : 0.0;
+      squares += (value - off) * (value - off);
+    }
+    return std::sqrt(squares);
+  }
+
+ private:
+  std::vector<float> student_, teacher_, x_;
+};
+
+/// 16 roundings of 2^-24 of each logarithm; where the two are near, of logits of size 4, of which
+/// 1e-3 is left.
+TEST_P(DivergenceDigits, OfMixtures) {
+  for (const float beta : {1e-6f, 1e-3f, 0.5f, 0.999f, 1.0f - 0x1p-20f}) {
+    const auto expected = run("reference", options(ld::Divergence::jsd, beta));
+    const auto actual = run(GetParam(), options(ld::Divergence::jsd, beta));
+    for (std::int64_t row = 0; row < b; ++row) {
+      SCOPED_TRACE(testing::Message() << "beta " << beta << " row " << row);
+      const bool is_near = row >= first_near && row < first_sure;
+      const double tolerance = is_near ? 0x1p-10 : 0x1p-20;
+      const double value = expected.divergence.as<float>()[index(row)];
+      EXPECT_NEAR(actual.divergence.as<float>()[index(row)], value, tolerance * value);
+      if (row >= first_sure) continue;  // a gradient of 0
+      EXPECT_LE(norm(actual.grad_x, row, &expected.grad_x), tolerance * norm(expected.grad_x, row));
+    }
+  }
+}
+
+/// A divergence is never below 0, and has no slope where the student is sure, however far the
+/// teacher is: what rounding leaves of a difference of large numbers is neither.
+TEST_P(DivergenceDigits, OfRowsThatAreEqualOrSure) {
+  for (const auto divergence : {ld::Divergence::forward_kl, ld::Divergence::reverse_kl}) {
+    SCOPED_TRACE(to_string(divergence));
+    const auto result = run(GetParam(), options(divergence, 0.5f));
+    for (std::int64_t row = first_near; row < b; ++row) {
+      EXPECT_GE(result.divergence.as<float>()[index(row)], 0.0f);
+      if (row < first_sure || divergence == ld::Divergence::forward_kl) continue;
+      EXPECT_EQ(norm(result.grad_x, row), 0.0) << "row " << row;
+    }
+  }
+}
+
+std::string underscored(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(All, DivergenceDigits,
+                         testing::ValuesIn(implementations_of<ld::Operator>()), underscored);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DivergenceDigits);
+
 INSTANTIATE_TEST_SUITE_P(All, OpenclDistillation,
-                         testing::ValuesIn(implementations_of<ld::Operator>()), [](const auto& i) {
-                           std::string name = i.param;
-                           std::replace(name.begin(), name.end(), '.', '_');
-                           return name;
-                         });
+                         testing::ValuesIn(implementations_of<ld::Operator>()), underscored);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpenclDistillation);
 
 }  // namespace

@@ -15,7 +15,7 @@
 
 // Of a row in a slice of the vocabulary: sums over u, the student's logit over the temperature, and
 // v, the teacher's, relative to their maxima; SUM_CROSS of exp(v) (v - u), or of exp(u) (u - v) for
-// reverse KL. A second look (jsd) has the two halves of the divergence.
+// reverse KL. A second look (jsd) has the divergence and KL(q||m).
 #define SUM_MAX_U 0
 #define SUM_MAX_V 1
 #define SUM_U 2
@@ -23,7 +23,7 @@
 #define SUM_CROSS 4
 #define SUM_EXP_V 5
 #define SUM_FIELDS 6
-#define MIX_P 0
+#define MIX_BOTH 0
 #define MIX_Q 1
 
 // Of a counted row, over the whole vocabulary: log q = u - MAX_U - LOG_SUM_U, log p alike. RELATIVE

@@ -16,6 +16,13 @@ static inline lane_f unless_zero(lane_f x, lane_f probability) {
   return probability == (lane_f)(0.0f) ? (lane_f)(0.0f) : x;
 }
 
+// A logit over the temperature, rounded. A maximum is one of these: a compiler that left out the
+// rounding before it subtracts the maximum would find probabilities that do not add up to 1.
+static inline lane_f tempered(lane_f logit, float inverse_temperature) {
+#pragma OPENCL FP_CONTRACT OFF
+  return logit * (lane_f)(inverse_temperature);
+}
+
 // Of LANES rows, over the columns seen so far: SUM_*.
 typedef struct {
   lane_f max_u, max_v, u, v, cross, exp_v;
@@ -71,24 +78,44 @@ typedef struct {
 
 static inline void probabilities(lane_pair* pair, lane_f student, lane_f teacher,
                                  float inverse_temperature, const lane_terms* t) {
-  const lane_f log_q = (student * (lane_f)(inverse_temperature)-t->max_u) - t->log_sum_u;
-  const lane_f log_p = (teacher * (lane_f)(inverse_temperature)-t->max_v) - t->log_sum_v;
+  const lane_f u = tempered(student, inverse_temperature);
+  const lane_f v = tempered(teacher, inverse_temperature);
+  const lane_f log_q = lane_at_most_0(u - t->max_u) - t->log_sum_u;
+  const lane_f log_p = lane_at_most_0(v - t->max_v) - t->log_sum_v;
   pair->q = lane_exp(log_q);
   pair->p = lane_exp(log_p);
   pair->log_ratio = log_q - log_p;
 }
 
 #if DIVERGENCE == JSD
-// log(m / p), where m = p (beta + (1 - beta) q / p) is the mixture; the ratio that it is formed of
-// is returned within the bounds beyond which one of the two is nothing beside the other, so that no
-// logarithm is taken of a mixture of two tiny numbers.
-static inline lane_f log_mixture(lane_pair* pair, float beta) {
+// log(p / m) and log(q / m), where m = beta p + (1 - beta) q is the mixture. Each is formed of
+// 1 + c (e^d - 1), where d is a log-ratio of the two: formed as a difference of logarithms, words
+// that both find as likely would lose all their digits.
+typedef struct {
+  lane_f of_p, of_q;
+} lane_mixture;
+
+static inline void mixture_of(lane_mixture* to, const lane_pair* pair, float beta) {
+  // Beyond these bounds one of the two is nothing beside the other.
   const lane_f most = (lane_f)(80.0f);
   lane_f r = pair->log_ratio;
   r = r > most ? most : r;
   r = r < -most ? -most : r;
-  pair->log_ratio = r;
-  return log(fma((lane_f)(1.0f - beta), lane_exp(r), (lane_f)(beta)));
+  const lane_i q_is_larger = r > (lane_f)(0.0f);
+  const lane_f down = q_is_larger ? -r : r;
+  const lane_f ratio = lane_exp(down);  // of the smaller to the larger
+  const lane_f less = expm1(down);
+  const lane_f p_share = (lane_f)(beta), q_share = (lane_f)(1.0f - beta);
+  const lane_f of_smaller = q_is_larger ? p_share : q_share;
+  const lane_f of_larger = q_is_larger ? q_share : p_share;
+  // Far from 1 the sum of both shares is accurate; the rounding of 1 - beta would be all that is
+  // left of a small beta in the other form.
+  const lane_f step = of_smaller * less;
+  const lane_f from_larger =
+      step > (lane_f)(-0.5f) ? -log1p(step) : -log(fma(of_smaller, ratio, of_larger));
+  const lane_f from_smaller = -log1p(-of_larger * less / ratio);
+  to->of_p = unless_zero(q_is_larger ? from_smaller : from_larger, pair->p);
+  to->of_q = unless_zero(q_is_larger ? from_larger : from_smaller, pair->q);
 }
 #endif
 

@@ -18,11 +18,12 @@ static inline void put_factor(long row, int is_known, float relative, global flo
 }
 
 // The divergence of row `row` of the call, known as a whole, to its loss and outputs; the gradient
-// is relative to `relative`.
+// is relative to `relative`. Below 0 is only rounding; a NaN compares false and stays.
 static inline void finish_row(long row, float value, float relative, global float* t,
                               global const int* info, global float* values,
                               global float* divergence, global float* statistics,
                               const merge_divergence_sizes* size) {
+  value = value < 0.0f ? 0.0f : value;
   const float share = size->alpha * size->temperature * size->temperature;
   if (size->loss.term >= 0) {
     // A share of 0 is absent, however far the teacher is.
@@ -153,13 +154,12 @@ kernel void merge_mixture(global const float* sums, global const int* info, glob
   const long i = a.size.chunk_begin + at;
   info += a.at.info;
   if (at >= a.size.ld || i >= info[INFO_COUNT]) return;
-  float from_p = 0.0f, from_q = 0.0f;
+  float value = 0.0f, from_q = 0.0f;
   for (int slice = 0; slice < a.size.slices; ++slice) {
     global const float* from = sums + a.at.sums + (long)slice * SUM_FIELDS * a.size.ld + at;
-    from_p += from[MIX_P * (long)a.size.ld];
+    value += from[MIX_BOTH * (long)a.size.ld];
     from_q += from[MIX_Q * (long)a.size.ld];
   }
-  const float value = a.size.beta * from_p + (1.0f - a.size.beta) * from_q;
   finish_row(rows[a.at.rows + i], value, from_q, terms + a.at.terms + i, info, values + a.at.values,
              divergence ? divergence + a.at.divergence : divergence,
              statistics ? statistics + a.at.statistics : statistics, &a.size);

@@ -17,7 +17,7 @@ kernel void divergence_sums(global const int* info, global const uchar* kept,
   const long v_begin = (long)get_global_id(1) * a.size.v_block;
   const long v_end = min(v_begin + a.size.v_block, a.size.v_count);
   const int step = (int)get_global_size(0) * LANES;
-  const lane_f inverse = (lane_f)(a.size.inverse_temperature);
+  const float inverse = a.size.inverse_temperature;
   const int used = panels_used(COUNTED_TOKENS, a.size.panels);
   const long slice = a.size.first_slice + (long)get_global_id(1);
   for (int panel = 0; panel < used; ++panel) {
@@ -31,8 +31,8 @@ kernel void divergence_sums(global const int* info, global const uchar* kept,
         lane_sums s = of[n];
         lane_f max_u = s.max_u, max_v = s.max_v;
         for (long v = v0; v < v1; ++v) {
-          const lane_f x = KEPT_LOAD(KEPT_AT((long)panel, v), column) * inverse;
-          const lane_f y = KEPT_LOAD(KEPT_OF(teacher, (long)panel, v), column) * inverse;
+          const lane_f x = tempered(KEPT_LOAD(KEPT_AT((long)panel, v), column), inverse);
+          const lane_f y = tempered(KEPT_LOAD(KEPT_OF(teacher, (long)panel, v), column), inverse);
           max_u = x > max_u ? x : max_u;
           max_v = y > max_v ? y : max_v;
         }
@@ -40,8 +40,9 @@ kernel void divergence_sums(global const int* info, global const uchar* kept,
         const lane_f shift_u = stats_shift(max_u), shift_v = stats_shift(max_v);
         lane_f sum_u = (lane_f)(0.0f), sum_v = sum_u, cross = sum_u, exp_v = sum_u;
         for (long v = v0; v < v1; ++v) {
-          const lane_f x = KEPT_LOAD(KEPT_AT((long)panel, v), column) * inverse - shift_u;
-          const lane_f y = KEPT_LOAD(KEPT_OF(teacher, (long)panel, v), column) * inverse - shift_v;
+          const lane_f x = tempered(KEPT_LOAD(KEPT_AT((long)panel, v), column), inverse) - shift_u;
+          const lane_f y =
+              tempered(KEPT_LOAD(KEPT_OF(teacher, (long)panel, v), column), inverse) - shift_v;
           const lane_f eu = lane_exp(x), ev = lane_exp(y);
           sum_u += eu;
           sum_v += ev;
@@ -73,7 +74,8 @@ kernel void divergence_sums(global const int* info, global const uchar* kept,
 }
 
 #if DIVERGENCE == JSD
-// The second look, whose rows are known: the sums of KL(p||m) and KL(q||m). Work-items as above.
+// The second look, whose rows are known: sums of the divergence and of KL(q||m). Word by word the
+// divergence is at least 0, so that its sum loses no digits. Work-items as above.
 kernel void mixture_sums(global const int* info, global const uchar* kept,
                          global const uchar* teacher, global const float* terms, global float* sums,
                          mixture_sums_arguments a) {
@@ -87,25 +89,27 @@ kernel void mixture_sums(global const int* info, global const uchar* kept,
       const int row = panel * TILE_N + column;
       lane_terms t;
       load_terms(&t, terms + a.at.terms + a.size.chunk_begin + row, a.size.term_ld);
-      lane_f from_p = (lane_f)(0.0f), from_q = from_p;
+      lane_f both = (lane_f)(0.0f), from_q = both;
       for (long v0 = v_begin; v0 < v_end; v0 += BLOCK) {
         const long v1 = min(v0 + BLOCK, v_end);
-        lane_f block_p = (lane_f)(0.0f), block_q = block_p;
+        lane_f block_both = (lane_f)(0.0f), block_q = block_both;
         for (long v = v0; v < v1; ++v) {
           lane_pair pair;
           probabilities(&pair, KEPT_LOAD(KEPT_AT((long)panel, v), column),
                         KEPT_LOAD(KEPT_OF(teacher, (long)panel, v), column),
                         a.size.inverse_temperature, &t);
-          const lane_f log_m = log_mixture(&pair, a.size.beta);
-          block_p -= unless_zero(pair.p * log_m, pair.p);
-          block_q += unless_zero(pair.q * (pair.log_ratio - log_m), pair.q);
+          lane_mixture m;
+          mixture_of(&m, &pair, a.size.beta);
+          const lane_f from_p = (lane_f)(a.size.beta) * (pair.p * m.of_p);
+          block_both += fma((lane_f)(1.0f - a.size.beta), pair.q * m.of_q, from_p);
+          block_q += pair.q * m.of_q;
         }
-        from_p += block_p;
+        both += block_both;
         from_q += block_q;
       }
       const long ld = a.size.ld;
       global float* at = sums + a.at.sums + slice * SUM_FIELDS * ld + row;
-      LANE_STORE(from_p, at + MIX_P * ld);
+      LANE_STORE(both, at + MIX_BOTH * ld);
       LANE_STORE(from_q, at + MIX_Q * ld);
     }
   }

@@ -49,8 +49,9 @@ struct tessera::OperatorTraits<tessera::linear_distillation::Operator>
   });
   static constexpr auto options = [] {
     using linear_distillation::Options;
-    // Kernels multiply by the temperature's reciprocal, which is finite in f32 above 2^-128.
-    constexpr OptionRange divisor = {.least = 3e-39, .hint = "; logits are divided by it"};
+    // Logits over the temperature, its square and their products are far from the ends of f32.
+    constexpr OptionRange divisor = {
+        .least = 1e-6f, .most = 1e6f, .hint = "; logits are divided by it"};
     return with_loss_options<Options>({
         option<Options, &Options::divergence>("divergence",
                                               "of the student's distribution from the teacher's",

@@ -75,7 +75,8 @@ struct Gradients {
 struct Options {
   Divergence divergence = Divergence::forward_kl;
   float beta = 0.5f;         ///< of jsd, in [0, 1]; 0 means forward KL, 1 reverse KL
-  float temperature = 1.0f;  ///< above 0; divides the logits of both, after scale and cap
+  /// From 1e-6 to 1e6; divides the logits of both, after scale and cap.
+  float temperature = 1.0f;
   float alpha = 0.5f;        ///< in [0, 1]: the share of the divergence
   float teacher_logit_scale = 1.0f;
   float teacher_logit_soft_cap = 0.0f;  ///< 0: off

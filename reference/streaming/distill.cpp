@@ -37,7 +37,9 @@ void move(const DistillTerms& terms, float max_u, float max_v, DistillSums& s) {
   const bool reverse = terms.divergence == Divergence::reverse_kl;
   const double own = reverse ? s.sum_u : s.sum_v;
   if (own != 0.0) {
-    s.cross = std::exp(reverse ? u : v) * (s.cross + (reverse ? u - v : v - u) * own);
+    const double factor = std::exp(reverse ? u : v);
+    // Nothing is left of what was there where the factor is 0, not even of an infinity.
+    s.cross = factor == 0.0 ? 0.0 : factor * (s.cross + (reverse ? u - v : v - u) * own);
   }
   s.exp_v = std::exp(v) * (s.exp_v + v * s.sum_v);
   s.sum_u *= std::exp(u);
@@ -59,7 +61,7 @@ void merge_into(const DistillTerms& terms, const DistillSums& later, DistillSums
   sums.sum_v += other.sum_v;
   sums.cross += other.cross;
   sums.exp_v += other.exp_v;
-  sums.from_p += other.from_p;
+  sums.both += other.both;
   sums.from_q += other.from_q;
   if (no_student) poison_student(sums);
 }
@@ -98,20 +100,27 @@ DistillRow distill_row(const DistillTerms& terms, const DistillSums& sums, doubl
   return row;
 }
 
-double relative_of(const DistillTerms& terms, const DistillSums& s) {
-  if (!std::isnan(s.relative)) return s.relative;
-  return terms.divergence == Divergence::jsd ? s.from_q : divergence_of(terms, s);
-}
+namespace {
 
-double divergence_of(const DistillTerms& terms, const DistillSums& s) {
+/// As its sums have it: rounding may put it below 0.
+double rounded_divergence(const DistillTerms& terms, const DistillSums& s) {
   if (std::isnan(s.sum_u) || std::isnan(s.sum_v)) return nan_value;
-  if (terms.divergence == Divergence::jsd) {
-    const double beta = static_cast<double>(terms.beta);
-    return beta * s.from_p + (1.0 - beta) * s.from_q;
-  }
+  if (terms.divergence == Divergence::jsd) return s.both;
   const double log_u = std::log(s.sum_u), log_v = std::log(s.sum_v);
   if (terms.divergence == Divergence::reverse_kl) return (s.cross / s.sum_u - log_u) + log_v;
   return (s.cross / s.sum_v - log_v) + log_u;
+}
+
+}  // namespace
+
+double relative_of(const DistillTerms& terms, const DistillSums& s) {
+  if (!std::isnan(s.relative)) return s.relative;
+  return terms.divergence == Divergence::jsd ? s.from_q : rounded_divergence(terms, s);
+}
+
+double divergence_of(const DistillTerms& terms, const DistillSums& s) {
+  const double value = rounded_divergence(terms, s);
+  return value < 0.0 ? 0.0 : value;  // a NaN compares false and stays
 }
 
 double target_entropy_of(const DistillSums& s) { return std::log(s.sum_v) - s.exp_v / s.sum_v; }

@@ -101,9 +101,9 @@ struct DistillStretch {
   float exp_v;           ///< of exp(v) v
 };
 
-/// The parts of jsd: sums of p log(p / m) and of q log(q / m).
+/// The sums of jsd: of beta p log(p / m) + (1 - beta) q log(q / m), and of q log(q / m).
 struct DistillMix {
-  float from_p, from_q;
+  float both, from_q;
 };
 
 struct Kernels {

@@ -61,10 +61,10 @@ struct Probabilities {
 Probabilities probabilities_of(const Packet& student, const Packet& teacher,
                                const DistillRow& row) {
   const Packet inverse = splat(row.inverse_temperature);
-  const Packet log_q =
-      ei::psub(ei::psub(ei::pmul(student, inverse), splat(row.max_u)), splat(row.log_sum_u));
-  const Packet log_p =
-      ei::psub(ei::psub(ei::pmul(teacher, inverse), splat(row.max_v)), splat(row.log_sum_v));
+  const Packet u = ei::psub(ei::pmul(student, inverse), splat(row.max_u));
+  const Packet v = ei::psub(ei::pmul(teacher, inverse), splat(row.max_v));
+  const Packet log_q = ei::psub(at_most_0(u), splat(row.log_sum_u));
+  const Packet log_p = ei::psub(at_most_0(v), splat(row.log_sum_v));
   const Packet floor = splat(exp_floor);
   return {exp_packet(ei::pmax(log_q, floor)), exp_packet(ei::pmax(log_p, floor)),
           ei::psub(log_q, log_p)};
@@ -73,26 +73,46 @@ Probabilities probabilities_of(const Packet& student, const Packet& teacher,
 /// Beyond this one of two probabilities is nothing beside the other.
 constexpr float most_log_ratio = 80.0f;
 
-/// log(m / p), and the ratio that it is formed from, within its bounds: m = p (beta + (1 - beta)
-/// q / p), so that no mixture of two tiny numbers is taken the logarithm of.
-Packet log_mixture(const Probabilities& t, float beta, Packet& log_ratio) {
-  log_ratio = ei::pmin(ei::pmax(t.log_ratio, splat(-most_log_ratio)), splat(most_log_ratio));
-  const Packet ratio = ei::pexp(log_ratio);
-  return ei::plog(ei::pmadd(splat(1.0f - beta), ratio, splat(beta)));
+/// log(p / m) and log(q / m), where m = beta p + (1 - beta) q is the mixture.
+struct Mixture {
+  Packet of_p, of_q;
+};
+
+/// Each is formed of 1 + c (e^d - 1), where d is a log-ratio of the two: formed as a difference of
+/// logarithms, words that both find as likely would lose all their digits.
+Mixture mixture_of(const Probabilities& t, float beta) {
+  const Packet r = ei::pmin(ei::pmax(t.log_ratio, splat(-most_log_ratio)), splat(most_log_ratio));
+  const Packet q_is_larger = ei::pcmp_lt(splat(0.0f), r);
+  const Packet down = ei::pnegate(ei::pabs(r));
+  const Packet ratio = ei::pexp(down);  // of the smaller to the larger
+  const Packet less = ei::pexpm1(down);
+  const Packet p_share = splat(beta), q_share = splat(1.0f - beta);
+  const Packet of_smaller = ei::pselect(q_is_larger, p_share, q_share);
+  const Packet of_larger = ei::pselect(q_is_larger, q_share, p_share);
+  // Far from 1 the sum of both shares is accurate; the rounding of 1 - beta would be all that is
+  // left of a small beta in the other form.
+  const Packet step = ei::pmul(of_smaller, less);
+  const Packet log_larger = ei::pselect(ei::pcmp_lt(splat(-0.5f), step), ei::plog1p(step),
+                                        ei::plog(ei::pmadd(of_smaller, ratio, of_larger)));
+  const Packet log_smaller = ei::plog1p(ei::pnegate(ei::pdiv(ei::pmul(of_larger, less), ratio)));
+  return {unless_zero(ei::pnegate(ei::pselect(q_is_larger, log_smaller, log_larger)), t.p),
+          unless_zero(ei::pnegate(ei::pselect(q_is_larger, log_larger, log_smaller)), t.q)};
 }
 
 DistillMix distill_mix(const float* student, const float* teacher, std::int64_t n,
                        const DistillRow& row) {
-  Packet from_p = splat(0.0f), from_q = from_p;
+  // Word by word the divergence is at least 0, so that its sum loses no digits.
+  Packet both = splat(0.0f), from_q = both;
   for (std::int64_t i = 0; i < padded(n); i += lanes) {
     const auto t =
         probabilities_of(ei::pload<Packet>(student + i), ei::pload<Packet>(teacher + i), row);
-    Packet log_ratio;
-    const Packet log_m = log_mixture(t, row.beta, log_ratio);
-    from_p = ei::psub(from_p, unless_zero(ei::pmul(t.p, log_m), t.p));
-    from_q = ei::padd(from_q, unless_zero(ei::pmul(t.q, ei::psub(log_ratio, log_m)), t.q));
+    const Mixture m = mixture_of(t, row.beta);
+    const Packet of_p = ei::pmul(t.p, m.of_p), of_q = ei::pmul(t.q, m.of_q);
+    const Packet share = ei::pmadd(splat(1.0f - row.beta), of_q, ei::pmul(splat(row.beta), of_p));
+    both = ei::padd(both, share);
+    from_q = ei::padd(from_q, of_q);
   }
-  return {ei::predux(from_p), ei::predux(from_q)};
+  return {ei::predux(both), ei::predux(from_q)};
 }
 
 void distill_gradient(const float* student, float* teacher, std::int64_t n, const DistillRow& row,
@@ -104,11 +124,14 @@ void distill_gradient(const float* student, float* teacher, std::int64_t n, cons
     const auto t = probabilities_of(logit, ei::pload<Packet>(teacher + i), row);
     Packet g = ei::psub(t.q, t.p);
     if (row.divergence == Divergence::reverse_kl) {
-      g = unless_zero(ei::pmul(t.q, ei::psub(t.log_ratio, splat(row.constant))), t.q);
+      // A difference within the rounding of both is 0: the gradient of a student that is sure of
+      // its word is, and the rounding of a large divergence would stand in its place.
+      const Packet far = ei::psub(t.log_ratio, splat(row.constant));
+      const Packet rounding = ei::pabs(splat(0x1p-20f * row.constant));
+      g = ei::pandnot(ei::pmul(t.q, far), ei::pcmp_le(ei::pabs(far), rounding));
+      g = unless_zero(g, t.q);
     } else if (row.divergence == Divergence::jsd) {
-      Packet log_ratio;
-      const Packet log_m = log_mixture(t, row.beta, log_ratio);
-      const Packet far = ei::psub(ei::psub(log_ratio, log_m), splat(row.constant));
+      const Packet far = ei::psub(mixture_of(t, row.beta).of_q, splat(row.constant));
       g = unless_zero(ei::pmul(splat(1.0f - row.beta), ei::pmul(t.q, far)), t.q);
     }
     g = ei::pmul(g, splat(row.factor * scale));

@@ -174,7 +174,7 @@ class ValuesWalk {
   void add_mix(std::int64_t row, std::int64_t n, const float* student, const float* teacher,
                DistillSums& sums) const {
     const DistillMix mix = kernels_.distill_mix(student, teacher, n, memory_.distill_rows[row]);
-    sums.from_p += static_cast<double>(mix.from_p);
+    sums.both += static_cast<double>(mix.both);
     sums.from_q += static_cast<double>(mix.from_q);
   }
 
@@ -229,7 +229,7 @@ class ValuesWalk {
       if (s_.values) {
         merge_into(p_.teacher->terms, part, to);
       } else {
-        to.from_p += part.from_p;
+        to.both += part.both;
         to.from_q += part.from_q;
       }
     }

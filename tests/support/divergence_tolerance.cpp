@@ -17,11 +17,14 @@
 // KL(p||q), with q (log(q/p) - D) and p - q for KL(q||p), and with
 // (1 - beta) q (log(q/m) - KL(q||m)) and beta p (log(p/m) - KL(p||m)) in between. The sum itself,
 // blockwise in f32 with exp2 and log2 to 4 ulp, adds (16 + sqrt(V)) u times the size of its terms:
-// the probability in front times (|log p| + |log q| + 1).
+// the probability in front times (|log p| + |log q| + 1), in between times |log(p/m)| or |log(q/m)|
+// as what is formed there is no difference of logarithms.
 //
 // The slope by u_v is q_v - p_v, off by q_v E_v + p_v F_v, or q_v (l_v - K), l_v = log(q/r) of
 // r = p or m, K its mean over q, off by
 //   q_v (E_v |l_v - K| + E_v + F_v + dK + 8 u (|log q_v| + |log p_v| + K)).
+// In between l_v moves by beta p_v / m_v of E_v + F_v, and is itself what is rounded:
+//   q_v (E_v |l_v - K| + beta p_v / m_v (E_v + F_v) + dK + 8 u (|l_v| + K)).
 
 namespace tessera::test {
 namespace {
@@ -104,15 +107,24 @@ DivergenceErrors::Row DivergenceErrors::of_row(std::int64_t row) const {
   const double of_q = 1.0 - of_p;
   // What p and q are compared with.
   std::vector<double> from_p = q.log_p, from_q = p.log_p;
-  for (std::size_t j = 0; j < p.p.size() && !forward && !reverse; ++j) {
-    from_p[j] = from_q[j] = std::log(d.beta * p.p[j] + (1.0 - d.beta) * q.p[j]);
+  const bool mixed = !forward && !reverse;
+  std::vector<double> p_share(p.p.size(), 1.0);  // beta p / m in between
+  for (std::size_t j = 0; j < p.p.size() && mixed; ++j) {
+    const double of_both[] = {std::log(d.beta) + p.log_p[j], std::log1p(-d.beta) + q.log_p[j]};
+    const double larger = std::max(of_both[0], of_both[1]);
+    if (std::isfinite(larger)) {
+      from_p[j] = from_q[j] =
+          larger + std::log(std::exp(of_both[0] - larger) + std::exp(of_both[1] - larger));
+    }
+    p_share[j] = p.p[j] == 0.0 ? 0.0 : std::exp(of_both[0] - from_p[j]);
   }
   const double kl_p = of_p == 0.0 ? 0.0 : kl(p, from_p);
   const double kl_q = of_q == 0.0 ? 0.0 : kl(q, from_q);
 
   Row r;
   const double sum_error = (16.0 + root(v)) * u;
-  double q_error = 0.0;  // of kl_q
+  double q_error = 0.0;   // of kl_q, as it adds to the divergence
+  double relative = 0.0;  // and what is left of it there, since that of kl_p is its opposite
   for (std::size_t j = 0; j < p.p.size(); ++j) {
     const double size = size_of(p.log_p[j]) + size_of(q.log_p[j]) + 1.0;
     if (p.p[j] != 0.0) {
@@ -121,14 +133,22 @@ DivergenceErrors::Row DivergenceErrors::of_row(std::int64_t row) const {
     }
     if (of_p != 0.0 && p.p[j] != 0.0) {
       const double log = p.log_p[j] - from_p[j];
-      r.value += of_p * p.p[j] * (p.error[j] * std::abs(log - kl_p) + sum_error * size);
+      r.value += of_p * p.p[j] *
+                 (p.error[j] * std::abs(log - kl_p) + sum_error * (mixed ? std::abs(log) : size));
       if (forward) r.value += std::abs(q.p[j] - p.p[j]) * q.input[j];
     } else if (forward) {
       r.value += q.p[j] * q.input[j];
     }
     if (of_q != 0.0 && q.p[j] != 0.0) {
       const double log = q.log_p[j] - from_q[j];
-      q_error += q.p[j] * (q.error[j] * std::abs(log - kl_q) + sum_error * size);
+      const double moved = q.p[j] * q.error[j] * std::abs(log - kl_q);
+      q_error += moved + q.p[j] * sum_error * (mixed ? std::abs(log) : size);
+      if (mixed) {
+        const double both = q.error[j] + p.error[j];
+        relative += q.p[j] * p_share[j] * both;
+        // Near equality the first order is 0.
+        r.value += 0.5 * of_q * q.p[j] * p_share[j] * both * both;
+      }
       if (reverse) q_error += std::abs(q.p[j] - p.p[j]) * p.input[j];
     }
   }
@@ -137,6 +157,7 @@ DivergenceErrors::Row DivergenceErrors::of_row(std::int64_t row) const {
   r.teacher_lse = p.lse;
   if (!std::isfinite(r.value) || !std::isfinite(kl_p + kl_q)) r.value = 0.0;
   if (!std::isfinite(r.target_entropy)) r.target_entropy = 0.0;
+  q_error += relative;
   r.relative = forward || reverse ? r.value : q_error;
   if (!std::isfinite(r.relative) || !std::isfinite(kl_q)) r.relative = 0.0;
 
@@ -154,10 +175,11 @@ DivergenceErrors::Row DivergenceErrors::of_row(std::int64_t row) const {
     }
     const double log = q.log_p[j] - from_q[j];
     r.slope.push_back(of_q * q.p[j] * std::abs(log - kl_q));
-    const double sizes = size_of(q.log_p[j]) + size_of(p.log_p[j]) + std::abs(kl_q);
-    r.slope_error.push_back(of_q * (q_off * std::abs(log - kl_q) +
-                                    q.p[j] * (q.error[j] + (p.p[j] == 0.0 ? 0.0 : p.error[j]) +
-                                              q_error + 8.0 * u * sizes)));
+    const double sizes = mixed ? std::abs(log) : size_of(q.log_p[j]) + size_of(p.log_p[j]);
+    const double both = q.error[j] + (p.p[j] == 0.0 ? 0.0 : p.error[j]);
+    r.slope_error.push_back(
+        of_q * (q_off * std::abs(log - kl_q) +
+                q.p[j] * (p_share[j] * both + q_error + 8.0 * u * (sizes + std::abs(kl_q)))));
   }
   return r;
 }

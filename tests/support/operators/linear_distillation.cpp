@@ -26,7 +26,7 @@ const std::array<Teaching, 9>& teachings() {
   static const std::array<Teaching, 9> all = {{
       {{.divergence = Divergence::forward_kl}, false, false},
       {{.divergence = Divergence::reverse_kl, .temperature = 2.0f, .alpha = 0.3f}, false, true},
-      {{.divergence = Divergence::jsd, .beta = 0.3f, .temperature = 1.5f, .alpha = 0.7f},
+      {{.divergence = Divergence::jsd, .beta = 1e-4f, .temperature = 1.5f, .alpha = 0.7f},
        true,
        false},
       {{.divergence = Divergence::forward_kl,
