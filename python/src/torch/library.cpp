@@ -71,6 +71,23 @@ DType type_of(const char* name, const Tensor& tensor) {
        "int32 or int64; convert it first");
 }
 
+/// Fails where elements have no memory: FSDP frees the storage of a parameter that it has sharded
+/// and leaves the tensor's shape.
+void check_storage(const char* name, const Tensor& tensor, const void* data, DType type,
+                   const Dims& extents, const Dims& strides) {
+  std::int64_t offset = 0, bytes = 0;
+  check(aoti_torch_get_storage_offset(tensor.get(), &offset), "reading a storage's offset");
+  check(aoti_torch_get_storage_size(tensor.get(), &bytes), "reading a storage's size");
+  std::int64_t last = offset;
+  for (int axis = 0; axis < extents.rank(); ++axis) last += (extents[axis] - 1) * strides[axis];
+  const std::int64_t needed = (last + 1) * static_cast<std::int64_t>(size_of(type));
+  if (data != nullptr && needed <= bytes) return;
+  fail(std::string(name) + " has elements up to byte " + std::to_string(needed) +
+       " of its storage, and that has " + std::to_string(data != nullptr ? bytes : 0) +
+       " bytes; give a tensor whose storage is allocated (a parameter that FSDP has sharded is "
+       "gathered by unshard() or summon_full_params first)");
+}
+
 MutableView view_of(const char* name, const Tensor& tensor) {
   std::int64_t rank = 0;
   std::int64_t *sizes = nullptr, *strides = nullptr;
@@ -79,11 +96,17 @@ MutableView view_of(const char* name, const Tensor& tensor) {
   check(aoti_torch_get_sizes(tensor.get(), &sizes), "reading a shape");
   check(aoti_torch_get_strides(tensor.get(), &strides), "reading strides");
   check(aoti_torch_get_data_ptr(tensor.get(), &data), "reading an address");
-  static float nothing;  // a tensor without elements has no address
-  if (data == nullptr) data = &nothing;
   const auto count = static_cast<std::size_t>(rank);
-  return MutableView::host(data, type_of(name, tensor), Dims(std::span(sizes, count)),
-                           Dims(std::span(strides, count)));
+  const Dims extents(std::span(sizes, count));
+  const Dims steps(std::span(strides, count));
+  const DType type = type_of(name, tensor);
+  if (extents.product() > 0) {
+    check_storage(name, tensor, data, type, extents, steps);
+  } else {
+    static float nothing;  // a tensor without elements has no address
+    data = &nothing;
+  }
+  return MutableView::host(data, type, extents, steps);
 }
 
 Tensor new_tensor(DType type, const Dims& extents) {
