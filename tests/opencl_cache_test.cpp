@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "host/opencl/binary_cache.hpp"
+#include "tessera/custom_kernel.hpp"
 #include "tests/support/opencl_fixture.hpp"
 #include "tests/support/operators.hpp"
 #include "tests/support/runner.hpp"
@@ -125,6 +126,45 @@ TEST_F(ProgramFiles, AreOfOneSourceAndItsOptions) {
   register_test_kernel();
   EXPECT_EQ(builds("", 2.0f), 0);
   EXPECT_EQ(files().size(), 2u);
+}
+
+TEST_F(ProgramFiles, ServeNoKernelWhoseIncludedFileHasChanged) {
+  if (!has_device()) GTEST_SKIP() << "no OpenCL device";
+  const fs::path header = root_ / "value.h";
+  const auto kernel =
+      custom_kernel({.source = "# include \"" + header.string() +
+                               "\"\nkernel void put(global float* y) { *y = VALUE; }",
+                     .entry = "put",
+                     .shape = [](const auto&) {
+                       return std::vector<TensorSpec>{{{}, DType::f32}};
+                     }});
+  for (const char* value : {"1", "2"}) {
+    write(header, std::string("#define VALUE ") + value);
+    Context context({.cache_folder = folder()});
+    EXPECT_EQ(kernel(context, {})[0].item(), std::stof(value));
+  }
+}
+
+TEST_F(ProgramFiles, AreKeptOnlyWhereTheTextAloneDecides) {
+  const auto runtime = Runtime::open({});
+  if (runtime == nullptr) GTEST_SKIP() << "no OpenCL device";
+  runtime->keep_programs(folder());
+  const auto files_after = [&](const std::string& text, const std::string& options = {}) {
+    const auto source = std::make_shared<const std::string>(text + "\nkernel void k() {}");
+    runtime->programs().kernel({.file = text, .options = options, .source = source}, "k");
+    return files().size();
+  };
+  const fs::path header = root_ / "empty.h";
+  write(header, "");
+  const std::string name = " \"" + header.string() + '"';
+  for (const char* spelling :
+       {"# include", "#inc\\\nlude", "#inc\\ \t\r\nlude", "#inc?\?/\nlude", "#import", "%:\timport",
+        "#/**/import", "?\?= im\\\nport", "// #embed", "// __has_embed", "// .incbin",
+        "// __DATE__", "// __TIMESTAMP__"}) {
+    EXPECT_EQ(files_after(spelling + name), 0u) << spelling;
+  }
+  EXPECT_EQ(files_after("", "-DUNUSED=include"), 0u);
+  EXPECT_EQ(files_after("// an important embedding = 1 / 2"), 1u);
 }
 
 TEST_F(ProgramFiles, ThatAreDamagedAreMadeAgain) {

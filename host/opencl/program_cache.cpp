@@ -2,8 +2,10 @@
 #include "host/opencl/program_cache.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <optional>
@@ -116,6 +118,23 @@ std::string first_error(const std::string& log) {
   return log.substr(start, log.find('\n', at) - start);
 }
 
+/// Whether more than this text, a program with its options, decides what is compiled: files, or the
+/// time. Words in comments count, too.
+bool depends_on_more(std::string text) {
+  // Blanks decide nothing, and a line may go on in the next in the middle of a word.
+  std::erase_if(text, [](char letter) { return std::strchr("\\ \t\v\f\r\n", letter) != nullptr; });
+  constexpr std::string_view other_backslash = "?\?/";
+  for (std::size_t at = 0; (at = text.find(other_backslash, at)) != std::string::npos;) {
+    text.erase(at, other_backslash.size());
+  }
+  // The common words of these stand behind what may precede a directive's name.
+  constexpr std::array words = {"include",     "imacros", "incbin",    "__DATE__",   "__TIME",
+                                "__has_embed", "#import", "%:import",  "?\?=import", "*/import",
+                                "#embed",      "%:embed", "?\?=embed", "*/embed"};
+  return std::any_of(words.begin(), words.end(),
+                     [&](const char* word) { return text.find(word) != std::string::npos; });
+}
+
 }  // namespace
 
 struct ProgramCache::Impl {
@@ -155,10 +174,11 @@ struct ProgramCache::Impl {
       made.dumped_as = ProgramDump::name_of(wanted.file, source, options);
       return compile(wanted, source, options, made.dumped_as);
     }
-    // What a caller's source includes may change, and is no part of the key.
-    const bool has_includes = wanted.source && source.find("#include") != std::string::npos;
-    if (!binaries.is_on() || has_includes) return compile(wanted, source, options);
-    const std::string key = device_key + options + '\n' + source;
+    if (!binaries.is_on()) return compile(wanted, source, options);
+    const std::string text = options + '\n' + source;
+    // What a caller's program includes may change, and is no part of the key.
+    if (wanted.source && depends_on_more(text)) return compile(wanted, source, options);
+    const std::string key = device_key + text;
     if (const auto binary = binaries.find(key)) {
       if (auto program = load(*binary, options)) return *program;
     }
