@@ -126,6 +126,43 @@ TEST_F(CustomKernelOnDevice, APartOfABufferNeedsNoCopyWhereTheDeviceCanFormIt) {
   EXPECT_EQ(y, std::vector<float>(512, 1.0f));
 }
 
+TEST_F(CustomKernelOnDevice, WhatItWritesToAnInputIsForItsCallAlone) {
+  using Argument = KernelArgument;
+  const auto kernel =
+      custom_kernel({.source = R"(
+          kernel void twice(global float* x) { x[get_global_id(0)] *= 2; }
+          kernel void add(global const float* x, constant float* y, global float* none,
+                          global float* sum) {
+            const size_t i = get_global_id(0);
+            sum[i] = x[i] + y[i];
+          })",
+                     .name = "add_twice",
+                     .inputs = {"x", "y", "none"},
+                     .shape = [](const auto& in) { return std::vector<TensorSpec>{in[0]}; },
+                     .launches =
+                         [](const auto& call) {
+                           const std::vector<std::int64_t> all = {call.inputs[0].size()};
+                           return std::vector<KernelLaunch>{
+                               {"twice", all, {}, {{Argument::input(0)}}}, {"add", all}};
+                         }});
+  std::vector<float> x = {1.0f, 2.0f, 3.0f, 4.0f};
+  const std::vector<float> y(4, 10.0f), before = x, expected = {12.0f, 14.0f, 16.0f, 18.0f};
+  const cl::Buffer memory(cl::Context(context().native_context(), true),
+                          CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, x.size() * sizeof(float),
+                          x.data());
+  for (const auto& view : {View(x), View::device(memory(), 0, DType::f32, {4})}) {
+    const auto result = kernel(context(), {view, y, View::host(nullptr, DType::f32, {0})});
+    const auto sums = result[0].as<float>();
+    EXPECT_EQ(std::vector<float>(sums.begin(), sums.end()), expected);
+    const auto& notes = result.dispatch.notes;
+    EXPECT_TRUE(notes.size() == 1 && notes[0].ends_with("global const float*`): x"));
+  }
+  EXPECT_EQ(x, before);
+  const cl::CommandQueue queue(context().native_queue(), true);
+  queue.enqueueReadBuffer(memory, CL_TRUE, 0, x.size() * sizeof(float), x.data());
+  EXPECT_EQ(x, before);
+}
+
 TEST_F(CustomKernelOnDevice, NumbersAreCompiledInOnceForEachValue) {
   const auto kernel = custom_kernel(
       {.source =

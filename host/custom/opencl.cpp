@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -23,6 +24,7 @@ struct Work {
   std::vector<std::int64_t> scratch_words{};  ///< of each of them
   std::vector<KernelLaunch> launches{};
   std::vector<std::vector<KernelArgument>> arguments{};  ///< of each launch
+  std::vector<bool> may_write{};  ///< whether a launch may write to this input, for each of them
   std::int64_t scratch_bytes = 0;
 };
 
@@ -102,7 +104,7 @@ void check_places(const Request& r, const Work& work, const KernelLaunch& launch
 /// Decides how the call runs, compiles for it and checks it against the device.
 Work prepare(const Request& r, opencl::Runtime& runtime) {
   const auto& spec = r.kernel.spec;
-  Work work{.call = r.call};
+  Work work{.call = r.call, .may_write = std::vector<bool>(r.inputs.size())};
   work.call.device = &runtime.info();
   if (spec.scratch) {
     work.scratch = r.ask("scratch", [&] { return spec.scratch(work.call); });
@@ -136,11 +138,15 @@ Work prepare(const Request& r, opencl::Runtime& runtime) {
     work.launches = {{.entry = spec.entry, .global = {r.outputs.front().size()}}};
   }
   for (const auto& launch : work.launches) {
-    work.arguments.push_back(launch.arguments ? *launch.arguments : all_arguments(r, work));
-    check_places(r, work, launch, work.arguments.back());
-    check_launch(r, launch, work.arguments.back(), work.scratch,
-                 *runtime.keep<Entries>().find(work.program, launch.entry, runtime),
-                 runtime.facts());
+    const auto& arguments =
+        work.arguments.emplace_back(launch.arguments ? *launch.arguments : all_arguments(r, work));
+    check_places(r, work, launch, arguments);
+    const auto entry = runtime.keep<Entries>().find(work.program, launch.entry, runtime);
+    check_launch(r, launch, arguments, work.scratch, *entry, runtime.facts());
+    for (std::size_t at = 0; at < arguments.size(); ++at) {
+      if (arguments[at].kind() != KernelArgument::Kind::input) continue;
+      if (!entry->parameters[at].is_const) work.may_write[arguments[at].at()] = true;
+    }
   }
   return work;
 }
@@ -150,17 +156,19 @@ class DenseArrays {
  public:
   DenseArrays(opencl::Call& call, Dispatch& dispatch) : call_(call), dispatch_(dispatch) {}
 
-  opencl::Memory read(const View& view, const std::string& name) {
+  /// With `may_write` a copy, since what kernels write to an input is the call's own.
+  opencl::Memory read(const View& view, const std::string& name, bool may_write) {
     const auto bound = call_.read(view, name.c_str());
-    if (auto memory = as_it_is(bound)) return *memory;
-    const auto dense = copy_of(bound, name);
+    const auto memory = as_it_is(bound);
+    if (memory && (!may_write || memory->memory == nullptr)) return *memory;
+    const auto dense = copy_of(bound, name, memory ? not_const_ : not_dense_);
     copy(bound, dense);
     return dense;
   }
   opencl::Memory write(const MutableView& view, const std::string& name) {
     const auto bound = call_.write(view, name.c_str(), false);
     if (auto memory = as_it_is(bound)) return *memory;
-    const auto dense = copy_of(bound, name);
+    const auto dense = copy_of(bound, name, not_dense_);
     outputs_.emplace_back(dense, bound);
     return dense;
   }
@@ -179,12 +187,14 @@ class DenseArrays {
   /// Copies what kernels wrote to outputs of another layout.
   void finish() {
     for (const auto& [dense, bound] : outputs_) copy(dense, bound);
-    if (!copied_.empty()) {
+    const auto note = [&](const std::vector<std::string>& names, const char* why) {
+      if (names.empty()) return;
       dispatch_.notes.push_back(
-          "copied in every such call, because they are not dense from an "
-          "aligned address on: " +
-          copied_);
-    }
+          fmt::format("copied in every such call, because {}: {}", why, fmt::join(names, ", ")));
+    };
+    note(not_dense_, "they are not dense from an aligned address on");
+    note(not_const_,
+         "the kernel may write to them (declare what it only reads so, as `global const float*`)");
   }
 
  private:
@@ -209,8 +219,9 @@ class DenseArrays {
     return opencl::Memory{part, 0, 0, bound.writes_caller};
   }
 
-  opencl::Binding copy_of(const opencl::Binding& bound, const std::string& name) {
-    copied_ += (copied_.empty() ? "" : ", ") + name;
+  opencl::Binding copy_of(const opencl::Binding& bound, const std::string& name,
+                          std::vector<std::string>& copied) {
+    copied.push_back(name);
     // Axes of stride 0 may make more elements than bytes can be counted.
     auto dense =
         call_.staging(arguments::saturating_product(
@@ -236,7 +247,7 @@ class DenseArrays {
   opencl::Call& call_;
   Dispatch& dispatch_;
   std::vector<std::pair<opencl::Binding, opencl::Binding>> outputs_;
-  std::string copied_;
+  std::vector<std::string> not_dense_, not_const_;  ///< names of what is copied
 };
 
 class Opencl final : public Row {
@@ -290,7 +301,7 @@ class Opencl final : public Row {
     DenseArrays arrays(call, dispatch);
     std::vector<opencl::Memory> inputs, outputs, scratch;
     for (std::size_t i = 0; i < r.inputs.size(); ++i) {
-      inputs.push_back(arrays.read(r.inputs[i], r.input_name(i)));
+      inputs.push_back(arrays.read(r.inputs[i], r.input_name(i), work.may_write[i]));
     }
     for (std::size_t i = 0; i < r.outputs.size(); ++i) {
       outputs.push_back(arrays.write(r.outputs[i], r.output_name(i)));

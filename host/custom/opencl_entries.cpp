@@ -49,6 +49,12 @@ Entry entry_of(cl_kernel kernel, const std::string& name, opencl::Runtime& runti
       parameter.type.clear();
     }
     parameter.is_local = space == CL_KERNEL_ARG_ADDRESS_LOCAL;
+    cl_kernel_arg_type_qualifier qualifiers = CL_KERNEL_ARG_TYPE_NONE;
+    parameter.is_const =
+        space == CL_KERNEL_ARG_ADDRESS_CONSTANT ||
+        (clGetKernelArgInfo(kernel, at, CL_KERNEL_ARG_TYPE_QUALIFIER, sizeof(qualifiers),
+                            &qualifiers, nullptr) == CL_SUCCESS &&
+         (qualifiers & CL_KERNEL_ARG_TYPE_CONST) != 0);
     entry.parameters.push_back(std::move(parameter));
   }
   return entry;

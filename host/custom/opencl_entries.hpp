@@ -22,6 +22,7 @@ struct Parameter {
   std::string name{};  ///< empty: unknown
   std::string type{};  ///< "float*"; empty: unknown
   bool is_local = false;
+  bool is_const = false;  ///< the driver says that the kernel only reads what it points to
 };
 
 struct Entry {

@@ -197,8 +197,9 @@ class TESSERA_API CustomKernel {
 /// What a kernel is. `source` or `tile`, and `shape`, have to be given.
 ///
 /// Kernels find every array dense and row-major from the pointer on. A view that is not is copied
-/// for the call; on a device Dispatch::notes says so. bf16 arrives as `ushort`, f16 as `half`, i32
-/// as `int`, i64 as `long`. Macros say the types of a call, `INPUT_0_TYPE` and `OUTPUT_0_TYPE`, and
+/// for the call, and so is an input whose parameter is no pointer to const, which the kernel may
+/// write to; on a device Dispatch::notes says so. bf16 arrives as `ushort`, f16 as `half`, i32 as
+/// `int`, i64 as `long`. Macros say the types of a call, `INPUT_0_TYPE` and `OUTPUT_0_TYPE`, and
 /// the numbers by their names. Every element of an output is the kernel's to write.
 struct CustomKernelSpec {
   std::string source{};  ///< OpenCL C, 1.2 where `build_options` ask for no other

@@ -94,6 +94,27 @@ def test_launches_local_memory_and_numbers():
 
 
 @needs_device
+def test_inputs_stay_as_they_are(tmp_path):
+    """Arrays that cannot be written, too: a mapped file would end the process."""
+    kernel = tessera.custom_kernel(
+        source="kernel void next(global float* x, global float* y) {"
+               "  const size_t i = get_global_id(0);"
+               "  x[i] += 1;"
+               "  y[i] = x[i];"
+               "}", entry="next", shape=lambda inputs: inputs[0])
+    x, = arrays(1)
+    x.tofile(tmp_path / "x")
+    mapped = np.memmap(tmp_path / "x", np.float32, "r", shape=x.shape)
+    before = x.copy()
+    x.flags.writeable = False
+    for each in (x, mapped):
+        result = kernel(each)
+        np.testing.assert_array_equal(result[0], before + 1)
+        np.testing.assert_array_equal(each, before)
+        assert "const" in result.dispatch.notes[0]
+
+
+@needs_device
 def test_refused(scaled_sum):
     x, y = arrays()
     with pytest.raises(ValueError, match="ZeroDivisionError: division by zero"):
