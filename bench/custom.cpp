@@ -5,11 +5,10 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "bench/device_memory.hpp"
 #include "bench/row_measurement.hpp"
+#include "host/dispatch/files.hpp"
 #include "programs/report.hpp"
 
 namespace tessera::bench {
@@ -22,10 +21,9 @@ using programs::Json;
 }
 
 std::string text_of(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(stream), {});
-  if (!stream.is_open() || stream.bad()) fail(fmt::format("cannot read {}", file.string()));
-  return text;
+  auto read = dispatch::read_file(file.string());
+  if (!read.problem.empty()) fail(fmt::format("cannot read {}: {}", file.string(), read.problem));
+  return std::move(read.text);
 }
 
 DType type_of(const std::string& name) {

@@ -6,13 +6,12 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <sstream>
 
 #include "bench/operator.hpp"
+#include "host/dispatch/files.hpp"
 #include "programs/dump.hpp"
 
 namespace tessera::bench {
@@ -35,11 +34,14 @@ Shape parse_shape(const std::string& text, std::int64_t tokens) {
 }
 
 std::vector<Shape> read_shapes(const std::string& path, std::int64_t tokens) {
-  std::ifstream file(path);
-  if (!file) fail_call(fmt::format("--shapes: the file '{}' cannot be read", path));
+  const auto file = dispatch::read_file(path);
+  if (!file.problem.empty()) {
+    fail_call(fmt::format("--shapes: the file '{}' cannot be read: {}", path, file.problem));
+  }
+  std::istringstream lines(file.text);
   std::vector<Shape> shapes;
   std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
+  for (int number = 1; std::getline(lines, line); ++number) {
     std::istringstream words(line.substr(0, line.find('#')));
     std::string word, last;
     while (words >> word) last = word;

@@ -9,12 +9,12 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <sstream>
 #include <vector>
 
+#include "host/dispatch/files.hpp"
 #include "programs/cli.hpp"
 #include "programs/code_summary.hpp"
 #include "programs/output_set.hpp"
@@ -26,9 +26,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Of a file that is not there, nothing.
 std::string read_text(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
+  const auto file = dispatch::read_file(path.string());
+  if (!file.problem.empty() && !file.is_missing) {
+    fail_call(fmt::format("{} cannot be read: {}; remove it", path.string(), file.problem));
+  }
+  return file.text;
 }
 
 /// What a program prints in this folder; nothing where it is not there or fails.

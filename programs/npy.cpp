@@ -14,6 +14,7 @@
 #include <limits>
 #include <string_view>
 
+#include "host/dispatch/files.hpp"
 #include "tessera/error.hpp"
 
 namespace tessera::programs {
@@ -25,18 +26,6 @@ static_assert(std::endian::native == std::endian::little, "the files are little-
 [[noreturn]] void fail(const std::string& name, const std::string& what) {
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", name, what));
 }
-
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor() { ::close(fd_); }
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 /// The bytes of a file and what keeps them alive.
 struct Bytes {
@@ -94,7 +83,7 @@ Extent extent_of(std::span<const std::byte> file, const std::string& name, NpyRo
 /// All of a file, of which `extent` says what it ought to be.
 Bytes open_bytes(const std::string& path, const std::string& name, NpyRole role, bool bf16_bits,
                  Extent& extent) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const dispatch::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) fail(name, fmt::format("cannot be opened: {}", std::strerror(errno)));
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) {

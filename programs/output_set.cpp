@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/output_set.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string_view>
+#include <system_error>
 
 #include "programs/npy.hpp"
 #include "tessera/error.hpp"
@@ -23,19 +21,6 @@ namespace fs = std::filesystem;
   throw Error(
       ErrorCode::execution_failed,
       fmt::format("{} {} cannot be written: {}; nothing was changed", option, path.string(), why));
-}
-
-void write_all(int fd, const void* data, std::size_t bytes, const std::string& option,
-               const fs::path& path) {
-  const char* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    // One write moves at most 2 GiB on Linux.
-    const ssize_t written = ::write(fd, at, std::min(bytes, std::size_t{1} << 30));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail_writing(option, path, std::strerror(errno));
-    at += written;
-    bytes -= static_cast<std::size_t>(written);
-  }
 }
 
 }  // namespace
@@ -66,9 +51,7 @@ OutputSet::OutputSet(fs::path folder, std::string option)
 
 OutputSet::~OutputSet() {
   std::error_code ignored;
-  for (const auto& file : pending_) {
-    if (!file.temporary.empty()) fs::remove(file.temporary, ignored);
-  }
+  pending_.clear();  // the folders are empty then
   // Deepest first; a folder that somebody else uses by now is not empty and stays.
   for (auto it = made_folders_.rbegin(); it != made_folders_.rend(); ++it) fs::remove(*it, ignored);
 }
@@ -89,28 +72,15 @@ void OutputSet::make_folder() {
 void OutputSet::add(const std::string& file_name, const std::string& head, const void* data,
                     std::size_t bytes) {
   make_folder();
-  fs::path target = folder_ / file_name;
-  std::error_code ignored;
-  const auto there = fs::status(target, ignored);
-  if (fs::is_directory(there)) fail_writing(option_, target, "a folder has this name");
-  if (fs::is_regular_file(there)) target = fs::canonical(target, ignored);
-  const bool in_place = fs::exists(there) && !fs::is_regular_file(there);
-  const fs::path temporary =
-      target.parent_path() / fmt::format(".{}.{}.tmp", target.filename().string(), ::getpid());
-  const int fd = in_place
-                     ? ::open(target.c_str(), O_WRONLY | O_CLOEXEC)
-                     : ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) fail_writing(option_, target, std::strerror(errno));
-  pending_.push_back({file_name, in_place ? fs::path() : temporary, target});
+  const fs::path target = folder_ / file_name;
   try {
-    write_all(fd, head.data(), head.size(), option_, target);
-    write_all(fd, data, bytes, option_, target);
-  } catch (...) {
-    ::close(fd);
-    throw;
+    auto& file = pending_.emplace_back(file_name, dispatch::NewFile::named(target.string())).second;
+    file.write(head);
+    file.write({static_cast<const char*>(data), bytes});
+    file.close();
+  } catch (const std::system_error& error) {
+    fail_writing(option_, target, error.code().message());
   }
-  // Some file systems report a full disk only here.
-  if (::close(fd) != 0) fail_writing(option_, target, std::strerror(errno));
 }
 
 void OutputSet::add_array(const std::string& file_name, const void* data, DType type,
@@ -129,17 +99,18 @@ void OutputSet::add_text(const std::string& file_name, const std::string& text) 
 
 std::vector<std::string> OutputSet::file_names() const {
   std::vector<std::string> names;
-  for (const auto& file : pending_) names.push_back(file.name);
+  for (const auto& file : pending_) names.push_back(file.first);
   return names;
 }
 
 void OutputSet::commit() {
   // Everything is on disk by now; a rename within one folder needs no space of its own.
-  for (const auto& file : pending_) {
-    if (file.temporary.empty()) continue;
-    std::error_code error;
-    fs::rename(file.temporary, file.target, error);
-    if (error) fail_writing(option_, file.target, error.message());
+  for (auto& [name, file] : pending_) {
+    try {
+      file.put();
+    } catch (const std::system_error& error) {
+      fail_writing(option_, folder_ / name, error.code().message());
+    }
   }
   pending_.clear();
   made_folders_.clear();

@@ -3,8 +3,10 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "host/dispatch/files.hpp"
 #include "tessera/view.hpp"
 
 namespace tessera::programs {
@@ -36,11 +38,6 @@ class OutputSet {
   void commit();
 
  private:
-  struct Pending {
-    std::string name;
-    std::filesystem::path temporary;  ///< empty: it is written already
-    std::filesystem::path target;
-  };
   void add(const std::string& file_name, const std::string& head, const void* data,
            std::size_t bytes);
   void make_folder();
@@ -48,7 +45,7 @@ class OutputSet {
   std::filesystem::path folder_;
   std::string option_;
   std::vector<std::filesystem::path> made_folders_;
-  std::vector<Pending> pending_;
+  std::vector<std::pair<std::string, dispatch::NewFile>> pending_;  ///< names and files
 };
 
 /// One file of a run, which an option names. It is made before the work, so that what can never

@@ -6,10 +6,10 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <type_traits>
 
+#include "host/dispatch/files.hpp"
 #include "programs/cli.hpp"
 #include "programs/npy.hpp"
 #include "programs/score_teacher.hpp"
@@ -99,10 +99,13 @@ struct Record {
 
 std::optional<Record> read_record(const std::string& folder) {
   const auto path = report_of(folder);
-  std::ifstream file(path);
-  if (!file) return std::nullopt;
+  const auto file = dispatch::read_file(path.string());
+  if (file.is_missing) return std::nullopt;
+  if (!file.problem.empty()) {
+    fail_call(fmt::format("{} cannot be read: {}", path.string(), file.problem));
+  }
   try {
-    const Json json = Json::parse(file);
+    const Json json = Json::parse(file.text);
     Record record{.folder = folder,
                   .mode = json.value("mode", ""),
                   .options = Json::object(),

@@ -363,6 +363,8 @@ def bad_calls(folder):
     empty.write_text("# nothing\n")
     wrong = folder / "wrong.txt"
     wrong.write_text("name 1x2x3x4\n")
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
     cases = [
         (["--passes", "sideways"], "'sideways' is not one of backward, forward, value_and_grad"),
         (["--implementations", "cuda"], "'cuda' is not one of opencl"),
@@ -375,6 +377,9 @@ def bad_calls(folder):
         (["--shapes", "512"], "neither BxHxV"),
         (["--shapes", "0x2x3"], "extent below 1"),
         (["--shapes", str(folder / "absent")], "cannot be read"),
+        (["--shapes", "/dev/zero"], "it is no regular file"),
+        (["--custom", str(folder)], "it is a folder"),
+        (["--custom", str(pipe)], "it is no regular file"),
         (["--shapes", str(empty)], "holds no shape"),
         (["--shapes", str(wrong)], "wrong.txt:1: "),
         (["--shapes", "2x3", "--tokens", "0"], "--tokens 0 is below 1"),

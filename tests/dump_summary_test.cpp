@@ -275,6 +275,10 @@ TEST_F(Dumps, RefuseWhatIsNone) {
   write("b/k-1/summary.json", "{");
   test::expect_error(ErrorCode::invalid_argument, {"summary.json", "remove it"},
                      [&] { compare_dumps(root_ / "b", root_ / "a"); });
+  fs::remove(root_ / "b/k-1/summary.json");
+  fs::create_directory(root_ / "b/k-1/summary.json");
+  test::expect_error(ErrorCode::invalid_argument, {"summary.json", "it is a folder; remove it"},
+                     [&] { compare_dumps(root_ / "b", root_ / "a"); });
 }
 
 }  // namespace

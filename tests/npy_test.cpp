@@ -360,6 +360,18 @@ TEST_F(Npy, nothing_is_written_without_commit) {
   EXPECT_EQ(text, "{}");
 }
 
+TEST_F(Npy, nothing_is_written_through_a_link_that_waits) {
+  const auto elsewhere = write("text");
+  // The name that an unfinished file had once.
+  fs::create_symlink(elsewhere, folder_ / (".report.json." + std::to_string(::getpid()) + ".tmp"));
+  OutputSet files(folder_);
+  files.add_text("report.json", "new");
+  files.commit();
+  std::string text;
+  std::getline(std::ifstream(elsewhere), text);
+  EXPECT_EQ(text, "text");
+}
+
 TEST_F(Npy, a_place_that_cannot_be_a_folder) {
   const auto file = write("x");
   expect_error([&] { OutputSet files(file); }, "not a folder");

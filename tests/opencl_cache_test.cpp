@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiled programs that outlive a process: ContextOptions::cache_folder.
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -195,6 +196,7 @@ TEST_F(ProgramFiles, ThatAreDamagedAreMadeAgain) {
 
 TEST_F(ProgramFiles, OnlyWhatIsOldIsRemovedUnfinished) {
   fs::create_directories(folder());
+  fs::permissions(folder(), fs::perms::owner_all);
   const fs::path old = fs::path(folder()) / "a.program.1.0.unfinished";
   const fs::path fresh = fs::path(folder()) / "b.program.2.0.unfinished";
   const fs::path foreign = fs::path(folder()) / "notes";
@@ -226,6 +228,80 @@ TEST_F(ProgramFiles, OfAFullDiskAreLeftOut) {
   EXPECT_TRUE(files().empty()) << files().front();
   cache.keep("key", "binary");
   EXPECT_EQ(cache.find("key"), "binary");
+}
+
+TEST_F(ProgramFiles, AreNeverWrittenThroughALink) {
+  const BinaryCache cache(folder());
+  cache.keep("key", "binary");
+  const std::string path = files().front();
+  write(root_ / "elsewhere", "text");
+  // The names that unfinished files had once.
+  for (int i = 0; i < 200; ++i) {
+    fs::create_symlink(root_ / "elsewhere", path + "." + std::to_string(::getpid()) + "." +
+                                                std::to_string(i) + ".unfinished");
+  }
+  for (const bool is_link : {false, true}) {
+    fs::remove(path);
+    if (is_link) fs::create_symlink(root_ / "elsewhere", path);
+    cache.keep("key", "binary");
+    EXPECT_EQ(read(root_ / "elsewhere"), "text");
+    EXPECT_EQ(cache.find("key"), "binary");
+    EXPECT_EQ(fs::symlink_status(path).permissions(),
+              fs::perms::owner_read | fs::perms::owner_write);
+  }
+}
+
+TEST_F(ProgramFiles, ThatAreOddAreMadeAgain) {
+  const BinaryCache cache(folder());
+  cache.keep("key", "binary");
+  const std::string path = files().front();
+  const std::string copy = (root_ / "copy").string();
+  fs::copy_file(path, copy);
+  const std::pair<const char*, std::function<bool()>> kinds[] = {
+      {"a pipe", [&] { return ::mkfifo(path.c_str(), 0600) == 0; }},
+      {"a link", [&] { return ::symlink(copy.c_str(), path.c_str()) == 0; }},
+      {"a link to nothing", [&] { return ::symlink("nothing", path.c_str()) == 0; }},
+      {"a link to itself", [&] { return ::symlink(path.c_str(), path.c_str()) == 0; }},
+      {"a device", [&] { return ::symlink("/dev/zero", path.c_str()) == 0; }},
+      {"that others may write to",
+       [&] { return fs::copy_file(copy, path) && ::chmod(path.c_str(), 0620) == 0; }},
+      {"another user's",  // where this is root
+       [&] { return fs::copy_file(copy, path) && ::chown(path.c_str(), 1, 1) == 0; }},
+      {"a terabyte of zeros",  // where the file system lets a file have it
+       [&] { return fs::copy_file(copy, path) && ::truncate(path.c_str(), off_t{1} << 40) == 0; }},
+      {"a folder", [&] { return fs::create_directory(path); }},
+  };
+  for (const auto& [kind, make] : kinds) {
+    SCOPED_TRACE(kind);
+    fs::remove(path);
+    if (!make()) continue;
+    EXPECT_FALSE(cache.find("key"));
+    cache.keep("key", "binary");
+    if (fs::is_directory(path)) continue;  // every process compiles
+    EXPECT_EQ(cache.find("key"), "binary");
+  }
+  EXPECT_EQ(files().size(), 1u);
+}
+
+TEST_F(ProgramFiles, AFolderOfOthersIsNotUsed) {
+  const auto compiled = builds_of_a_call();
+  if (compiled < 0) GTEST_SKIP() << "no OpenCL device";
+  const auto expect_refused = [&](const std::string& why) {
+    warnings_.clear();
+    EXPECT_EQ(builds_of_a_call(), compiled);
+    ASSERT_EQ(warnings_.size(), 1u) << why;
+    const std::string words = "cache_folder \"" + folder() + "\" is not used, because " + why;
+    EXPECT_NE(warnings_[0].find(words), std::string::npos) << warnings_[0];
+    EXPECT_NE(warnings_[0].find("chmod 700"), std::string::npos) << warnings_[0];
+  };
+  for (const auto& [mode, digits] : {std::pair{0770, "770"}, {0702, "702"}, {01777, "1777"}}) {
+    ASSERT_EQ(::chmod(folder().c_str(), mode), 0);
+    expect_refused(std::string("others than its owner may write to it (mode ") + digits + ")");
+  }
+  ASSERT_EQ(::chmod(folder().c_str(), 0755), 0);
+  EXPECT_EQ(builds_of_a_call(), 0);
+  if (::chown(folder().c_str(), 1, 1) != 0) return;  // only root can
+  expect_refused("it belongs to user 1, not to 0");
 }
 
 TEST_F(ProgramFiles, AFolderThatCannotBeWrittenIsAWarning) {

@@ -139,6 +139,19 @@ TEST_F(Dump, ResultsStayWhereItFails) {
   EXPECT_NE(warnings_[0].find("results are not touched"), std::string::npos) << warnings_[0];
 }
 
+TEST_F(Dump, IsNotWrittenElsewhere) {
+  if (!has_device()) GTEST_SKIP() << "no OpenCL device";
+  builds_of_a_call(Context(options(folder())));
+  const fs::path link = program(), elsewhere = root_ / "elsewhere";
+  fs::remove_all(link);
+  fs::create_directory(elsewhere);
+  fs::create_directory_symlink(elsewhere, link);
+  builds_of_a_call(Context(options(folder())));
+  EXPECT_TRUE(fs::is_empty(elsewhere));
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("Not a directory"), std::string::npos) << warnings_[0];
+}
+
 TEST(ProgramDump, NamesFolders) {
   const auto name = [](const std::string& file, const std::string& options) {
     return ProgramDump::name_of(file, "source", options);

@@ -3,6 +3,7 @@
 #include "tessera/profile.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <barrier>
 #include <optional>
@@ -179,6 +180,15 @@ TEST(Profile, IsThereAfterAFileThatCannotBeWritten) {
   profile.write(folder.file("trace.json"));  // in place of the other
   EXPECT_EQ(folder.files(), 1u);
   EXPECT_EQ(rows_of_kind(profile, ProfileKind::call).at("value_and_grad").calls, 1);
+  // Links wait under the names that unfinished files had once.
+  std::ofstream(folder.file("elsewhere")) << "text";
+  for (int i = 0; i < 200; ++i) {
+    std::filesystem::create_symlink("elsewhere",
+                                    folder.file("trace.json." + std::to_string(::getpid()) + "." +
+                                                std::to_string(i) + ".unfinished"));
+  }
+  profile.write(folder.file("trace.json"));
+  EXPECT_EQ(std::filesystem::file_size(folder.file("elsewhere")), 4u);
 }
 
 TEST(Profile, HasTheTasksOfSeveralThreadsAndOfSeveralCalls) {

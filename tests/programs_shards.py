@@ -83,6 +83,13 @@ def run_case(name, implementation, problem, place, cut, fields, check_outputs):
         os.rename(os.path.join(folder, "report.json"), os.path.join(folder, "aside"))
     code, _, err = run("tessera-score", "--combine", ",".join(folders), *whole,
                        "--vocab-size-total", total, "--out", again)
+    # A pipe that nobody writes to is an error, not an endless wait.
+    report = os.path.join(folders[0], "report.json")
+    os.mkfifo(report)
+    piped, _, piped_err = run("tessera-score", "--combine", ",".join(folders), *whole,
+                              "--vocab-size-total", total, "--out", place.path("piped"))
+    check(piped == 2 and "it is no regular file" in piped_err, f"{name}: {piped}: {piped_err}")
+    os.remove(report)
     for folder in folders:
         os.rename(os.path.join(folder, "aside"), os.path.join(folder, "report.json"))
     check(code == 0, f"{name}: combine without reports: exit {code}: {err}")

@@ -138,7 +138,7 @@ def check_outputs(name, problem, out, want, gradients, grad_dtype=None, values=T
         stored = dtype + ("-bits" if dtype == "bf16" and problem.bits else "")
         check(stored_type(got) == stored, f"{name}: {field} is {got.dtype.str}, expected {stored}")
         compare(f"{name}: {field}", got, expected, "bf16" if is_gradient and both_bf16 else dtype)
-    leftovers = [f for f in os.listdir(out) if f.endswith(".tmp")]
+    leftovers = [f for f in os.listdir(out) if f.endswith(".unfinished")]
     check(not leftovers, f"{name}: left {leftovers}")
 
 

@@ -359,9 +359,14 @@ def bad_calls(folder):
     check(code == 1 and "/dev/full" in err and not calls, f"{code}: {err}")
     code, _, err, _ = run_fake(folder, folder / "no/where.csv")
     check(code == 2 and "no/where.csv" in err, f"{code}: {err}")
-    for path in (folder / "no/table.csv", folder):
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    for path in (folder / "no/table.csv", folder, pipe):
         code, _, err = run("derive", raw, "--table", path)
         check(code == 2 and str(path) in err, f"{code}: {err}")
+    for path, why in ((folder, "it is a folder"), (pipe, "it is no regular file")):
+        code, _, err = run("derive", path, "--table", table)
+        check(code == 2 and why in err, f"{code}: {err}")
     code, _, err = run("derive", raw, "--table", table, preexec_fn=limited)
     check(code == 1 and "bt.csv" in err and table.read_text() == TABLE, f"{code}: {err}")
     code, _, err = run("derive", raw, "--table", table)

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <new>
@@ -16,7 +17,7 @@
 #include <string>
 
 #include "peaks/peaks.hpp"
-#include "programs/npy.hpp"
+#include "programs/output_set.hpp"
 #include "tessera/tessera.hpp"
 
 namespace {
@@ -188,12 +189,11 @@ class Problem {
                              : static_cast<const float*>(data)[at]);
       }
     }
-    std::ofstream file(path, std::ios::binary);
-    file << tessera::programs::make_npy_header("<f4", false,
-                                               {static_cast<std::int64_t>(rows.size()), count});
-    file.write(reinterpret_cast<const char*>(values.data()),
-               static_cast<std::streamsize>(values.size() * sizeof(float)));
-    if (!file.flush()) throw std::runtime_error("cannot write " + path);
+    const std::filesystem::path file(path);
+    tessera::programs::OutputSet files(file.parent_path());
+    files.add_array(file.filename().string(), values.data(), DType::f32,
+                    {static_cast<std::int64_t>(rows.size()), count});
+    files.commit();
   }
 
   tessera::Context context_;

@@ -86,6 +86,12 @@ std::shared_ptr<ContextState> make_state(const ContextOptions& options,
     state->warnings.warn("tessera: ContextOptions::cache_folder \"" + options.cache_folder +
                          "\" cannot be written (" + error.code().message() +
                          "); programs are compiled in each process");
+  } catch (const Error& error) {
+    state->warnings.warn("tessera: ContextOptions::cache_folder \"" + options.cache_folder +
+                         "\" is not used, because " + error.what() +
+                         ", and what lies in it is run; programs are compiled in each process: "
+                         "remove what is in it and make it yours alone (chmod 700), or give "
+                         "another folder");
   }
   return state;
 }

@@ -28,7 +28,8 @@ class DeviceRuntime {
   virtual bool only_plans() const noexcept = 0;
   virtual void trim() = 0;
   /// Before the first call: compiled programs are kept in files of the folder, for later processes.
-  /// Throws std::system_error where no file can be made there.
+  /// Throws std::system_error where no file can be made there, and Error, which says why, where the
+  /// folder is not this user's alone.
   virtual void keep_programs(const std::string& folder) = 0;
   /// Before the first call: what is compiled is left in the folder, for people to read. `warnings`
   /// is told where that fails later. Throws std::system_error where no file can be made there.

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/profile.hpp"
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include "host/dispatch/context_state.hpp"
 #include "host/dispatch/files.hpp"
@@ -13,40 +11,28 @@
 namespace tessera {
 namespace {
 
-namespace fs = std::filesystem;
-
 template <class Body>
 auto guarded(const Body& body) {
   return dispatch::guarded("Profile", body);
 }
 
-[[noreturn]] void fail_writing(const std::string& path, const std::string& why) {
-  throw Error(ErrorCode::execution_failed,
-              "Profile::write: path \"" + path + "\" cannot be written: " + why +
-                  "; what was there is unchanged, and the profile is complete: write it to another "
-                  "path");
-}
-
 void write_trace(const std::string& path, const std::string& text) {
   std::error_code ignored;
-  const auto there = fs::status(path, ignored);
-  if (fs::is_directory(there)) {
+  if (std::filesystem::is_directory(path, ignored)) {
     throw Error(ErrorCode::invalid_argument,
                 "Profile::write: path \"" + path + "\" is a folder; give the name of a file in it");
   }
-  // What is no file, a pipe or a device, cannot be replaced; a link stays one.
-  const bool in_place = fs::exists(there) && !fs::is_regular_file(there);
-  const std::string target =
-      fs::is_regular_file(there) ? fs::canonical(path, ignored).string() : path;
-  const std::string temporary = in_place ? target : dispatch::unfinished(target);
-  errno = 0;
-  if (dispatch::write_file(temporary, text) &&
-      (in_place || std::rename(temporary.c_str(), target.c_str()) == 0)) {
-    return;
+  try {
+    auto file = dispatch::NewFile::named(path);
+    file.write(text);
+    file.put();
+  } catch (const std::system_error& error) {
+    throw Error(ErrorCode::execution_failed,
+                "Profile::write: path \"" + path +
+                    "\" cannot be written: " + error.code().message() +
+                    "; what was there is unchanged, and the profile is complete: write it to "
+                    "another path");
   }
-  const int reason = errno;
-  if (!in_place) std::remove(temporary.c_str());
-  fail_writing(path, std::strerror(reason));
 }
 
 }  // namespace

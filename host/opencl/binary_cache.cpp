@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/opencl/binary_cache.hpp"
 
-#include <unistd.h>
-
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "host/dispatch/files.hpp"
 #include "host/opencl/hashing.hpp"
+#include "tessera/error.hpp"
 
 namespace tessera::opencl {
 namespace {
 
 namespace fs = std::filesystem;
-using dispatch::unfinished;
-using dispatch::unfinished_suffix;
-using dispatch::write_file;
 
 /// The first bytes of a file; another format gets another number.
 constexpr std::string_view magic = "tessera program 1\n";
@@ -39,7 +34,7 @@ void remove_unfinished(const fs::path& folder) {
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (entry.path().extension() != unfinished_suffix) continue;
+    if (entry.path().extension() != dispatch::unfinished_suffix) continue;
     const auto written = entry.last_write_time(ignored);
     if (!ignored && written < old) fs::remove(entry.path(), ignored);
   }
@@ -48,8 +43,10 @@ void remove_unfinished(const fs::path& folder) {
 }  // namespace
 
 BinaryCache::BinaryCache(const std::string& folder) {
-  // What lies here is run later: others may not add to it.
-  if (dispatch::make_folder(folder)) fs::permissions(folder, fs::perms::owner_all);
+  dispatch::make_folder(folder, 0700);
+  if (auto why = dispatch::why_shared(folder); !why.empty()) {
+    throw Error(ErrorCode::invalid_argument, why);
+  }
   remove_unfinished(folder);
   folder_ = folder;
 }
@@ -85,10 +82,8 @@ std::optional<std::string_view> BinaryCache::unpack(std::string_view file, std::
 
 std::optional<std::string> BinaryCache::find(std::string_view key) const {
   if (!is_on()) return std::nullopt;
-  std::ifstream stream(path_of(key), std::ios::binary);
-  if (!stream) return std::nullopt;
-  const std::string file((std::istreambuf_iterator<char>(stream)), {});
-  const auto binary = unpack(file, key);
+  const auto file = dispatch::read_own_file(path_of(key));
+  const auto binary = unpack(file.text, key);
   if (!binary) return std::nullopt;
   return std::string(*binary);
 }
@@ -96,14 +91,11 @@ std::optional<std::string> BinaryCache::find(std::string_view key) const {
 void BinaryCache::keep(std::string_view key, std::string_view binary) const noexcept {
   if (!is_on()) return;
   try {
-    const std::string path = path_of(key);
-    const std::string temporary = unfinished(path);
-    if (!write_file(temporary, pack(key, binary)) ||
-        std::rename(temporary.c_str(), path.c_str()) != 0) {
-      ::unlink(temporary.c_str());
-    }
+    dispatch::NewFile file(path_of(key), 0600);
+    file.write(pack(key, binary));
+    file.put();
   } catch (...) {
-    // Out of memory: the program is there, and compiled again by the next process.
+    // A full disk, or no memory: the program is there, and the next process compiles it again.
   }
 }
 

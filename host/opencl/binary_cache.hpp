@@ -9,15 +9,16 @@ namespace tessera::opencl {
 
 /// Compiled programs in files of a folder, one each. A file holds all that decided what was
 /// compiled (its key), so that a stale one is never taken for another, and a checksum; one that is
-/// damaged or of another key counts as missing. Files are written beside their place and renamed,
-/// so that processes may share the folder and be killed at any time. Thread-safe.
+/// damaged, of another key, or that another user may have written counts as missing. Files are
+/// written beside their place and renamed, so that processes may share the folder and be killed at
+/// any time. Thread-safe.
 class BinaryCache {
  public:
   /// Off.
   BinaryCache() = default;
   /// Makes the folder where it is missing, and removes what killed processes left half written an
-  /// hour ago or before. Throws std::filesystem::filesystem_error, or std::system_error where no
-  /// file can be made in it.
+  /// hour ago or before. Throws std::system_error where no file can be made in it, and Error where
+  /// others may write to it, because what lies there is run.
   explicit BinaryCache(const std::string& folder);
 
   bool is_on() const noexcept { return !folder_.empty(); }

@@ -2,13 +2,10 @@
 #include "host/opencl/program_dump.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -59,7 +56,7 @@ std::vector<std::pair<std::string, std::string_view>> libraries_in(std::string_v
 
 ProgramDump::ProgramDump(const std::string& folder, std::shared_ptr<dispatch::WarningLog> warnings)
     : warnings_(std::move(warnings)) {
-  dispatch::make_folder(folder);
+  dispatch::make_folder(folder, 0777);
   folder_ = folder;
 }
 
@@ -88,24 +85,22 @@ std::vector<std::pair<std::string, std::string_view>> ProgramDump::code_in(
 
 void ProgramDump::write(const std::string& name, const Files& files) const {
   const std::string folder = folder_ + "/" + name;
-  std::error_code failed;
-  fs::create_directories(folder, failed);
-  for (const auto& [file, text] : files) {
-    if (failed) break;
-    const std::string path = folder + "/" + file;
-    const std::string temporary = dispatch::unfinished(path);
-    if (dispatch::write_file(temporary, text) &&
-        std::rename(temporary.c_str(), path.c_str()) == 0) {
-      continue;
+  try {
+    fs::create_directories(folder);
+    // Somebody else made a link, to a folder elsewhere.
+    if (fs::is_symlink(folder))
+      throw std::system_error(make_error_code(std::errc::not_a_directory));
+    for (const auto& [file, text] : files) {
+      dispatch::NewFile made(folder + "/" + file, 0666);
+      made.write(text);
+      made.put();
     }
-    failed.assign(errno, std::generic_category());
-    ::unlink(temporary.c_str());
+  } catch (const std::system_error& error) {
+    warnings_->warn("tessera: ContextOptions::dump_folder \"" + folder_ +
+                    "\" cannot be written any more (" + error.code().message() +
+                    "); the dump is incomplete, results are not touched: give a folder on a disk "
+                    "with room and run again");
   }
-  if (!failed) return;
-  warnings_->warn("tessera: ContextOptions::dump_folder \"" + folder_ +
-                  "\" cannot be written any more (" + failed.message() +
-                  "); the dump is incomplete, results are not touched: give a folder on a disk "
-                  "with room and run again");
 }
 
 void ProgramDump::compiled(const std::string& name, std::string_view source,

@@ -5,13 +5,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <mutex>
 #include <utility>
 
+#include "host/dispatch/files.hpp"
 #include "tessera/context.hpp"
 
 namespace tessera::tuning {
@@ -55,15 +54,15 @@ class UserFile {
   static std::shared_ptr<const Table> read() {
     const std::string path = tuned_blocks_file();
     auto table = std::make_shared<Table>();
-    std::error_code error;
-    if (path.empty() || !std::filesystem::exists(path, error)) return table;
-    if (std::filesystem::is_regular_file(path, error)) {  // opening a pipe would wait
-      if (std::ifstream file(path, std::ios::binary); file) {
-        *table = parse_table(std::string(std::istreambuf_iterator<char>(file), {}), path);
-        return table;
-      }
+    if (path.empty()) return table;
+    const auto file = dispatch::read_file(path);
+    if (file.is_missing) return table;
+    if (file.problem.empty()) {
+      *table = parse_table(file.text, path);
+    } else {
+      table->problems.push_back(path + ": it cannot be read (" + file.problem +
+                                "); no block sizes are taken from it");
     }
-    table->problems.push_back(path + ": it cannot be read; no block sizes are taken from it");
     return table;
   }
 

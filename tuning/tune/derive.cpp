@@ -8,14 +8,13 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <optional>
 #include <set>
 
 #include "bench/measure.hpp"
+#include "host/dispatch/files.hpp"
 #include "programs/cli.hpp"
 #include "programs/output_set.hpp"
 #include "tuning/lookup/lines.hpp"
@@ -242,13 +241,12 @@ std::string text_of(const Verdict& verdict) {
 /// The lines of the table that is there; those of an empty one where none is.
 std::vector<std::string> read_table(const std::string& path) {
   const auto header = fmt::format("{}", fmt::join(columns, ","));
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return {std::string(format_line), header};
-  std::ifstream file(path, std::ios::binary);
-  if (!file || !std::filesystem::is_regular_file(path, error)) {
-    programs::fail_call(fmt::format("--table: the file '{}' cannot be read; give another", path));
+  const auto [text, problem, is_missing] = dispatch::read_file(path);
+  if (is_missing) return {std::string(format_line), header};
+  if (!problem.empty()) {
+    programs::fail_call(
+        fmt::format("--table: the file '{}' cannot be read: {}; give another", path, problem));
   }
-  const std::string text(std::istreambuf_iterator<char>(file), {});
   std::vector<std::string> lines;
   for_lines(text, [&](std::string_view line, int) { lines.emplace_back(line); });
   if (lines.empty() || lines.front() != format_line) {

@@ -12,9 +12,9 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <iterator>
 
+#include "host/dispatch/files.hpp"
 #include "host/operators/call.hpp"
 #include "programs/cli.hpp"
 #include "tuning/lookup/lines.hpp"
@@ -136,13 +136,12 @@ RawResults parse_raw(const std::string& text, const std::string& name) {
 }
 
 RawResults read_raw(const std::string& path) {
-  std::error_code error;
-  std::ifstream file(path, std::ios::binary);
-  struct stat status {};
-  if (!file || ::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) {
-    programs::fail_call(fmt::format("the raw results '{}' cannot be read; name a file", path));
+  const auto file = dispatch::read_file(path);
+  if (!file.problem.empty()) {
+    programs::fail_call(
+        fmt::format("the raw results '{}' cannot be read: {}; name a file", path, file.problem));
   }
-  return parse_raw(std::string(std::istreambuf_iterator<char>(file), {}), path);
+  return parse_raw(file.text, path);
 }
 
 RawWriter::RawWriter(const std::string& path, std::size_t whole_bytes)
