@@ -183,7 +183,8 @@ TEST_F(TunedCalls, WhatIsWrongWithTheFileIsAWarningOfEachContext) {
   EXPECT_EQ(others, heard_);
   // A file that is none.
   setenv("TESSERA_TUNED_FILE", "/dev/null", 1);
-  expect_contains(reload_tuned_blocks().at(0), "/dev/null: it cannot be read (it is no regular file)");
+  expect_contains(reload_tuned_blocks().at(0),
+                  "/dev/null: it cannot be read (it is no regular file)");
   setenv("TESSERA_TUNED_FILE", "/nonexistent/tuned.csv", 1);
   EXPECT_TRUE(reload_tuned_blocks().empty());
 }

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "peaks/peaks.hpp"
+#include "programs/npy.hpp"
 #include "programs/output_set.hpp"
 #include "tessera/tessera.hpp"
 

@@ -90,8 +90,7 @@ std::shared_ptr<ContextState> make_state(const ContextOptions& options,
     state->warnings.warn("tessera: ContextOptions::cache_folder \"" + options.cache_folder +
                          "\" is not used, because " + error.what() +
                          ", and what lies in it is run; programs are compiled in each process: "
-                         "remove what is in it and make it yours alone (chmod 700), or give "
-                         "another folder");
+                         "give a folder of your own, or make this one so (chmod 700)");
   }
   return state;
 }
