@@ -182,6 +182,28 @@ TEST(LinearDistillation, WhatIsNotFinite) {
   }
 }
 
+/// A teacher that is sure of a word that its student masks is infinitely far from it, also where
+/// the student masks another word in another block of columns, of which nothing is left.
+TEST(LinearDistillation, AnInfinityOfOneBlock) {
+  constexpr std::int64_t v = 1100;
+  std::vector<float> bias(v, 0.0f), teacher(v, -2000.0f);
+  const std::vector<float> x = {0.0f}, w(v, 0.0f);
+  teacher[3] = 0.0f;
+  bias[3] = bias[1000] = -infinity;
+  ld::Options options{.divergence = Divergence::forward_kl, .alpha = 1.0f};
+  options.loss.wants.divergence = true;
+  Context context({.host_only = true});
+  for (const char* implementation : {"reference", "eigen"}) {
+    const auto result = forward(context,
+                                {.x = View::host(x.data(), {1, 1}),
+                                 .w = View::host(w.data(), {1, v}),
+                                 .bias = View::host(bias.data(), {v}),
+                                 .teacher_logits = View::host(teacher.data(), {1, v})},
+                                options, {.implementation = implementation});
+    EXPECT_EQ(result.divergence.item(), infinity) << implementation;
+  }
+}
+
 /// Statistics of another distribution, as a caller's own may be, are taken for the student's.
 TEST(LinearDistillation, BackwardReadsWhatItIsGiven) {
   Problem p;

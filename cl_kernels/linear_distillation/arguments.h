@@ -15,7 +15,7 @@
 
 // Of a row in a slice of the vocabulary: sums over u, the student's logit over the temperature, and
 // v, the teacher's, relative to their maxima; SUM_CROSS of exp(v) (v - u), or of exp(u) (u - v) for
-// reverse KL. A second look (jsd) has the divergence and KL(q||m).
+// reverse KL. A second look (jsd) has the divergence, KL(q||m) and the sum of q.
 #define SUM_MAX_U 0
 #define SUM_MAX_V 1
 #define SUM_U 2
@@ -25,6 +25,7 @@
 #define SUM_FIELDS 6
 #define MIX_BOTH 0
 #define MIX_Q 1
+#define MIX_SUM_Q 2
 
 // Of a counted row, over the whole vocabulary: log q = u - MAX_U - LOG_SUM_U, log p alike. RELATIVE
 // is what its gradient is relative to, FACTOR what it is multiplied by.

@@ -154,14 +154,17 @@ kernel void merge_mixture(global const float* sums, global const int* info, glob
   const long i = a.size.chunk_begin + at;
   info += a.at.info;
   if (at >= a.size.ld || i >= info[INFO_COUNT]) return;
-  float value = 0.0f, from_q = 0.0f;
+  float value = 0.0f, from_q = 0.0f, sum_q = 0.0f;
   for (int slice = 0; slice < a.size.slices; ++slice) {
     global const float* from = sums + a.at.sums + (long)slice * SUM_FIELDS * a.size.ld + at;
     value += from[MIX_BOTH * (long)a.size.ld];
     from_q += from[MIX_Q * (long)a.size.ld];
+    sum_q += from[MIX_SUM_Q * (long)a.size.ld];
   }
-  finish_row(rows[a.at.rows + i], value, from_q, terms + a.at.terms + i, info, values + a.at.values,
-             divergence ? divergence + a.at.divergence : divergence,
+  // A mean over q, whose sum is 1 but for rounding: a student that is sure of a word is at the
+  // mean.
+  finish_row(rows[a.at.rows + i], value, from_q / sum_q, terms + a.at.terms + i, info,
+             values + a.at.values, divergence ? divergence + a.at.divergence : divergence,
              statistics ? statistics + a.at.statistics : statistics, &a.size);
 }
 #endif

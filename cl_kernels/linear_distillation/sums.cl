@@ -74,8 +74,8 @@ kernel void divergence_sums(global const int* info, global const uchar* kept,
 }
 
 #if DIVERGENCE == JSD
-// The second look, whose rows are known: sums of the divergence and of KL(q||m). Word by word the
-// divergence is at least 0, so that its sum loses no digits. Work-items as above.
+// The second look, whose rows are known: sums of the divergence, of KL(q||m) and of q. Word by word
+// the divergence is at least 0, so that its sum loses no digits. Work-items as above.
 kernel void mixture_sums(global const int* info, global const uchar* kept,
                          global const uchar* teacher, global const float* terms, global float* sums,
                          mixture_sums_arguments a) {
@@ -89,10 +89,10 @@ kernel void mixture_sums(global const int* info, global const uchar* kept,
       const int row = panel * TILE_N + column;
       lane_terms t;
       load_terms(&t, terms + a.at.terms + a.size.chunk_begin + row, a.size.term_ld);
-      lane_f both = (lane_f)(0.0f), from_q = both;
+      lane_f both = (lane_f)(0.0f), from_q = both, sum_q = both;
       for (long v0 = v_begin; v0 < v_end; v0 += BLOCK) {
         const long v1 = min(v0 + BLOCK, v_end);
-        lane_f block_both = (lane_f)(0.0f), block_q = block_both;
+        lane_f block_both = (lane_f)(0.0f), block_q = block_both, block_sum = block_both;
         for (long v = v0; v < v1; ++v) {
           lane_pair pair;
           probabilities(&pair, KEPT_LOAD(KEPT_AT((long)panel, v), column),
@@ -103,14 +103,17 @@ kernel void mixture_sums(global const int* info, global const uchar* kept,
           const lane_f from_p = (lane_f)(a.size.beta) * (pair.p * m.of_p);
           block_both += fma((lane_f)(1.0f - a.size.beta), pair.q * m.of_q, from_p);
           block_q += pair.q * m.of_q;
+          block_sum += pair.q;
         }
         both += block_both;
         from_q += block_q;
+        sum_q += block_sum;
       }
       const long ld = a.size.ld;
       global float* at = sums + a.at.sums + slice * SUM_FIELDS * ld + row;
       LANE_STORE(both, at + MIX_BOTH * ld);
       LANE_STORE(from_q, at + MIX_Q * ld);
+      LANE_STORE(sum_q, at + MIX_SUM_Q * ld);
     }
   }
 }

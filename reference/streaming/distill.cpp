@@ -63,6 +63,7 @@ void merge_into(const DistillTerms& terms, const DistillSums& later, DistillSums
   sums.exp_v += other.exp_v;
   sums.both += other.both;
   sums.from_q += other.from_q;
+  sums.sum_q += other.sum_q;
   if (no_student) poison_student(sums);
 }
 
@@ -115,7 +116,10 @@ double rounded_divergence(const DistillTerms& terms, const DistillSums& s) {
 
 double relative_of(const DistillTerms& terms, const DistillSums& s) {
   if (!std::isnan(s.relative)) return s.relative;
-  return terms.divergence == Divergence::jsd ? s.from_q : rounded_divergence(terms, s);
+  if (terms.divergence != Divergence::jsd) return rounded_divergence(terms, s);
+  // A mean over q, whose sum is 1 but for rounding: a student that is sure of a word is at the
+  // mean.
+  return s.from_q / s.sum_q;
 }
 
 double divergence_of(const DistillTerms& terms, const DistillSums& s) {

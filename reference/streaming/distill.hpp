@@ -16,7 +16,7 @@ struct DistillSums {
   double sum_u = 0.0, sum_v = 0.0;
   double cross = 0.0;  ///< DistillStretch::cross
   double exp_v = 0.0;
-  double both = 0.0, from_q = 0.0;  ///< DistillMix, of a second look
+  double both = 0.0, from_q = 0.0, sum_q = 0.0;  ///< DistillMix, of a second look
   /// What the gradient is relative to, of a row that was saved: its other sums are not known. NaN:
   /// it follows from them.
   double relative = std::numeric_limits<double>::quiet_NaN();

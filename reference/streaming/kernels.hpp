@@ -101,9 +101,9 @@ struct DistillStretch {
   float exp_v;           ///< of exp(v) v
 };
 
-/// The sums of jsd: of beta p log(p / m) + (1 - beta) q log(q / m), and of q log(q / m).
+/// The sums of jsd: of beta p log(p / m) + (1 - beta) q log(q / m), of q log(q / m), and of q.
 struct DistillMix {
-  float both, from_q;
+  float both, from_q, sum_q;
 };
 
 struct Kernels {

@@ -102,7 +102,7 @@ Mixture mixture_of(const Probabilities& t, float beta) {
 DistillMix distill_mix(const float* student, const float* teacher, std::int64_t n,
                        const DistillRow& row) {
   // Word by word the divergence is at least 0, so that its sum loses no digits.
-  Packet both = splat(0.0f), from_q = both;
+  Packet both = splat(0.0f), from_q = both, sum_q = both;
   for (std::int64_t i = 0; i < padded(n); i += lanes) {
     const auto t =
         probabilities_of(ei::pload<Packet>(student + i), ei::pload<Packet>(teacher + i), row);
@@ -111,8 +111,9 @@ DistillMix distill_mix(const float* student, const float* teacher, std::int64_t 
     const Packet share = ei::pmadd(splat(1.0f - row.beta), of_q, ei::pmul(splat(row.beta), of_p));
     both = ei::padd(both, share);
     from_q = ei::padd(from_q, of_q);
+    sum_q = ei::padd(sum_q, t.q);
   }
-  return {ei::predux(both), ei::predux(from_q)};
+  return {ei::predux(both), ei::predux(from_q), ei::predux(sum_q)};
 }
 
 void distill_gradient(const float* student, float* teacher, std::int64_t n, const DistillRow& row,

@@ -176,6 +176,7 @@ class ValuesWalk {
     const DistillMix mix = kernels_.distill_mix(student, teacher, n, memory_.distill_rows[row]);
     sums.both += static_cast<double>(mix.both);
     sums.from_q += static_cast<double>(mix.from_q);
+    sums.sum_q += static_cast<double>(mix.sum_q);
   }
 
   /// What a second look needs of the first.
@@ -231,6 +232,7 @@ class ValuesWalk {
       } else {
         to.both += part.both;
         to.from_q += part.from_q;
+        to.sum_q += part.sum_q;
       }
     }
   }

@@ -68,7 +68,7 @@ class _Operator:
     def _forward(self, inputs: Sequence[torch.Tensor], scalars: Sequence[torch.types.Number],
                  how: str) -> list[torch.Tensor]:
         call = _call(scalars, how)
-        inputs = [each.detach() for each in inputs]
+        inputs = [_held(at, each) for at, each in enumerate(inputs)]
         outputs = [torch.empty(spec.shape, dtype=_DTYPES[spec.dtype])
                    for spec in self.kernel.shapes(*inputs, **call)]
         self.kernel(*inputs, out=outputs, **call)
@@ -83,7 +83,8 @@ class _Operator:
 
     def _backward(self, inputs: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor],
                   scalars: Sequence[torch.types.Number], how: str) -> list[torch.Tensor]:
-        made = self.kernel.backward(*(each.detach() for each in inputs), **_call(scalars, how),
+        made = self.kernel.backward(*(_held(at, each) for at, each in enumerate(inputs)),
+                                    **_call(scalars, how),
                                     cotangents=[each.detach() for each in cotangents])
         return [_tensor(array, like)
                 for array, like in zip(made.outputs, _floating(inputs), strict=True)]
@@ -98,6 +99,17 @@ class _Operator:
                                           *cotangents))
         return ([next(gradients) if each.is_floating_point() else None for each in inputs],
                 None, None)
+
+
+def _held(at, tensor):
+    """A tensor to hand over, whose elements all have memory: what FSDP has sharded has none."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    needed = (tensor.storage_offset() + last + 1) * tensor.element_size() if tensor.numel() else 0
+    held = tensor.untyped_storage().nbytes()
+    if needed > held:
+        raise ValueError(f"input {at} has elements up to byte {needed} of its storage, and that has "
+                         f"{held} bytes; give a tensor whose storage is allocated")
+    return tensor.detach()
 
 
 class _Node(torch.autograd.Function):

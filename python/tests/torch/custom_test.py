@@ -147,6 +147,10 @@ def test_refused(product):
         first.sum().backward()
     with pytest.raises(TypeError, match="float64"):
         product(x.double(), y, scalars=[2.0])
+    freed = y.detach().clone()
+    freed.untyped_storage().resize_(4)
+    with pytest.raises(ValueError, match="input 1 has elements up to byte .* that has 4 bytes"):
+        plain(x, freed, scalars=[2.0])
     with pytest.raises(ValueError, match="no_such"):
         product(x, y, scalars=[2.0], knobs={"no_such": 1})
     with pytest.raises(tessera.BuildFailedError, match="f"):

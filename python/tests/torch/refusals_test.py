@@ -23,6 +23,14 @@ def lce(*args, **options):
     return lambda: tt.linear_cross_entropy(*args, **options)
 
 
+def with_storage(tensor, missing):
+    """As FSDP leaves what it has sharded, where all bytes are missing."""
+    tensor = tensor.clone()
+    storage = tensor.untyped_storage()
+    storage.resize_(max(storage.nbytes() - missing, 0))
+    return tensor
+
+
 class FakeDTensor(torch.Tensor):
     pass
 
@@ -85,6 +93,16 @@ CASES = {
     "no target": (lambda: tt.linear_distillation(x, w, x, w), ValueError, "target is left out"),
     "teacher that learns": (lambda: tt.linear_distillation(
         x, w, x, w.clone().requires_grad_(), labels), ValueError, "teacher_weight requires"),
+    "freed weight": (lce(x, with_storage(w, 1 << 20), labels), tessera.InvalidArgumentError,
+                     "w has elements up to byte 144 of its storage, and that has 0 bytes"),
+    "freed input": (lce(with_storage(x, 1 << 20), w, labels, implementation="reference"),
+                    tessera.InvalidArgumentError, "x has elements up to byte 96"),
+    "freed labels": (lce(x, w, with_storage(labels, 1 << 20)), tessera.InvalidArgumentError,
+                     "labels has elements up to byte 48"),
+    "short teacher": (lambda: tt.linear_distillation(x, w, x, with_storage(w, 4), labels),
+                      tessera.InvalidArgumentError, "byte 144 of its storage, and that has 140"),
+    "freed norm": (lambda: tt.rms_norm(x, with_storage(w[0].clone(), 1 << 20)),
+                   tessera.InvalidArgumentError, "scale has elements up to byte 16"),
     "norm": (lambda: tt.rms_norm(x, w[0, :3]), ValueError, r"weight has shape \[3\], not \[4\]"),
     "out_features": (lambda: tt.LinearCrossEntropyLoss(4, 9, out_features=(2,)), ValueError,
                      r"out_features is \(2,\)"),
