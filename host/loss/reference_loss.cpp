@@ -19,7 +19,8 @@ struct RoundedStatistics {
   RoundedStatistics(const oracle::Values& values, std::size_t row)
       : max(static_cast<float>(values.max[row])) {
     const bool finite = std::isfinite(values.max[row]) && std::isfinite(max);
-    const double moved = finite ? values.max[row] - oracle::base_of(values.max[row]) : 0.0;
+    const double moved =
+        finite ? values.max[row] - oracle::base_of(values.max[row], static_cast<double>(max)) : 0.0;
     sum = values.sum[row] * std::exp(moved);
     class_logit = values.class_logit[row] + values.class_sum[row] * moved;
     target_logit = values.target_logit[row] + values.target_sum[row] * moved;

@@ -74,10 +74,10 @@ struct Gradients {
 /// What is computed.
 struct Options {
   Divergence divergence = Divergence::forward_kl;
-  float beta = 0.5f;         ///< of jsd, in [0, 1]; 0 means forward KL, 1 reverse KL
+  float beta = 0.5f;  ///< of jsd, in [0, 1]; 0 means forward KL, 1 reverse KL
   /// From 1e-6 to 1e6; divides the logits of both, after scale and cap.
   float temperature = 1.0f;
-  float alpha = 0.5f;        ///< in [0, 1]: the share of the divergence
+  float alpha = 0.5f;  ///< in [0, 1]: the share of the divergence
   float teacher_logit_scale = 1.0f;
   float teacher_logit_soft_cap = 0.0f;  ///< 0: off
   LossOptions loss{};                   ///< the student's, and what all losses have

@@ -31,13 +31,14 @@ Distribution softmax(const double* logits, std::int64_t v, double temperature,
     const double value = logits[j] / temperature;
     if (!std::isnan(d.max) && !(d.max >= value)) d.max = value;
   }
-  const bool is_own = saved == nullptr || is_rounded(d.max, saved[0]);
-  d.max = is_own ? base_of(d.max) : saved[0];
+  const double held = saved != nullptr ? saved[0] : static_cast<double>(static_cast<float>(d.max));
+  const bool own = is_own(d.max, held);
+  d.max = own ? base_of(d.max, held) : held;
   const double infinity = std::numeric_limits<double>::infinity();
   for (std::int64_t j = 0; j < v; ++j) {
     // -Inf of nothing but -Inf: these columns have no distribution, others may have one.
     const double far = logits[j] == -infinity ? -infinity : logits[j] / temperature - d.max;
-    d.far.push_back(is_own ? far : std::min(far, 0.0));
+    d.far.push_back(own ? far : std::min(far, 0.0));
     d.sum += std::exp(d.far.back());
   }
   if (saved != nullptr) d.sum = saved[1];
@@ -88,11 +89,6 @@ Distribution mixture(const Distribution& p, const Distribution& q, double beta) 
 }
 
 }  // namespace
-
-double base_of(double max) {
-  const double held = static_cast<double>(static_cast<float>(max));
-  return std::abs(max - held) > 1.0 ? max : held;
-}
 
 RowDivergence divergence_of(const Distillation& d, const double* student, const double* teacher,
                             std::int64_t v, const double* saved) {

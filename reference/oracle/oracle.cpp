@@ -334,8 +334,8 @@ Gradients backward(const Problem& p) {
     for (std::int64_t j = 0; j < p.v; ++j) logits[index(j)] = final_logit(p.options, z[j]);
     const std::size_t i = index(row);
     Statistics s = statistics_of(logits.data(), p.v);
-    const bool is_own = p.max.empty() || is_rounded(s.max, p.max[i]);
-    if (!p.max.empty()) s = {is_own ? base_of(s.max) : p.max[i], p.sum[i]};
+    const bool own = p.max.empty() || is_own(s.max, p.max[i]);
+    if (!p.max.empty()) s = {own ? base_of(s.max, p.max[i]) : p.max[i], p.sum[i]};
 
     double dloss = 1.0;
     if (!p.dloss.empty()) dloss = p.dloss[p.options.reduction == Reduction::none ? i : 0];
@@ -356,7 +356,7 @@ Gradients backward(const Problem& p) {
     for (std::int64_t j = 0; j < p.v; ++j) {
       const std::int64_t column = p.options.vocab_offset + j;
       const double logit = logits[index(j)];
-      const double probability = s.probability(is_own ? logit : std::min(logit, s.max));
+      const double probability = s.probability(own ? logit : std::min(logit, s.max));
       double g = a * probability - eps * class_weight_of(p, column) / v_total - hits[index(j)];
       g = term(nll_weight, g) + two_lambda_lse * probability;
       g = from_loss * g + dlse * probability;

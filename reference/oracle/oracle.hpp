@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -144,13 +145,15 @@ bool is_bad(const Problem& problem, std::int64_t row);
 /// What is left of such a row: NaN in each of its values, argmax -1.
 void spoil(Values& values, std::size_t row);
 
-/// Statistics are saved as f32: what sums are relative to there, of a row whose maximum is `max`.
-/// The maximum as f32 holds it; beyond 2^24, where that may be off by more than 1 and exponentials
-/// would overflow, the maximum itself.
-double base_of(double max);
-/// Whether `saved` is what f32 holds of `max`. Else it is the maximum of other columns, which may
-/// lie below a logit of these by its rounding: such a logit counts as that maximum.
-inline bool is_rounded(double max, double saved) {
+/// What sums are relative to that are saved beside `saved`, which is what f32 holds of the maximum:
+/// that, or beyond 2^24, where the two may differ by more than 1 and exponentials would overflow,
+/// the maximum itself.
+inline double base_of(double max, double saved) {
+  return std::abs(max - saved) > 1.0 ? max : saved;
+}
+/// Whether `saved` is the maximum of these columns, `max`. Else it is that of others, which may lie
+/// below a logit of these by its rounding: such a logit counts as that maximum.
+inline bool is_own(double max, double saved) {
   return static_cast<float>(max) == static_cast<float>(saved);
 }
 

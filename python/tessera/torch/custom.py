@@ -103,12 +103,13 @@ class _Operator:
 
 def _held(at, tensor):
     """A tensor to hand over, whose elements all have memory: what FSDP has sharded has none."""
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * stride for size, stride in steps)
     needed = (tensor.storage_offset() + last + 1) * tensor.element_size() if tensor.numel() else 0
     held = tensor.untyped_storage().nbytes()
     if needed > held:
-        raise ValueError(f"input {at} has elements up to byte {needed} of its storage, and that has "
-                         f"{held} bytes; give a tensor whose storage is allocated")
+        raise ValueError(f"input {at} has elements up to byte {needed} of its storage, and that "
+                         f"has {held} bytes; give a tensor whose storage is allocated")
     return tensor.detach()
 
 
