@@ -126,8 +126,8 @@ class DivergenceDigits : public ::testing::TestWithParam<std::string> {
     if (GetParam() == matrix_units) GTEST_SKIP() << "these logits are f32";
   }
 
-  static constexpr std::int64_t b = 24, v = 500;
-  static constexpr std::int64_t first_near = 8, first_sure = 16;
+  static constexpr std::int64_t b = 40, v = 500;
+  static constexpr std::int64_t first_near = 8, first_nearer = 12, first_sure = 28;
 
   /// Rows of noise; a student that is nearly its teacher; one that is sure of a word, its teacher
   /// of another.
@@ -140,8 +140,10 @@ class DivergenceDigits : public ::testing::TestWithParam<std::string> {
         const auto at = index(row * v + word);
         student_[at] = normal(random);
         teacher_[at] = normal(random);
-        if (row >= first_near) teacher_[at] = student_[at] + 1e-3f * teacher_[at];
-        if (row >= first_sure) student_[at] = teacher_[at] = -500.0f - std::abs(student_[at]);
+        const float far = row < first_nearer ? 1e-3f : 1e-6f;
+        if (row >= first_near) teacher_[at] = student_[at] + far * teacher_[at];
+        if (row >= first_sure) teacher_[at] = -100.0f * std::abs(student_[at]);
+        if (row >= first_sure) student_[at] = -500.0f;
       }
       if (row < first_sure) continue;
       student_[index(row * v + 7 * row)] = normal(random);
@@ -185,6 +187,7 @@ TEST_P(DivergenceDigits, OfMixtures) {
     const auto expected = run("reference", options(ld::Divergence::jsd, beta));
     const auto actual = run(GetParam(), options(ld::Divergence::jsd, beta));
     for (std::int64_t row = 0; row < b; ++row) {
+      if (row >= first_nearer && row < first_sure) continue;  // nothing but rounding is left
       SCOPED_TRACE(testing::Message() << "beta " << beta << " row " << row);
       const bool is_near = row >= first_near && row < first_sure;
       const double tolerance = is_near ? 0x1p-10 : 0x1p-20;
