@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of a file that is not there, nothing.
+/// Empty where there is no file.
 std::string read_text(const fs::path& path) {
   const auto file = dispatch::read_file(path.string());
   if (!file.problem.empty() && !file.is_missing) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is read whole, and what is written beside its place: odd files, links that wait.
+// Files that are read whole or written beside their place: odd ones, links that wait.
 #include "host/dispatch/files.hpp"
 
 #include <fcntl.h>
@@ -141,7 +141,7 @@ TEST_F(Files, ThatAreNamedKeepTheirLinksAndPipes) {
   put(NewFile::named(at("link")));
   EXPECT_TRUE(fs::is_symlink(at("link")));
   EXPECT_EQ(read_file(target).text, "new");
-  // What nobody named is replaced itself.
+  // A path that no caller named is replaced itself.
   write("target", "old");
   put(NewFile(at("link"), 0600));
   EXPECT_FALSE(fs::is_symlink(at("link")));

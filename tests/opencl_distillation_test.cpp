@@ -165,7 +165,7 @@ class DivergenceDigits : public ::testing::TestWithParam<std::string> {
     options.loss.wants.divergence = options.loss.wants.grad_x = true;
     return options;
   }
-  /// Of a row of grad_x, without what comes of w's rows of -500, which all but cancels.
+  /// The norm of a row of grad_x, without what w's rows of -500 add, which all but cancels.
   static double norm(const HostTensor& tensor, std::int64_t row, const HostTensor* less = nullptr) {
     double squares = 0.0;
     for (std::int64_t i = row * b; i < row * b + first_sure; ++i) {

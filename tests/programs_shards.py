@@ -83,7 +83,7 @@ def run_case(name, implementation, problem, place, cut, fields, check_outputs):
         os.rename(os.path.join(folder, "report.json"), os.path.join(folder, "aside"))
     code, _, err = run("tessera-score", "--combine", ",".join(folders), *whole,
                        "--vocab-size-total", total, "--out", again)
-    # A pipe that nobody writes to is an error, not an endless wait.
+    # A pipe without a writer is an error, not an endless wait.
     report = os.path.join(folders[0], "report.json")
     os.mkfifo(report)
     piped, _, piped_err = run("tessera-score", "--combine", ",".join(folders), *whole,

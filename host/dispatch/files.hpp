@@ -51,7 +51,7 @@ class NewFile {
   std::string target_, temporary_{};  ///< empty: it is put, or was written in its place
 };
 
-/// What a file holds, or why it was not read.
+/// The text of a file, or why it was not read.
 struct FileText {
   std::string text{};
   std::string problem{};    ///< "it is a folder"; empty: it was read
@@ -67,8 +67,8 @@ FileText read_own_file(const std::string& path);
 /// made in it. `mode` as mkdir(2) has it. Throws std::system_error.
 void make_folder(const std::string& path, mode_t mode);
 
-/// Why other users may have written what is in the folder: "it belongs to user 1000". Empty: they
-/// may not. Throws std::system_error.
+/// The reason why other users may have written to the folder: "it belongs to user 1000". Empty:
+/// they may not. Throws std::system_error.
 std::string why_shared(const std::string& folder);
 
 }  // namespace tessera::dispatch

@@ -118,8 +118,8 @@ std::string first_error(const std::string& log) {
   return log.substr(start, log.find('\n', at) - start);
 }
 
-/// Whether more than this text, a program with its options, decides what is compiled: files, or the
-/// time. Words in comments count, too.
+/// True: files or the time decide what is compiled, beside this text, a program with its options.
+/// Words in comments count, too.
 bool depends_on_more(std::string text) {
   // Blanks decide nothing, and a line may go on in the next in the middle of a word.
   std::erase_if(text, [](char letter) { return std::strchr("\\ \t\v\f\r\n", letter) != nullptr; });
@@ -176,7 +176,7 @@ struct ProgramCache::Impl {
     }
     if (!binaries.is_on()) return compile(wanted, source, options);
     const std::string text = options + '\n' + source;
-    // What a caller's program includes may change, and is no part of the key.
+    // Files that a caller's program includes may change, and are no part of the key.
     if (wanted.source && depends_on_more(text)) return compile(wanted, source, options);
     const std::string key = device_key + text;
     if (const auto binary = binaries.find(key)) {

@@ -57,7 +57,7 @@ struct ContextOptions {
   /// Where compiled programs are kept for later processes, and looked for first; made where it is
   /// missing. Empty: nowhere; a driver may keep its own. Files are taken only for the same device,
   /// driver and revision of the library; damaged ones are ignored; removing them is always safe.
-  /// What lies there is run: a folder that is not the user's own, or that others may write to, is
+  /// Programs in it are run: a folder that is not the user's own, or that others may write to, is
   /// not used, with a warning; default_cache_folder() is a good one. One that cannot be written is
   /// a warning, too, and nothing is kept.
   /// With PoCL the call that fills the folder takes up to three times as long as without.

@@ -145,13 +145,12 @@ bool is_bad(const Problem& problem, std::int64_t row);
 /// What is left of such a row: NaN in each of its values, argmax -1.
 void spoil(Values& values, std::size_t row);
 
-/// What sums are relative to that are saved beside `saved`, which is what f32 holds of the maximum:
-/// that, or beyond 2^24, where the two may differ by more than 1 and exponentials would overflow,
-/// the maximum itself.
+/// The number that saved sums are relative to. `saved`, the maximum as f32 holds it; beyond 2^24,
+/// where the two may differ by more than 1 and exponentials would overflow, the maximum itself.
 inline double base_of(double max, double saved) {
   return std::abs(max - saved) > 1.0 ? max : saved;
 }
-/// Whether `saved` is the maximum of these columns, `max`. Else it is that of others, which may lie
+/// True: `saved` is `max`, the maximum of these columns. Else it is that of others, which may lie
 /// below a logit of these by its rounding: such a logit counts as that maximum.
 inline bool is_own(double max, double saved) {
   return static_cast<float>(max) == static_cast<float>(saved);

@@ -103,7 +103,7 @@ DistillRow distill_row(const DistillTerms& terms, const DistillSums& sums, doubl
 
 namespace {
 
-/// As its sums have it: rounding may put it below 0.
+/// The divergence that the sums come to; rounding may put it below 0.
 double rounded_divergence(const DistillTerms& terms, const DistillSums& s) {
   if (std::isnan(s.sum_u) || std::isnan(s.sum_v)) return nan_value;
   if (terms.divergence == Divergence::jsd) return s.both;

@@ -24,7 +24,7 @@ def lce(*args, **options):
 
 
 def with_storage(tensor, missing):
-    """As FSDP leaves what it has sharded, where all bytes are missing."""
+    """A copy whose storage lacks bytes; FSDP leaves none to what it has sharded."""
     tensor = tensor.clone()
     storage = tensor.untyped_storage()
     storage.resize_(max(storage.nbytes() - missing, 0))
