@@ -192,6 +192,39 @@ TEST_P(Limits, AMaximumBelowALogit) {
     EXPECT_EQ(layer.grad_x[0], 2.0f);
     EXPECT_EQ(layer.grad_w[0], logit);
     EXPECT_EQ(layer.grad_w[1], -logit);
+
+    // The same of logits that exist, so many that a row is streamed.
+    std::vector<float> logits(4096, -logit), dlogits(logits.size(), poison);
+    logits[0] = logit;
+    const Dims row{1, static_cast<std::int64_t>(logits.size())};
+    const std::int32_t label = 1;
+    softmax_cross_entropy::Gradients gradient;
+    gradient.grad_logits = MutableView::host(dlogits.data(), row);
+    softmax_cross_entropy::backward(shared_context(),
+                                    {.logits = View::host(logits.data(), row),
+                                     .labels = View::host(&label, {1}),
+                                     .statistics = View::host(statistics, {1, 2})},
+                                    gradient, {}, {.implementation = GetParam()})
+        .wait();
+    EXPECT_EQ(dlogits[0], 1.0f);
+    EXPECT_EQ(dlogits[1], -1.0f);
+    EXPECT_EQ(dlogits[2], 0.0f);
+
+    // And of a divergence from a teacher that is sure of the other word: dz is q - p.
+    const float saved[] = {statistics[0], 1.0f, statistics[0], 1.0f, 0.0f};
+    const float theirs[] = {-logit, logit};
+    linear_distillation::Gradients gradients;
+    gradients.grad_x = MutableView::host(layer.grad_x.data(), {1, 1});
+    layer.grad_x[0] = poison;
+    linear_distillation::backward(shared_context(),
+                                  {.x = in.x,
+                                   .w = in.w,
+                                   .teacher_logits = View::host(theirs, {1, 2}),
+                                   .statistics = in.statistics,
+                                   .divergence_statistics = View::host(saved, {1, 5})},
+                                  gradients, {.alpha = 1.0f}, {.implementation = GetParam()})
+        .wait();
+    EXPECT_EQ(layer.grad_x[0], 2.0f);
   }
 }
 

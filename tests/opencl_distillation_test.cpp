@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call of linear_distillation reports of its schedule on OpenCL: knobs that may be given
-// back, and what is formed again. (That its numbers are right: matrix_test.)
+// Calls of linear_distillation: the schedule that they report on OpenCL (knobs that may be given
+// back, logits that are formed again), and the digits of divergences on every implementation.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <random>
 
-#include "tests/support/runner.hpp"
+#include "tests/support/matrix.hpp"
 
 namespace tessera::test {
 namespace {
@@ -213,17 +212,14 @@ TEST_P(DivergenceDigits, OfRowsThatAreEqualOrSure) {
   }
 }
 
-std::string underscored(const testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '.', '_');
-  return name;
-}
 INSTANTIATE_TEST_SUITE_P(All, DivergenceDigits,
-                         testing::ValuesIn(implementations_of<ld::Operator>()), underscored);
+                         testing::ValuesIn(implementations_of<ld::Operator>()),
+                         implementation_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DivergenceDigits);
 
 INSTANTIATE_TEST_SUITE_P(All, OpenclDistillation,
-                         testing::ValuesIn(implementations_of<ld::Operator>()), underscored);
+                         testing::ValuesIn(implementations_of<ld::Operator>()),
+                         implementation_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpenclDistillation);
 
 }  // namespace

@@ -205,6 +205,36 @@ TEST(TileLoss, Sizes) {
   }
 }
 
+/// No probability is above 1 where another order of sums has left a maximum below a logit.
+TEST(TileLoss, AMaximumBelowALogit) {
+  Context context = on_chip("v5p");
+  constexpr std::int64_t n = 128;
+  std::vector<float> x(n * n, 0.0f), w(n * n, 0.0f), grad_x(n * n, -1.0f), statistics(2 * n, 1.0f);
+  const std::vector<std::int32_t> labels(n, 1);
+  // The logits of a row are (1e4, -1e4, 0, 0, ...).
+  w[0] = 1.0f;
+  w[1] = -1.0f;
+  for (std::size_t row = 0; row < static_cast<std::size_t>(n); ++row) {
+    x[row * static_cast<std::size_t>(n)] = 1e4f;
+    statistics[2 * row] = 1e4f * (1.0f - 0x1p-10f);
+  }
+  for (const float smoothing : {0.0f, 1e-6f}) {
+    lce::Gradients gradients;
+    gradients.grad_x = MutableView::host(grad_x.data(), {n, n});
+    lce::ExecutionOptions execution;
+    execution.implementation = "tpu_tile";
+    execution.block_sizes = lce::BlockSizes{n, n, n};
+    lce::backward(context,
+                  {.x = View::host(x.data(), {n, n}),
+                   .labels = labels,
+                   .w = View::host(w.data(), {n, n}),
+                   .statistics = View::host(statistics.data(), {n, 2})},
+                  gradients, {.label_smoothing = smoothing, .reduction = Reduction::sum}, execution)
+        .wait();
+    EXPECT_NEAR(grad_x[0], 2.0f, 1e-5f);  // p is (1, 0, ...), so that dz is (1, -1, 0, ...)
+  }
+}
+
 TEST(TileLoss, Reports) {
   Context context = on_chip("TPU v6e");
   EXPECT_FALSE(context.has_device());
