@@ -12,10 +12,19 @@ namespace tessera::test {
 namespace {
 namespace ld = linear_distillation;
 
-class OpenclDistillation : public ::testing::TestWithParam<std::string> {
+class DistillationTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    const auto& op = test_operator<ld::Operator>();
+    if (const auto why = op.why_absent(shared_context(), GetParam())) GTEST_SKIP() << *why;
+  }
+};
+
+class OpenclDistillation : public DistillationTest {
  protected:
   void SetUp() override {
     if (!GetParam().starts_with("opencl.")) GTEST_SKIP() << "not on OpenCL";
+    DistillationTest::SetUp();
   }
 
   static constexpr std::int64_t b = 200, h = 40, g = 24, v = 1501;
@@ -119,10 +128,11 @@ TEST_P(OpenclDistillation, ATeacherOfNoWidth) {
 
 /// Every implementation against the oracle, relative to each number itself. x picks rows of w, so
 /// that logits are exact and all rounding is the divergence's own.
-class DivergenceDigits : public ::testing::TestWithParam<std::string> {
+class DivergenceDigits : public DistillationTest {
  protected:
   void SetUp() override {
     if (GetParam() == matrix_units) GTEST_SKIP() << "these logits are f32";
+    DistillationTest::SetUp();
   }
 
   static constexpr std::int64_t b = 40, v = 500;
