@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Makes the Python package's sdist, and from that a wheel with the libraries that it needs but the
-# OpenCL drivers and PyTorch; tries the wheel in an empty environment, with a driver and without.
-# It has the operators for PyTorch where scripts/torch_tools.sh has installed that.
+# OpenCL drivers and PyTorch; tries the wheel in an empty environment, with a driver and without,
+# and installs from a clone and from the sdist as pip does it, with build isolation and without. It
+# has the operators for PyTorch where scripts/torch_tools.sh has installed that.
 # usage: scripts/wheel.sh [folder]      (default: build/wheel)
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -54,6 +55,21 @@ PROGRAM
 say "from nothing to a first loss: $(seconds_of $((SECONDS - start)))"
 (cd "$empty" && env -i PATH="$empty/venv/bin:/usr/bin:/bin" HOME="$empty" \
   OCL_ICD_VENDORS=/nonexistent python -W ignore::UserWarning first.py)
+
+git clone --quiet "$root" "$empty/clone"
+read -ra requires < <("$python" -c 'import tomllib
+print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])')
+for source in "$empty/clone" "$folder"/*.tar.gz; do
+  for options in "" --no-build-isolation; do
+    say "pip install $options $(basename "$source")"
+    rm -rf "$empty/source"
+    "$python" -m venv "$empty/source"
+    pip=("$empty/source/bin/pip" --quiet --disable-pip-version-check install)
+    if [ -n "$options" ]; then quietly "${pip[@]}" "${requires[@]}"; fi
+    quietly "${pip[@]}" ${options:+"$options"} "$source"
+    (cd "$empty" && env -i PATH="$empty/source/bin:/usr/bin:/bin" HOME="$empty" python first.py)
+  done
+done
 
 if [ "$torch_include" != OFF ]; then
   say "the wheel beside PyTorch"

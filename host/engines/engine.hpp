@@ -60,6 +60,8 @@ struct Cut {
   std::int64_t tile_m = 1;       ///< rows of A in a tile, at most
   std::int64_t k_step = 1;       ///< words of k in a step
   std::int64_t group_words = 0;  ///< f32 words of scratch for each work-group
+  /// Parts that the work-groups divide A's rows into, at most; where they are more, they divide k.
+  std::int64_t most_parts = std::numeric_limits<std::int64_t>::max();
   std::int64_t own[2] = {0, 0};  ///< the engine's own numbers, for its kernels
 };
 
@@ -129,8 +131,8 @@ class Engine {
   virtual std::int64_t panels_per_group(std::int64_t groups, std::int64_t panels) const = 0;
   /// Parts that k is divided into, each with sums of its own, of an accumulated product with so
   /// many groups.
-  virtual std::int64_t k_parts(std::int64_t groups, std::int64_t k) const {
-    (void)groups, (void)k;
+  virtual std::int64_t k_parts(const Cut& cut, std::int64_t groups, std::int64_t k) const {
+    (void)cut, (void)groups, (void)k;
     return 1;
   }
   virtual std::size_t group_size() const = 0;

@@ -80,7 +80,7 @@ std::int64_t TileEngine::parts(std::int64_t m, const Cut& cut, std::int64_t) con
 }
 
 /// A GPU with more slots than there are groups; a part of fewer than 256 is over too soon.
-std::int64_t TileEngine::k_parts(std::int64_t groups, std::int64_t k) const {
+std::int64_t TileEngine::k_parts(const Cut&, std::int64_t groups, std::int64_t k) const {
   if (!is_gpu_) return 1;
   return std::max<std::int64_t>(1, std::min(slots() / groups, k / 256));
 }

@@ -37,7 +37,7 @@ class TileEngine : public Engine {
   std::int64_t groups(std::int64_t parts, std::int64_t) const override {
     return parts < 1 ? 1 : parts;
   }
-  std::int64_t k_parts(std::int64_t groups, std::int64_t k) const override;
+  std::int64_t k_parts(const Cut&, std::int64_t groups, std::int64_t k) const override;
   std::int64_t panels_per_group(std::int64_t, std::int64_t) const override { return 1; }
   std::int64_t slots() const override { return compute_units_ * resident_; }
   std::int64_t strip() const override { return tile_.tile_m; }

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the type stubs of the package that PYTHONPATH has: python stubs.py FOLDER"""
+"""Writes the type stubs of the package in FOLDER, or of the one that Python finds, to FOLDER.
+
+usage: python stubs.py FOLDER
+"""
 
 import pathlib
 import sys
 
 from nanobind.stubgen import StubGen
 
-import tessera
+# PYTHONPATH stays as it is: pip keeps the tools of an isolated build there.
+sys.path.insert(0, str(pathlib.Path(sys.argv[1]).resolve().parent))
+
+import tessera  # noqa: E402
 
 # What the signatures of the operators name.
 HEAD = """\

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -16,7 +15,6 @@
 #include "bench/operator.hpp"
 #include "bench/options.hpp"
 #include "programs/cli.hpp"
-#include "tuning/lookup/lines.hpp"
 #include "tuning/tune/derive.hpp"
 #include "tuning/tune/search.hpp"
 
@@ -120,20 +118,10 @@ void add_options(CLI::App& app, CommandLine& line) {
 }
 
 /// From now on calls here and in the children have the implementation's own choice, whatever tables
-/// say: a row without blocks and knobs, in the place of the user's file. The file is in memory
-/// alone.
+/// say.
 void leave_tables_out() {
-  std::string text = fmt::format("{}\n{}\n", format_line, fmt::join(columns, ","));
-  for (const auto* op : bench::bench_operators()) {
-    for (const auto& info : op->implementations()) {
-      text += fmt::format("{},,{},,,,,,,,,,,,,,,,,measured,\n", op->name(), info.name);
-    }
-  }
-  const int file = ::memfd_create("tessera-tune", 0);  // children inherit it
-  if (file < 0 || ::write(file, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    throw Error(ErrorCode::execution_failed, "no file in memory could be made");
-  }
-  ::setenv("TESSERA_TUNED_FILE", fmt::format("/proc/self/fd/{}", file).c_str(), 1);
+  ::setenv("TESSERA_TUNED_FILE", "", 1);
+  ::setenv("TESSERA_MEASURED_ROWS", "0", 1);
 }
 
 /// Throws where a name of --vary is none of what can be varied in any of the problems.

@@ -62,6 +62,7 @@ void settle(const Request& request, const engines::Engine& engine, Schedule& s) 
   if (request.gradients.grad_x && !filters_gradients(request)) {
     const std::int64_t parts = engine.parts(s.h_range, s.grad_x_cut, s.shrink);
     s.x_parts = engine.k_parts(
+        s.grad_x_cut,
         engine.launch_groups(parts, ceil_div(s.gradient_rows, engine.tile_n()), s.shrink),
         s.v_range);
   }
