@@ -15,6 +15,7 @@
 #include "bench/operator.hpp"
 #include "bench/options.hpp"
 #include "programs/cli.hpp"
+#include "tuning/lookup/lines.hpp"
 #include "tuning/tune/derive.hpp"
 #include "tuning/tune/search.hpp"
 
