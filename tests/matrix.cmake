@@ -28,6 +28,10 @@ if(TESSERA_OPENCL)
   endforeach()
   add_test(NAME opencl_knobs_test_product
            COMMAND opencl_knobs_test --gtest_brief=1 --gtest_filter=*EveryLegalValueIsRight*)
+  add_test(NAME opencl_tuned_test_with_measured_rows
+           COMMAND opencl_tuned_test --gtest_brief=1 --gtest_filter=MeasuredRows.*)
+  set_tests_properties(opencl_tuned_test_with_measured_rows PROPERTIES
+                       TIMEOUT 600 ENVIRONMENT TESSERA_MEASURED_ROWS=1)
   add_test(NAME opencl_tuned_test_product
            COMMAND opencl_tuned_test --gtest_brief=1 --gtest_filter=TunedPlans.*)
   set_tests_properties(opencl_knobs_test_product opencl_tuned_test_product PROPERTIES

@@ -42,6 +42,22 @@ TEST_P(ManyCores, DivideColumns) {
   }
 }
 
+/// Too few rows of H for so many work-groups, which divide the vocabulary too; its last part is
+/// shorter, and so is the last part of H.
+TEST_P(ManyCores, FewTokensDivideTheVocabulary) {
+  Case c;
+  c.name = std::string("few_tokens_") + to_string(GetParam());
+  c.b = 13;
+  c.h = 1100;
+  c.v = 3001;
+  c.x_type = c.w_type = GetParam();
+  c.w_layout = WLayout::vh;
+  c.labels = Labels::some_ignored;
+  for (const Pass pass : {Pass::backward, Pass::value_and_grad}) {
+    EXPECT_TRUE(run_case(context_, "opencl.cpu", pass, c)) << to_string(pass);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, ManyCores, ::testing::Values(DType::f32, DType::bf16),
                          [](const auto& type) { return to_string(type.param); });
 

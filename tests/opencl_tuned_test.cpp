@@ -19,6 +19,8 @@ namespace tessera::test {
 namespace {
 namespace lce = linear_cross_entropy;
 
+constexpr Pass passes[] = {Pass::forward, Pass::backward, Pass::value_and_grad};
+
 /// Name, H and V of the models' last layers.
 std::vector<std::pair<std::int64_t, std::int64_t>> models() {
   std::vector<std::pair<std::int64_t, std::int64_t>> all;
@@ -92,7 +94,7 @@ TEST(TunedPlans, EveryModelHasARowOrAModelAndAllQuestionsAgree) {
   };
   for (const auto& [h, v] : shapes) {
     for (std::int64_t b = 1; b <= 131072; b *= 2) {
-      for (const Pass pass : {Pass::forward, Pass::backward, Pass::value_and_grad}) {
+      for (const Pass pass : passes) {
         for (const DType type : {DType::f32, DType::bf16}) {
           for (const bool vh : {true, false}) {
             const Question q{pass, type, vh, b, h, v};
@@ -178,7 +180,6 @@ class TunedCalls : public testing::Test {
 };
 
 TEST_F(TunedCalls, PlanAndCallAgree) {
-  constexpr Pass passes[] = {Pass::forward, Pass::backward, Pass::value_and_grad};
   constexpr std::int64_t tokens[] = {1, 16, 64};
   // Every pair of pass, number of tokens, type and layout.
   constexpr bool is_bf16[3][3] = {{false, true, false}, {true, false, true}, {false, true, false}};
@@ -268,6 +269,36 @@ TEST_F(TunedCalls, ARowIsUsedByTheNextCallAndAnIllegalOneGivesWay) {
     expect_contains(heard_[0], one.rule);
     EXPECT_EQ(illegal.warnings, heard_);
   }
+}
+
+/// Those of this device, and of the host, answer where the environment does not leave them out.
+TEST(MeasuredRows, AnswerOnTheirDevice) {
+  const bool left_out = std::string_view(std::getenv("TESSERA_MEASURED_ROWS")) == "0";
+  Context context({.warning_handler = [](const std::string& text) { ADD_FAILURE() << text; }});
+  int asked = 0;
+  for (const auto& row : measured_rows().rows) {
+    const bool on_device = row.implementation.starts_with("opencl");
+    if (row.device != (on_device ? context.device_info().name : "host")) continue;
+    SCOPED_TRACE(row.where);
+    const auto [b, h, v] = shape_of(row);
+    const auto pass = std::find_if(std::begin(passes), std::end(passes),
+                                   [&](Pass each) { return to_string(each) == row.pass; });
+    ASSERT_NE(pass, std::end(passes));
+    const Question q{*pass,
+                     row.dtype == "bf16" ? DType::bf16 : DType::f32,
+                     row.layout == "vh",
+                     b,
+                     h,
+                     v,
+                     row.operation.c_str()};
+    const auto dispatch = plan(context, call_of(q, row.implementation)).dispatch;
+    const bool sets = !left_out && !(row.block_sizes.empty() && row.knobs.empty());
+    EXPECT_EQ(dispatch.block_source, sets ? BlockSource::tuned_table : BlockSource::heuristic);
+    EXPECT_EQ(dispatch.block_reason.starts_with(row.where), !left_out) << dispatch.block_reason;
+    EXPECT_EQ(dispatch.block_reason.find("not used"), std::string::npos) << dispatch.block_reason;
+    ++asked;
+  }
+  EXPECT_GT(asked, 0);
 }
 
 TEST(TunedClasses, ARowOfAClassIsMadeLegalForTheDevice) {

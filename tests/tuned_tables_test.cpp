@@ -2,6 +2,7 @@
 // Tables of tuned blocks: which lines are read, and which row answers.
 #include <gtest/gtest.h>
 
+#include "host/operators/call.hpp"
 #include "tessera/tessera.hpp"
 #include "tests/support/tuned_file.hpp"
 #include "tuning/lookup/lookup.hpp"
@@ -41,6 +42,33 @@ TEST(BuiltinTable, HasAllPublishedRowsAndNoFault) {
   // Of GPUs they are no answers for any implementation, but kept.
   EXPECT_EQ(published, (std::map<std::string, int>{{"tpu_tile", 24}, {"pallas", 11}}));
   for (const auto& info : lce::implementations()) EXPECT_NE(info.name, "pallas");
+}
+
+TEST(MeasuredRows, NameWhatThereIsAndAnswerForTheirBuckets) {
+  const auto table = measured_rows();
+  EXPECT_TRUE(table.problems.empty()) << table.problems.front();
+  EXPECT_FALSE(table.rows.empty());
+  for (const auto& row : table.rows) {
+    SCOPED_TRACE(row.where);
+    EXPECT_EQ(row.provenance, "measured");
+    EXPECT_FALSE(row.device.empty());
+    const auto all = operators::description(row.operation).implementations();
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(),
+                            [&](const auto& info) { return info.name == row.implementation; }));
+    const tuning::Key key{.operation = row.operation,
+                          .implementation = row.implementation,
+                          .device = row.device,
+                          .device_class = row.device_class,
+                          .pass = row.pass,
+                          .dtype = row.dtype,
+                          .layout = row.layout,
+                          .gradients = row.gradients,
+                          .workspace = row.workspace,
+                          .extents = shape_of(row)};
+    EXPECT_EQ(tuning::find(table.rows, key, false), &row);
+  }
+  // The suite runs what a device without rows runs.
+  for (const auto& row : tuning::builtin_table().rows) EXPECT_NE(row.provenance, "measured");
 }
 
 std::vector<tuning::Row> rows_of(const std::vector<std::string>& lines) {

@@ -25,7 +25,6 @@ constexpr std::int64_t spare = 16;        ///< spare words a packed row has ther
 /// Tiles shrink from 400 KiB to a few before there are fewer groups.
 constexpr std::int64_t smallest_part = 64;
 constexpr std::int64_t cache_line_words = 16;
-constexpr std::int64_t least_k_part = 256;  ///< of a work-group: a shorter one is over too soon
 
 /// Of a row of a tile. 8 lanes with two vectors a row: 12 accumulators, 2 columns and a broadcast
 /// fill the 16 registers of AVX2. 16 lanes: AVX-512 has 32 registers, for 24 + 4 + 1. 4 lanes:
@@ -131,10 +130,8 @@ class CpuEngine final : public Engine {
     if (p.use == Use::visit && source(p) == Source::interleaved) {
       tile = std::max(tile, (tile + whole_lines / 2) / whole_lines * whole_lines);
     }
-    if (shrink == 1) cut.most_parts = parts_of_few(p);
-    if (cut.most_parts < groups(rows, 1)) {
+    if (shrink == 1 && divide_k(p, cut)) {
       tile = ceil_div(ceil_div(rows, micro_m), cut.most_parts) * micro_m;
-      cut.k_step = std::min(cut.k_step, cached_bytes / 2 / 4 / tile - spare);
       depth = cut.k_step;
     }
     tile = std::clamp(tile, micro_m, round_up(rows, micro_m));
@@ -168,11 +165,6 @@ class CpuEngine final : public Engine {
     const std::int64_t fewer = std::max<std::int64_t>(1, shrink / smallest_part);
     const std::int64_t most = std::max<std::int64_t>(1, 2 * compute_units_ / fewer);
     return std::clamp<std::int64_t>(parts, 1, most);
-  }
-  /// As many as keep every group busy.
-  std::int64_t k_parts(const Cut& cut, std::int64_t groups, std::int64_t k) const override {
-    if (cut.most_parts > groups) return 1;
-    return std::clamp<std::int64_t>(k / least_k_part, 1, ceil_div(2 * compute_units_, groups));
   }
   /// As many as there are groups, or one a core where that leaves fewer waiting for the last ones.
   std::int64_t even_parts(std::int64_t strips, std::int64_t shrink) const override {
@@ -251,16 +243,23 @@ class CpuEngine final : public Engine {
     if (p.a_layout == Layout::along_first) return Source::interleaved;
     return p.a == DType::f32 || by_pairs(p) ? Source::in_place : Source::rows_apart;
   }
-  /// Parts of A's rows that leave pieces of memory of 4 KiB, which a core reads fastest; the other
-  /// work-groups then divide k. Few columns take no longer to multiply than to read: on two cores
-  /// gradients of up to 32 took 0.80 to 1.00 of the time, those of 64 up to 1.07.
-  std::int64_t parts_of_few(const Product& p) const {
-    constexpr std::int64_t most_columns = 32, piece = 1024;  // elements
+  /// Few columns take no longer to multiply than A takes to read, and a core reads fastest what is
+  /// 2 KiB or more in a piece. So work-groups that would have less of A's rows divide k, in parts
+  /// beside which their sums are small, and in steps that need little scratch of each. (On two
+  /// cores gradients of up to 32 tokens took 0.80 to 1.00 of the time, those of 64 up to 1.07.)
+  bool divide_k(const Product& p, Cut& cut) const {
+    constexpr std::int64_t most_columns = 32, piece = 512, step = 32;
     const bool few = p.use == Use::accumulate && source(p) == Source::interleaved &&
                      p.n <= most_columns && p.k_multiple == 1;
-    if (!few) return Cut{}.most_parts;
-    const std::int64_t k_parts = std::max<std::int64_t>(1, p.k / least_k_part);
-    return std::max(ceil_div(p.m, piece), ceil_div(2 * compute_units_, k_parts));
+    if (!few) return false;
+    const std::int64_t all = 2 * compute_units_;
+    const std::int64_t k_parts = std::max<std::int64_t>(1, p.k / std::max(8 * step, 32 * p.n));
+    const std::int64_t parts = std::max(ceil_div(p.m, piece), ceil_div(all, k_parts));
+    if (parts >= even_parts(ceil_div(p.m, micro_m), 1)) return false;
+    cut.most_parts = parts;
+    cut.k_parts = ceil_div(all, parts);
+    cut.k_step = std::min(cut.k_step, step);
+    return true;
   }
   /// Few columns against an A that is contiguous along k: products run along k, in whole vectors
   /// (cl_kernels/engines/cpu/along_k.cl).

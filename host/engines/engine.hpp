@@ -60,8 +60,8 @@ struct Cut {
   std::int64_t tile_m = 1;       ///< rows of A in a tile, at most
   std::int64_t k_step = 1;       ///< words of k in a step
   std::int64_t group_words = 0;  ///< f32 words of scratch for each work-group
-  /// Parts that the work-groups divide A's rows into, at most; where they are more, they divide k.
-  std::int64_t most_parts = std::numeric_limits<std::int64_t>::max();
+  /// Parts that the work-groups divide A's rows into, at most, and parts of k for each of those.
+  std::int64_t most_parts = std::numeric_limits<std::int64_t>::max(), k_parts = 1;
   std::int64_t own[2] = {0, 0};  ///< the engine's own numbers, for its kernels
 };
 
@@ -132,8 +132,8 @@ class Engine {
   /// Parts that k is divided into, each with sums of its own, of an accumulated product with so
   /// many groups.
   virtual std::int64_t k_parts(const Cut& cut, std::int64_t groups, std::int64_t k) const {
-    (void)cut, (void)groups, (void)k;
-    return 1;
+    (void)groups, (void)k;
+    return cut.k_parts;
   }
   virtual std::size_t group_size() const = 0;
   /// Work-groups that the device runs at once.

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -17,6 +18,27 @@ namespace tessera::test {
 
 inline void expect_contains(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" in \"" << text << "\"";
+}
+
+/// The rows of tuning/tables/measured.csv, which the suite's environment leaves out.
+inline tuning::Table measured_rows() {
+  for (const auto& file : tuning::embedded_tables()) {
+    if (file.path != "measured.csv") continue;
+    return tuning::parse_table(std::string(file.text), "tuning/tables/measured.csv");
+  }
+  return {};
+}
+
+/// A shape that no bucket before the row's holds.
+inline Extents shape_of(const tuning::Row& row) {
+  constexpr Extents large = {4096, 8192, 1 << 18};
+  Extents extents = large;
+  if (row.bucket == tuning::buckets().size()) return extents;
+  const auto& bucket = tuning::buckets()[row.bucket];
+  for (std::size_t axis = 0; axis < extents.size(); ++axis) {
+    extents[axis] = std::max(std::min(large[axis], bucket.most[axis]), bucket.least[axis]);
+  }
+  return extents;
 }
 
 /// The user's file of tuned blocks, as long as this object lives; afterwards there is none again.
