@@ -30,9 +30,9 @@ inline tuning::Table measured_rows() {
 }
 
 /// A shape that no bucket before the row's holds.
-inline Extents shape_of(const tuning::Row& row) {
-  constexpr Extents large = {4096, 8192, 1 << 18};
-  Extents extents = large;
+inline tuning::Extents shape_of(const tuning::Row& row) {
+  constexpr tuning::Extents large = {4096, 8192, 1 << 18};
+  tuning::Extents extents = large;
   if (row.bucket == tuning::buckets().size()) return extents;
   const auto& bucket = tuning::buckets()[row.bucket];
   for (std::size_t axis = 0; axis < extents.size(); ++axis) {
