@@ -52,15 +52,32 @@ Json to_json(const DeviceInfo& device) {
           {"shares_host_memory", device.shares_host_memory}};
 }
 
+namespace {
+
+/// Beginnings of the names of variables that steer OpenCL: its loader and layers, drivers, and this
+/// library. None is so short that another program's password may begin like it.
+constexpr std::string_view steering[] = {
+    "OCL_", "OPENCL_LAYERS", "TESSERA_", "POCL_", "CUDA_",
+    // AMD's ROCm.
+    "AMD_", "GPU_", "HIP_VISIBLE_DEVICES", "HSA_", "ROCR_", "ROC_",
+    // Intel's drivers and their compiler.
+    "CL_CONFIG_", "IGC_", "NEOReadDebugKeys", "NEO_", "ZE_",
+    // Mesa's rusticl and clover, and what is below them.
+    "CLOVER_DEVICE_", "CLOVER_EXTRA_", "GALLIUM_", "INTEL_DEBUG", "LP_DEBUG", "LP_NATIVE_",
+    "LP_NUM_THREADS", "LP_PERF", "MESA_", "NIR_", "R600_DEBUG", "RUSTICL_"};
+
+}  // namespace
+
 Json provenance() {
   Json environment = Json::object();
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
-    for (const std::string_view prefix : {"POCL_", "OCL_", "CUDA_", "TESSERA_"}) {
-      const auto equals = text.find('=');
-      if (text.starts_with(prefix) && equals != std::string_view::npos) {
-        environment[std::string(text.substr(0, equals))] = text.substr(equals + 1);
-      }
+    const auto equals = text.find('=');
+    const auto name = text.substr(0, equals);
+    const bool steers =
+        std::ranges::any_of(steering, [&](auto prefix) { return name.starts_with(prefix); });
+    if (steers && equals != std::string_view::npos) {
+      environment[std::string(name)] = text.substr(equals + 1);
     }
   }
   return {{"version", version()},

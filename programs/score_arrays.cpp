@@ -7,15 +7,6 @@
 #include "programs/score.hpp"
 
 namespace tessera::programs {
-namespace {
-
-/// [V, H] seen as [H, V].
-View transposed(const View& view) {
-  return view.reshaped({view.extents()[1], view.extents()[0]},
-                       {view.strides()[1], view.strides()[0]});
-}
-
-}  // namespace
 
 ScoreArrays::ScoreArrays(const ScoreOptions& o)
     : w_is_vh_(o.w_is_vh.value_or(false)), teacher_w_is_vh_(o.teacher_w_is_vh.value_or(w_is_vh_)) {
@@ -116,7 +107,7 @@ void ScoreArrays::check_weight(const operators::Input& input, const std::string&
     fail_call(fmt::format("{} {}: has {} axes; {} is {} or, with {} vh, [{}, {}]", option_of(name),
                           path, file.rank(), name, input.shape.text(), layout_option, v, h));
   }
-  const View view = is_vh ? transposed(file) : file;
+  const View view = is_vh ? file.transposed() : file;
   for (const auto& [letter, extent] : extents_) {
     if (letter != h || extent == view.extents()[0]) continue;
     const bool other_way = view.extents()[1] == extent;

@@ -21,6 +21,9 @@ COUNTERS = {
 QUICK = ["--samples", "3", "--max-seconds", "0.05", "--rotate-bytes", "200000"]
 # Where a machine keeps its files is no part of results.
 os.environ["TESSERA_SOME_FOLDERS"] = "a:/b/c:d=/e/f/"
+# Of AMD's, Intel's and Mesa's drivers; the names are none of theirs, only their beginnings.
+STEERING = {"HSA_SOME": "1", "NEO_SOME": "2", "RUSTICL_SOME": "3"}
+os.environ.update(STEERING, NEO4J_AUTH="secret")
 failures = []
 
 
@@ -70,6 +73,8 @@ def passes_types_and_layouts():
         check(context["executable"] == "tessera-bench", f"a folder: {context['executable']}")
         environment = json.loads(context["environment"])
         check(environment["TESSERA_SOME_FOLDERS"] == "a:c:d=f", f"folders: {environment}")
+        check(STEERING.items() <= environment.items() and "NEO4J_AUTH" not in environment,
+              f"variables that steer drivers: {environment}")
         wanted = {f"linear_cross_entropy/{p}/{implementation}/{t}/{layout}/B5/H24/V67"
                   for p in ("forward", "backward", "value_and_grad")
                   for t in ("f32", "bf16", "f32:f16") for layout in ("hv", "vh")}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installs tessera and builds a first program by the README's own blocks, once by the plain build
-and once by the preset, in a copy of the tree and with a home of its own.
+"""Installs tessera and builds the first programs by the README's own blocks, once by the plain
+build and once by the preset, in a copy of the tree and with a home of its own.
 usage: readme_test.py SOURCE_DIR [plain|preset]..."""
 import json
 import os
@@ -74,17 +74,24 @@ def main():
     installs = dict(zip(("plain", "preset"), blocks("Install", "sh"), strict=True))
     (program,), (project,), (build,) = (blocks("A first program", language)
                                         for language in ("cpp", "cmake", "sh"))
+    (device_program,), (device_project,) = (blocks("Arrays on a device", language)
+                                            for language in ("cpp", "cmake"))
     for name in sys.argv[2:] or installs:
         with tempfile.TemporaryDirectory() as temporary:
             tree = pathlib.Path(temporary).resolve() / "tessera"
             shutil.copytree(root, tree, ignore=shutil.ignore_patterns(".git", "build", "shared"))
             (tree / "first").mkdir()
             (tree / "first/first.cpp").write_text(program, encoding="utf-8")
-            (tree / "first/CMakeLists.txt").write_text(project, encoding="utf-8")
+            (tree / "first/device.cpp").write_text(device_program, encoding="utf-8")
+            (tree / "first/CMakeLists.txt").write_text(project + device_project, encoding="utf-8")
             run(tree, installs[name])
             {"plain": check_plain, "preset": check_preset}[name](tree)
             output = run(tree, build)
             check(re.search(r"^loss \d+\.\d{4} on \S+", output, re.M), f"{name}: {output[-2000:]}")
+            if re.search(r"^loss \S+ on opencl", output, re.M):
+                output = run(tree, "first/build/device")
+                # All logits are equal: the logarithm of the vocabulary.
+                check(re.search(r"^loss 6\.9078 on opencl", output, re.M), f"{name}: {output}")
 
 
 main()

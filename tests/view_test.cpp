@@ -144,6 +144,23 @@ TEST(ViewTest, FromRanges) {
   EXPECT_FALSE(view.is_device());
 }
 
+TEST(ViewTest, TransposedExchangesTwoAxes) {
+  float data[12];
+  const View w = View::host(data, {4, 3}, {10, 2}).transposed();
+  EXPECT_EQ(w.extents(), (Dims{3, 4}));
+  EXPECT_EQ(w.strides(), (Dims{2, 10}));
+  EXPECT_EQ(w.host_data(), data);
+  const auto memory = reinterpret_cast<cl_mem>(data);
+  const MutableView grad_w = MutableView::device(memory, 8, DType::bf16, {4, 3}).transposed();
+  EXPECT_EQ(grad_w.extents(), (Dims{3, 4}));
+  EXPECT_EQ(grad_w.strides(), (Dims{1, 3}));
+  EXPECT_EQ(grad_w.device_memory(), memory);
+  EXPECT_EQ(grad_w.byte_offset(), 8);
+  EXPECT_EQ(grad_w.dtype(), DType::bf16);
+  EXPECT_THROW(View::host(data, {12}).transposed(), Error);
+  EXPECT_THROW(View().transposed(), Error);
+}
+
 TEST(HostTensorTest, ExtentsThatNoMemoryHolds) {
   const auto code = [](const Dims& extents, const char* part) {
     try {

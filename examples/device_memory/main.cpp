@@ -138,18 +138,17 @@ class OnDevice {
 
   /// Enqueues the layer behind `after`; returns at once.
   tessera::Completion value_and_grad(std::int64_t step, const std::vector<cl::Event>& after) {
-    const tessera::Dims x{o_.tokens, o_.hidden}, w{o_.hidden, o_.vocabulary},
-        w_strides{1, o_.hidden};
+    const tessera::Dims x{o_.tokens, o_.hidden}, w{o_.vocabulary, o_.hidden};
     auto execution = o_.execution;
     for (const auto& event : after) execution.wait_for.push_back(event());
     return lce::value_and_grad(
         tessera_,
         {.x = View::device(x_(), 0, DType::f32, x),
          .labels = View::device(labels_(), 0, DType::i32, {o_.tokens}),
-         .w = View::device(w_(), 0, DType::f32, w, w_strides)},
+         .w = View::device(w_(), 0, DType::f32, w).transposed()},
         {.loss = MutableView::device(losses_(), step * 4, DType::f32, {})},
         {.grad_x = MutableView::device(grad_x_(), 0, DType::f32, x),
-         .grad_w = MutableView::device(grad_w_(), 0, DType::f32, w, w_strides)},
+         .grad_w = MutableView::device(grad_w_(), 0, DType::f32, w).transposed()},
         {}, execution);
   }
 
@@ -181,7 +180,7 @@ Training train_on_host(const cl::Device& device, const Options& o, Arrays arrays
   const cl::Context handles(device);
   tessera::Context context(handles(), device());
   std::vector<float> grad_x(arrays.x.size()), grad_w(arrays.w.size());
-  const tessera::Dims x{o.tokens, o.hidden}, w{o.hidden, o.vocabulary}, w_strides{1, o.hidden};
+  const tessera::Dims x{o.tokens, o.hidden}, w{o.vocabulary, o.hidden};
   const auto descend = [&](std::vector<float>& values, const std::vector<float>& gradient) {
     const auto count = static_cast<Eigen::Index>(values.size());
     Eigen::Map<Eigen::ArrayXf>(values.data(), count) -=
@@ -194,10 +193,10 @@ Training train_on_host(const cl::Device& device, const Options& o, Arrays arrays
     auto done = lce::value_and_grad(context,
                                     {.x = View::host(arrays.x.data(), x),
                                      .labels = View(arrays.labels),
-                                     .w = View::host(arrays.w.data(), w, w_strides)},
+                                     .w = View::host(arrays.w.data(), w).transposed()},
                                     {.loss = MutableView::host(&loss, {})},
                                     {.grad_x = MutableView::host(grad_x.data(), x),
-                                     .grad_w = MutableView::host(grad_w.data(), w, w_strides)},
+                                     .grad_w = MutableView::host(grad_w.data(), w).transposed()},
                                     {}, o.execution);
     done.wait();
     result.losses.push_back(loss);

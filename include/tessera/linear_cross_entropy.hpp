@@ -41,7 +41,7 @@ struct BlockSizes {
 struct Inputs {
   View x{};       ///< [..., H]; leading axes flatten to B
   View labels{};  ///< [...], the leading axes of x
-  View w{};       ///< [H, V]; a PyTorch weight [V, H] is the same matrix seen by strides {1, H}
+  View w{};       ///< [H, V]; a PyTorch weight [V, H] is the same matrix by View::transposed()
   View bias{};    ///< [V], optional
   View weight{};  ///< [...], per token, optional
   View class_weight{};  ///< [V], or [vocab_size_total] on a shard, optional

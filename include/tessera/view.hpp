@@ -141,6 +141,16 @@ class View {
     result.strides_ = strides;
     return result;
   }
+  /// The same memory seen with its two axes exchanged. Calls take w as [H, V]; of one that lies as
+  /// [V, H], as PyTorch stores it, this is that view (Python: `w_layout="vh"`). Throws `Error
+  /// invalid_argument` unless the rank is 2.
+  View transposed() const {
+    if (rank() != 2) {
+      throw Error(ErrorCode::invalid_argument,
+                  "transposed() exchanges two axes, this view has " + std::to_string(rank()));
+    }
+    return reshaped({extents_[1], extents_[0]}, {strides_[1], strides_[0]});
+  }
 
  protected:
   View(void* data, cl_mem memory, std::int64_t byte_offset, DType type, const Dims& extents,
@@ -197,6 +207,7 @@ class MutableView : public View {
   MutableView reshaped(const Dims& extents, const Dims& strides) const {
     return MutableView(View::reshaped(extents, strides));
   }
+  MutableView transposed() const { return MutableView(View::transposed()); }
 
  private:
   explicit MutableView(const View& view) : View(view) {}

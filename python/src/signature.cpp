@@ -128,12 +128,6 @@ void check_type(const char* name, ElementTypes types, const View& view) {
                              "; give " + wanted[static_cast<int>(types)]);
 }
 
-template <class T>
-T exchanged(const T& view) {
-  return view.reshaped({view.extents()[1], view.extents()[0]},
-                       {view.strides()[1], view.strides()[0]});
-}
-
 template <class All>
 std::optional<std::size_t> place_of(const All& all, std::string_view name) {
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -332,7 +326,7 @@ void Signature::bind_inputs(const Given& given, PythonCall& to) const {
     view = input.shape.is_reducible() ? to.borrowed.input_or_number(input.name, given.inputs[i])
                                       : to.borrowed.input(input.name, given.inputs[i]);
     check_type(input.name, input.types, view);
-    if (input.is_weight() && view.rank() == 2 && to.transposed[i]) view = exchanged(view);
+    if (input.is_weight() && view.rank() == 2 && to.transposed[i]) view = view.transposed();
   }
   for (std::size_t i = 0; i < op_->inputs.size(); ++i) {
     if (!layouts_[i].empty()) check_layout(to, i);
@@ -416,7 +410,7 @@ void Signature::bind_out(PythonCall& to) const {
       auto& view = call.gradients[*gradient];
       view = to.borrowed.output(op_->gradients[*gradient].name, array.ptr());
       check_type(op_->gradients[*gradient].name, ElementTypes::floating, view);
-      if (to.transposed[op_->gradients[*gradient].of] && view.rank() == 2) view = exchanged(view);
+      if (to.transposed[op_->gradients[*gradient].of] && view.rank() == 2) view = view.transposed();
     } else {
       raise(PyExc_ValueError, std::string("out has ") + nb::repr(key).c_str() + ", which " +
                                   op_->name + "." + to_string(call.pass) + " does not write");

@@ -125,12 +125,6 @@ Tensor new_tensor(DType type, const Dims& extents) {
   return tensor;
 }
 
-template <class V>
-V exchanged(const V& view) {
-  return view.reshaped({view.extents()[1], view.extents()[0]},
-                       {view.strides()[1], view.strides()[0]});
-}
-
 /// The names between commas.
 std::vector<std::string> split(const std::string& names) {
   std::vector<std::string> all(1);
@@ -215,7 +209,7 @@ void Bound::take(StableIValue* stack) {
     const auto& input = operation.op->inputs[at];
     View& view = call.inputs[at];
     view = view_of(input.name, inputs[at]);
-    if (input.is_weight() && view.rank() == 2) view = exchanged(view);
+    if (input.is_weight() && view.rank() == 2) view = view.transposed();
   }
 }
 
@@ -252,10 +246,10 @@ void Bound::make_results() {
       continue;
     }
     const bool is_turned = op.inputs[of].is_weight() && input.rank() == 2;
-    made = new_tensor(input.dtype(), is_turned ? exchanged(input).extents() : input.extents());
+    made = new_tensor(input.dtype(), is_turned ? input.transposed().extents() : input.extents());
     auto& view = call.gradients[at];
     view = view_of(op.gradients[at].name, made);
-    if (is_turned) view = exchanged(view);
+    if (is_turned) view = view.transposed();
   }
 }
 
