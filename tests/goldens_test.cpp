@@ -109,14 +109,9 @@ TEST_P(Goldens, AgreeWithPyTorch) {
   EXPECT_GE(compared, 28u) << "four goldens of seven arrays";
 }
 
-/// All but the one that takes whole blocks of labels alone.
-std::vector<OperatorParameter> all_of_any_size() {
-  auto all = operators_and_implementations();
-  std::erase_if(all, [](const auto& each) { return each.implementation == "tpu_tile"; });
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, Goldens, testing::ValuesIn(all_of_any_size()), operator_name);
+INSTANTIATE_TEST_SUITE_P(All, Goldens,
+                         testing::ValuesIn(operators_and_implementations(takes_any_shape)),
+                         operator_name);
 
 }  // namespace
 }  // namespace tessera::test

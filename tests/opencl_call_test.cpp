@@ -21,14 +21,6 @@ namespace tessera::test {
 namespace {
 namespace lce = linear_cross_entropy;
 
-std::vector<std::string> device_implementations() {
-  std::vector<std::string> names;
-  for (const auto& name : implementations_of<lce::Operator>()) {
-    if (name.starts_with("opencl.")) names.push_back(name);
-  }
-  return names;
-}
-
 class OpenclCall : public ImplementationTest {
  protected:
   lce::ExecutionOptions on() const {
@@ -349,7 +341,8 @@ TEST_P(OpenclCall, FewRowsAreOneChunkOrSeveral) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OpenclCall, testing::ValuesIn(device_implementations()),
+INSTANTIATE_TEST_SUITE_P(All, OpenclCall,
+                         testing::ValuesIn(implementations_of<lce::Operator>(is_on_opencl)),
                          implementation_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpenclCall);
 

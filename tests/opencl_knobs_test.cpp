@@ -24,8 +24,6 @@ View shape(DType type, const Dims& extents, const Dims& strides = {}) {
 
 class Knobs : public ImplementationTest {
  protected:
-  static bool on_device() { return GetParam().starts_with("opencl."); }
-
   Plan linear(const std::vector<NamedValue>& knobs, DType type = DType::f32) {
     lce::ExecutionOptions execution;
     execution.implementation = GetParam();
@@ -62,9 +60,10 @@ class Knobs : public ImplementationTest {
     for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << text;
   }
 };
+/// The knobs of other implementations follow from the call.
+class OpenclKnobs : public Knobs {};
 
 TEST_P(Knobs, WhatIsReportedCanBeGivenBack) {
-  if (GetParam() == "tpu_tile") GTEST_SKIP() << "its blocks need another shape";
   for (const DType type : {DType::f32, DType::bf16}) {
     const auto first = linear({}, type);
     const auto again = linear(first.dispatch.knobs, type);
@@ -77,8 +76,7 @@ TEST_P(Knobs, WhatIsReportedCanBeGivenBack) {
 }
 
 /// Gradients without an element are left out by the call, and by its plan.
-TEST_P(Knobs, WhatIsReportedOfNoElementsCanBeGivenBack) {
-  if (!on_device()) GTEST_SKIP() << "its knobs follow from the call";
+TEST_P(OpenclKnobs, WhatIsReportedOfNoElementsCanBeGivenBack) {
   for (const auto& [b, h] : {std::pair<std::int64_t, std::int64_t>{0, 5}, {3, 0}}) {
     Case c;
     c.name = "knobs_of_nothing_" + std::to_string(b);
@@ -92,8 +90,7 @@ TEST_P(Knobs, WhatIsReportedOfNoElementsCanBeGivenBack) {
 }
 
 /// Each value of each knob once; all that go together are `long`.
-TEST_P(Knobs, EveryLegalValueIsRight) {
-  if (!on_device()) GTEST_SKIP() << "its knobs follow from the call";
+TEST_P(OpenclKnobs, EveryLegalValueIsRight) {
   const auto& entry = engines::engine_entry(GetParam().substr(std::string("opencl.").size()));
   const auto& facts = opencl::runtime_of(shared_context().state())->facts();
   std::vector<std::string> notes;
@@ -129,8 +126,7 @@ TEST_P(Knobs, EveryLegalValueIsRight) {
   }
 }
 
-TEST_P(Knobs, TheScheduleIsTheCallers) {
-  if (!on_device()) GTEST_SKIP() << "its knobs follow from the call";
+TEST_P(OpenclKnobs, TheScheduleIsTheCallers) {
   Case c;
   c.name = "knobs_chunk_rows";
   c.b = 300;
@@ -144,7 +140,6 @@ TEST_P(Knobs, TheScheduleIsTheCallers) {
 }
 
 TEST_P(Knobs, WhatIsNotLegalIsRefused) {
-  if (GetParam() == "tpu_tile") GTEST_SKIP() << "its blocks need another shape";
   expect_has(refusal([&] {
                linear({{"no_such_knob", 3}});
              }),
@@ -171,8 +166,14 @@ TEST_P(Knobs, WhatIsNotLegalIsRefused) {
   EXPECT_EQ(loss, 42.0f);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Knobs, testing::ValuesIn(implementations_of<lce::Operator>()),
+INSTANTIATE_TEST_SUITE_P(All, Knobs,
+                         testing::ValuesIn(implementations_of<lce::Operator>(takes_any_shape)),
                          implementation_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Knobs);
+INSTANTIATE_TEST_SUITE_P(All, OpenclKnobs,
+                         testing::ValuesIn(implementations_of<lce::Operator>(is_on_opencl)),
+                         implementation_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpenclKnobs);
 
 }  // namespace
 }  // namespace tessera::test

@@ -461,16 +461,10 @@ TEST_P(LimitsTest, TooSmallForTheFamily) {
   }
 }
 
-std::vector<std::string> families() {
-  std::vector<std::string> names;
-  for (const auto& name : implementations_of<linear_cross_entropy::Operator>()) {
-    if (name.starts_with("opencl.")) names.push_back(name);
-  }
-  return names;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, LimitsTest, testing::ValuesIn(families()),
-                         [](const auto& family) { return family.param.substr(7); });
+INSTANTIATE_TEST_SUITE_P(
+    All, LimitsTest,
+    testing::ValuesIn(implementations_of<linear_cross_entropy::Operator>(is_on_opencl)),
+    [](const auto& family) { return family.param.substr(7); });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LimitsTest);
 
 }  // namespace

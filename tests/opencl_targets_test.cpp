@@ -106,13 +106,9 @@ TEST_P(OpenclTargets, ThoseThatAreNoneAreReportedAfterwards) {
 }
 
 /// All but the one that takes whole blocks alone.
-std::vector<OperatorParameter> all_that_serve() {
-  auto all = operators_and_implementations();
-  std::erase_if(all, [](const auto& each) { return each.implementation == "tpu_tile"; });
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, OpenclTargets, testing::ValuesIn(all_that_serve()), operator_name);
+INSTANTIATE_TEST_SUITE_P(All, OpenclTargets,
+                         testing::ValuesIn(operators_and_implementations(takes_any_shape)),
+                         operator_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpenclTargets);
 
 }  // namespace

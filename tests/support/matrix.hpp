@@ -56,11 +56,13 @@ class OperatorTest : public testing::TestWithParam<OperatorParameter> {
   }
 };
 
-/// Every implementation of every operator.
-inline std::vector<OperatorParameter> operators_and_implementations() {
+/// Every implementation of every operator to which a test applies.
+inline std::vector<OperatorParameter> operators_and_implementations(Applies applies = nullptr) {
   std::vector<OperatorParameter> all;
   for (const TestOperator* op : test_operators()) {
-    for (const auto& name : implementations_of(*op)) all.push_back({op, name});
+    for (const auto& name : implementations_of(*op)) {
+      if (applies == nullptr || applies(name)) all.push_back({op, name});
+    }
   }
   return all;
 }

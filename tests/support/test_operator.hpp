@@ -169,10 +169,20 @@ std::vector<std::string> implementations_of(const TestOperator& op);
 inline constexpr const char* matrix_units = "opencl.mma";
 /// The same of any operator.
 std::vector<std::string> wanted_of(const std::vector<ImplementationInfo>& all);
-/// Of the operator whose cases a test has made by hand.
+using Applies = bool (*)(const std::string& implementation);
+/// Those to which a test applies, in the operator whose cases the test has made by hand.
 template <class Operator>
-std::vector<std::string> implementations_of() {
-  return implementations_of(test_operator<Operator>());
+std::vector<std::string> implementations_of(Applies applies = nullptr) {
+  auto names = implementations_of(test_operator<Operator>());
+  if (applies != nullptr) std::erase_if(names, [&](const auto& name) { return !applies(name); });
+  return names;
+}
+inline bool is_on_opencl(const std::string& name) { return name.starts_with("opencl."); }
+/// tpu_tile takes whole blocks of labels alone.
+inline bool takes_any_shape(const std::string& name) { return name != "tpu_tile"; }
+/// The reference holds everything, and takes minutes.
+inline bool streams(const std::string& name) {
+  return takes_any_shape(name) && name != "reference";
 }
 
 }  // namespace tessera::test
