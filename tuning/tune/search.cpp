@@ -103,10 +103,12 @@ class Tuner {
         plan_(plan),
         writer_(plan.out, known.whole_bytes),
         end_(bench::now() + plan.budget_seconds) {
-    std::set<std::string> revisions;
-    for (const auto& problem : problems) revisions.insert(problem.revision(revision()));
     for (auto& record : known.records) {
-      if (!revisions.contains(record["revision"])) continue;
+      const bool is_same = std::any_of(problems.begin(), problems.end(), [&](const auto& problem) {
+        return problem.revision(revision()) == record["revision"] &&
+               (!problem.custom || problem.custom->shape == record["shape"]);
+      });
+      if (!is_same) continue;
       known_.insert_or_assign(key_of(record), std::move(record));
     }
   }
