@@ -155,7 +155,7 @@ Json changed(const Json& row, const Json& candidate) {
   return made;
 }
 
-/// In what `made` differs from the row.
+/// The numbers and sizes by which `made` differs from the row.
 std::string config_of(const Json& row, const Json& made) {
   std::string config;
   const auto add = [&](const std::string& name, const std::string& value) {
@@ -175,7 +175,7 @@ std::string config_of(const Json& row, const Json& made) {
   return config;
 }
 
-/// What the results of a row depend on, in a few digits.
+/// Digits that change with all that the results of a row depend on.
 std::string revision_of(Json file, Json row, const std::string& source) {
   for (const char* key : {"rows", "tune"}) file.erase(key);
   row.erase("tune");
@@ -264,13 +264,13 @@ class Sets {
   std::uint64_t seed_ = 1;
 };
 
+/// Adds the candidates of `tune` to the row; `where` says, for errors, which of them is read.
 void add_candidates(const Json& file, const Json& row, const Json& tune, const std::string& source,
                     std::string& where, CustomRow& made) {
   if (!tune.is_array() || tune.empty()) {
-    fail(
-        fmt::format("tune is {}; give a list of candidates, such as [{{\"knobs\": {{\"width\": "
-                    "4}}}}], or leave it out",
-                    tune.dump()));
+    fail(fmt::format(
+        "tune is {}; give a list such as [{{\"knobs\": {{\"width\": 4}}}}], or leave it out",
+        tune.dump()));
   }
   const std::string row_place = where;
   for (const auto& candidate : tune) {

@@ -336,7 +336,7 @@ def damaged_files(folder):
           f"{code}: {err}")
 
 
-# Each work-item adds 0 TIMES times. HOW says what goes wrong.
+# TIMES additions of next to nothing leave the results as they are. HOW says what goes wrong.
 KERNEL = """kernel void add(global const float* x, global float* y, global int* whole) {
   const int i = get_global_id(0);
   float sum = 0.0f;
@@ -360,7 +360,8 @@ def custom_kernels(folder):
            "block_sizes": {"TIMES": 5000}, "knobs": {"HOW": 1}, "global": [1024], "local": [64]}
 
     def write(*rows, **changes):
-        file.write_text(json.dumps({"source": "kernel.cl", "entry": "add", "rows": rows, **changes}))
+        file.write_text(json.dumps({"source": "kernel.cl", "entry": "add", "rows": rows,
+                                    **changes}))
 
     def tune_file(*arguments):
         return run("--custom", file, "--out", out, *arguments, "--search", "grid", "--rounds", 1,

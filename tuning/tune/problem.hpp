@@ -17,13 +17,14 @@ namespace tessera::tuning {
 /// What blocks and knobs are looked for: a row of tessera-bench.
 struct Problem {
   bench::Row row{};
-  std::shared_ptr<const bench::CustomRow> custom{};  ///< in its place; null: there is none
-  std::string regime{};                              ///< "minilm"; empty: the shape was given
+  /// A custom kernel's row, in place of `row`; null: there is none.
+  std::shared_ptr<const bench::CustomRow> custom{};
+  std::string regime{};   ///< "minilm"; of a shape given as such, empty
   std::string bucket{};   ///< the first that holds it; of a custom kernel empty
   std::string refusal{};  ///< why it cannot run here; empty: it can
 
   std::string name() const;
-  /// The library's, and that of a custom kernel behind it: another one's results are not its.
+  /// The library's revision, with that of a custom kernel: results of another one are not known.
   std::string revision(const std::string& of_library) const;
 };
 

@@ -15,7 +15,7 @@ struct Candidate {
   std::vector<NamedValue> block_sizes{};  ///< empty: the implementation's own
   std::vector<NamedValue> knobs{};        ///< those that are not the implementation's own
   int changes = 0;  ///< how many of all these the implementation has otherwise
-  /// Of a custom kernel: in what it differs from the row, as bench::CustomRow::config.
+  /// The config of a custom kernel's (bench::CustomRow::config); empty: it is none, or the row.
   std::string differs{};
 
   /// "b=8 h=512 v=1024 item=16", or "heuristic".
