@@ -61,6 +61,27 @@ Views question_of(const Row& row) {
   return views;
 }
 
+void poison(Context& context, const MutableView& view) {
+  if (view.size() == 0) return;
+  // Bits of all ones are a NaN in every floating type.
+  if (view.is_device()) {
+    fill_memory(context, view.device_memory(), 0xff, bytes_of(view));
+  } else {
+    std::memset(view.host_data(), 0xff, bytes_of(view));
+  }
+}
+
+HostTensor fetch(Context& context, const View& view) {
+  HostTensor result(view.dtype(), view.extents(), view.strides());
+  if (view.size() == 0) return result;
+  if (view.is_device()) {
+    read_memory(context, view.device_memory(), result.data(), bytes_of(view));
+  } else {
+    std::memcpy(result.data(), view.host_data(), bytes_of(view));
+  }
+  return result;
+}
+
 Arrays::Arrays(Context& context, const Data& data, const Row& row, bool on_device, bool borrow)
     : context_(context),
       on_device_(on_device),
@@ -129,27 +150,11 @@ void Arrays::restore_inputs(const Data& data) {
 }
 
 void Arrays::poison() {
-  const auto fill = [&](const MutableView& view) {
-    // Bits of all ones are a NaN in every floating type.
-    if (on_device_) {
-      fill_memory(context_, view.device_memory(), 0xff, bytes_of(view));
-    } else {
-      std::memset(view.host_data(), 0xff, bytes_of(view));
-    }
-  };
-  fill(result_);
-  for (const auto& gradient : gradients_) fill(views_.outputs[gradient.name]);
+  bench::poison(context_, result_);
+  for (const auto& gradient : gradients_) bench::poison(context_, views_.outputs[gradient.name]);
 }
 
-HostTensor Arrays::fetch(const MutableView& view) const {
-  HostTensor result(view.dtype(), view.extents(), view.strides());
-  if (on_device_) {
-    read_memory(context_, view.device_memory(), result.data(), bytes_of(view));
-  } else {
-    std::memcpy(result.data(), view.host_data(), bytes_of(view));
-  }
-  return result;
-}
+HostTensor Arrays::fetch(const MutableView& view) const { return bench::fetch(context_, view); }
 
 std::int64_t Arrays::bytes(const Row& row) {
   std::int64_t sum = 0;

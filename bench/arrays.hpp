@@ -18,6 +18,11 @@ struct Views {
 /// The views of a row without memory: enough for a question.
 Views question_of(const Row& row);
 
+/// Fills an output of the context, or of the host, with NaN; integers with -1.
+void poison(Context& context, const MutableView& view);
+/// An output as the last call left it.
+HostTensor fetch(Context& context, const View& view);
+
 /// The arrays of one call: one of several sets that take turns, so that no cache holds them.
 class Arrays {
  public:

@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "bench/device_memory.hpp"
+#include "bench/judge.hpp"
 #include "bench/row_measurement.hpp"
 #include "host/dispatch/files.hpp"
 #include "programs/report.hpp"
@@ -40,8 +43,8 @@ CustomRow::Array array_of(const Json& array) {
           array.value("below", std::int64_t{2})};
 }
 
-std::string text_of(const CustomRow::Array& array) {
-  return fmt::format("{}[{}]", to_string(array.spec.dtype()), fmt::join(array.spec.extents(), ","));
+std::string text_of(const TensorSpec& array) {
+  return fmt::format("{}[{}]", to_string(array.dtype()), fmt::join(array.extents(), ","));
 }
 
 KernelScalar scalar_of(const Json& value) {
@@ -55,6 +58,20 @@ KernelScalar scalar_of(const Json& value) {
   return static_cast<std::int32_t>(number);
 }
 
+/// Sizes of a launch; none where the row has none.
+std::vector<std::int64_t> sizes_of(const Json& row, const char* name) {
+  const Json sizes = row.value(name, Json::array());
+  const bool right = sizes.is_array() && sizes.size() <= 3 &&
+                     std::all_of(sizes.begin(), sizes.end(), [](const auto& size) {
+                       return size.is_number_integer() && size.template get<std::int64_t>() >= 1;
+                     });
+  if (!right) {
+    fail(fmt::format("{} is {}; give a list of up to three integers from 1 on, such as [1024, 16]",
+                     name, sizes.dump()));
+  }
+  return sizes.get<std::vector<std::int64_t>>();
+}
+
 CustomRow row_of(const Json& file, const Json& row, const std::string& source) {
   CustomRow made;
   CustomKernelSpec spec;
@@ -62,15 +79,19 @@ CustomRow row_of(const Json& file, const Json& row, const std::string& source) {
   spec.build_options = file.value("build_options", "");
   spec.entry = row.contains("entry") ? row.at("entry") : file.at("entry");
   spec.name = file.value("name", spec.entry);
-  std::vector<TensorSpec> outputs;
   made.name = "custom/" + spec.name;
   for (const auto& array : row.at("inputs")) {
     made.inputs.push_back(array_of(array));
     made.name += '/';
-    made.name += text_of(made.inputs.back());
+    made.name += text_of(made.inputs.back().spec);
+    made.shape += text_of(made.inputs.back().spec) + ' ';
   }
-  for (const auto& array : row.at("outputs")) outputs.push_back(array_of(array).spec);
-  spec.shape = [outputs](const auto&) { return outputs; };
+  made.shape += "->";
+  for (const auto& array : row.at("outputs")) {
+    made.outputs.push_back(array_of(array).spec);
+    made.shape += ' ' + text_of(made.outputs.back());
+  }
+  spec.shape = [outputs = made.outputs](const auto&) { return outputs; };
   const auto add_numbers = [&](const char* what, auto& known, auto& given) {
     if (!row.contains(what)) return;
     for (const auto& [name, value] : row.at(what).items()) {
@@ -88,14 +109,77 @@ CustomRow row_of(const Json& file, const Json& row, const std::string& source) {
   for (const auto& scalar : row.value("scalars", Json::array())) {
     made.options.scalars.push_back(scalar_of(scalar));
   }
-  if (row.contains("global")) {
-    const KernelLaunch launch{.entry = spec.entry,
-                              .global = row.at("global").get<std::vector<std::int64_t>>(),
-                              .local = row.value("local", std::vector<std::int64_t>())};
+  const KernelLaunch launch{
+      .entry = spec.entry, .global = sizes_of(row, "global"), .local = sizes_of(row, "local")};
+  if (launch.global.empty() && !launch.local.empty()) {
+    fail("local is given without global; give global too, the work-items of the launch");
+  }
+  if (!launch.global.empty()) {
     spec.launches = [launch](const auto&) { return std::vector<KernelLaunch>{launch}; };
   }
   made.kernel = custom_kernel(std::move(spec));
   return made;
+}
+
+/// The row with what a candidate of its "tune" has otherwise.
+Json changed(const Json& row, const Json& candidate) {
+  if (!candidate.is_object()) {
+    fail(fmt::format("it is {}; give what differs, such as {{\"knobs\": {{\"width\": 4}}}}",
+                     candidate.dump()));
+  }
+  Json made = row;
+  for (const auto& [key, value] : candidate.items()) {
+    if (key == "global" || key == "local") {
+      made[key] = value;
+      continue;
+    }
+    if (key != "block_sizes" && key != "knobs") {
+      fail(fmt::format("it has \"{}\"; a candidate may have block_sizes, knobs, global and local",
+                       key));
+    }
+    if (!value.is_object()) {
+      fail(fmt::format("{} is {}; give names and numbers, such as {{\"width\": 4}}", key,
+                       value.dump()));
+    }
+    const Json own = row.value(key, Json::object());
+    for (const auto& [name, number] : value.items()) {
+      if (!own.contains(name)) {
+        fail(
+            fmt::format("{} has \"{}\", which the row does not have; give the row its own value "
+                        "of it in {}, or leave it out",
+                        key, name, key));
+      }
+      made[key][name] = number;
+    }
+  }
+  return made;
+}
+
+/// The numbers and sizes by which `made` differs from the row.
+std::string config_of(const Json& row, const Json& made) {
+  std::string config;
+  const auto add = [&](const std::string& name, const std::string& value) {
+    config += fmt::format("{}{}={}", config.empty() ? "" : " ", name, value);
+  };
+  for (const char* key : {"block_sizes", "knobs"}) {
+    const Json numbers = made.value(key, Json::object());
+    for (const auto& [name, value] : numbers.items()) {
+      if (value != row.at(key).at(name)) add(name, value.dump());
+    }
+  }
+  for (const char* key : {"global", "local"}) {
+    const auto sizes = sizes_of(made, key);
+    if (sizes == sizes_of(row, key)) continue;
+    add(key, sizes.empty() ? "any" : fmt::format("{}", fmt::join(sizes, "x")));
+  }
+  return config;
+}
+
+/// Digits that change with all that the results of a row depend on.
+std::string revision_of(Json file, Json row, const std::string& source) {
+  for (const char* key : {"rows", "tune"}) file.erase(key);
+  row.erase("tune");
+  return fmt::format("{:016x}", std::hash<std::string>()(source + file.dump() + row.dump()));
 }
 
 /// Arrays of several calls that take turns, so that no cache holds them.
@@ -108,9 +192,8 @@ class Sets {
 
   Sets(Context& context, const CustomRow& row, std::int64_t rotation)
       : context_(context), on_device_(!context.device_info().shares_host_memory) {
-    const auto outputs = row.kernel.shapes(question_of(row), row.options);
     for (const auto& array : row.inputs) bytes_ += bytes_of(array.spec);
-    for (const auto& output : outputs) bytes_ += bytes_of(output);
+    for (const auto& output : row.outputs) bytes_ += bytes_of(output);
     const auto count =
         std::clamp<std::int64_t>(rotation / std::max<std::int64_t>(bytes_, 1), 1, 16);
     try {
@@ -119,7 +202,7 @@ class Sets {
         for (const auto& array : row.inputs) {
           set.inputs.push_back(place(random_array(array, seed_++)));
         }
-        for (const auto& output : outputs) {
+        for (const auto& output : row.outputs) {
           set.outputs.push_back(place(HostTensor(output.dtype(), output.extents())));
         }
       }
@@ -132,13 +215,6 @@ class Sets {
   Sets(const Sets&) = delete;
   Sets& operator=(const Sets&) = delete;
 
-  static std::vector<View> question_of(const CustomRow& row) {
-    std::vector<View> views;
-    for (const auto& array : row.inputs) {
-      views.push_back(View::host(nullptr, array.spec.dtype(), array.spec.extents()));
-    }
-    return views;
-  }
   const Set& at(std::int64_t turn) const {
     return sets_[static_cast<std::size_t>(turn) % sets_.size()];
   }
@@ -188,6 +264,117 @@ class Sets {
   std::uint64_t seed_ = 1;
 };
 
+/// Adds the candidates of `tune` to the row; `where` says, for errors, which of them is read.
+void add_candidates(const Json& file, const Json& row, const Json& tune, const std::string& source,
+                    std::string& where, CustomRow& made) {
+  if (!tune.is_array() || tune.empty()) {
+    fail(fmt::format(
+        "tune is {}; give a list such as [{{\"knobs\": {{\"width\": 4}}}}], or leave it out",
+        tune.dump()));
+  }
+  const std::string row_place = where;
+  for (const auto& candidate : tune) {
+    where = fmt::format("{}, tune[{}]", row_place, made.candidates.size());
+    const Json json = changed(row, candidate);
+    auto& each = made.candidates.emplace_back(row_of(file, json, source));
+    each.name = made.name;
+    each.config = config_of(row, json);
+  }
+}
+
+/// An element of an array of integers.
+std::int64_t whole(const HostTensor& tensor, std::int64_t index) {
+  const auto i = static_cast<std::size_t>(index);
+  return tensor.dtype() == DType::i32 ? tensor.as<std::int32_t>()[i] : tensor.as<std::int64_t>()[i];
+}
+
+/// Compares each element with that of `wanted`. What is summed in another order differs in the last
+/// places of the sum's terms: these are taken to be as large as the element, or as all of them in
+/// the root mean square.
+void hold(const std::string& what, const HostTensor& tensor, const HostTensor& wanted,
+          Deviation& deviation) {
+  const bool floats = is_floating(wanted.dtype());
+  const auto value = [&](const HostTensor& of, std::int64_t i) {
+    return floats ? element(of, i) : static_cast<double>(whole(of, i));
+  };
+  double squares = 0.0;
+  for (std::int64_t i = 0; floats && i < wanted.size(); ++i) {
+    const double x = element(wanted, i);
+    if (std::isfinite(x)) squares += x * x;
+  }
+  const double mean = std::sqrt(squares / std::max(1.0, static_cast<double>(wanted.size())));
+  const double relative = std::max(4.0 * roundoff(wanted.dtype()), 0x1p-13);
+  for (std::int64_t i = 0; i < wanted.size(); ++i) {
+    const double is = value(tensor, i), x = value(wanted, i);
+    double off = is == x ? 0.0 : is - x;
+    double tolerance = 0.0;
+    if (!floats) {
+      // Large ones have the same double.
+      if (off == 0.0 && whole(tensor, i) != whole(wanted, i)) off = 1.0;
+    } else if (std::isfinite(x)) {
+      tolerance = relative * (std::abs(x) + mean) + smallest(wanted.dtype());
+    }
+    deviation.add(off);
+    if (std::abs(off) <= tolerance * deviation.worst) continue;
+    deviation.hold(fmt::format("{}, element {}, {:g} where the row has {:g}", what, i, is, x), off,
+                   tolerance);
+    if (deviation.worst > 1.0) return;
+  }
+}
+
+/// Calls of a row, one by one.
+class Calls {
+ public:
+  Calls(const CustomRow& row, Context context, const Options& options)
+      : row_(row),
+        context_(std::move(context)),
+        sets_(context_, row_, options.rotate_bytes.value_or(default_rotation)) {}
+
+  FirstCall first() {
+    const double start = now();
+    row_.kernel.plan(context_, sets_.at(0).inputs, sets_.at(0).outputs, row_.options);
+    const double compiled = now();
+    make(0);
+    return {.seconds = now() - start, .compile_seconds = compiled - start};
+  }
+  void make(std::int64_t turn) { dispatch_ = run(row_, turn); }
+  /// Compares the results of one more call with those of the row `own` on the same arrays.
+  Deviation compare(const CustomRow& own) {
+    const auto results_of = [&](const CustomRow& row) {
+      const auto& outputs = sets_.at(0).outputs;
+      for (const auto& output : outputs) poison(context_, output);
+      run(row, 0);
+      std::vector<HostTensor> results;
+      for (const auto& output : outputs) results.push_back(fetch(context_, output));
+      return results;
+    };
+    const auto results = results_of(row_), wanted = results_of(own);
+    Deviation deviation;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      hold(fmt::format("outputs[{}]", i), results[i], wanted[i], deviation);
+    }
+    return deviation;
+  }
+
+  const Dispatch& dispatch() const { return dispatch_; }  ///< of the last call
+  std::int64_t bytes() const noexcept { return sets_.bytes(); }
+
+ private:
+  static constexpr std::int64_t default_rotation = std::int64_t{256} << 20;
+
+  Dispatch run(const CustomRow& row, std::int64_t turn) {
+    const auto& set = sets_.at(turn);
+    auto completion = row.kernel.run(context_, set.inputs, set.outputs, row.options);
+    completion.wait();
+    return completion.dispatch();
+  }
+
+  const CustomRow row_;
+  Context context_;
+  const Sets sets_;
+  Dispatch dispatch_{};
+};
+
 }  // namespace
 
 std::vector<CustomRow> read_custom_rows(const std::string& file) {
@@ -200,7 +387,13 @@ std::vector<CustomRow> read_custom_rows(const std::string& file) {
     const auto source = text_of(path.parent_path() / json.at("source").get<std::string>());
     for (const auto& row : json.at("rows")) {
       where = fmt::format("{}, row {}", file, rows.size());
-      rows.push_back(row_of(json, row, source));
+      auto made = row_of(json, row, source);
+      made.shape = fmt::format("row {}: {}", rows.size(), made.shape);
+      made.revision = revision_of(json, row, source);
+      const Json& holder = row.contains("tune") ? row : json;
+      if (holder.contains("tune"))
+        add_candidates(json, row, holder.at("tune"), source, where, made);
+      rows.push_back(std::move(made));
     }
   } catch (const Json::exception& error) {
     fail(where + ": " + error.what());
@@ -211,27 +404,47 @@ std::vector<CustomRow> read_custom_rows(const std::string& file) {
   return rows;
 }
 
+CustomRow find_candidate(const std::vector<CustomRow>& rows, const std::string& name) {
+  for (const auto& row : rows) {
+    if (!name.starts_with(row.revision + ':')) continue;
+    const auto config = name.substr(row.revision.size() + 1);
+    const auto found = std::find_if(row.candidates.begin(), row.candidates.end(),
+                                    [&](const auto& each) { return each.config == config; });
+    if (found == row.candidates.end() && !config.empty()) continue;
+    CustomRow candidate = config.empty() ? row : *found;
+    candidate.own = std::make_shared<const CustomRow>(row);
+    return candidate;
+  }
+  fail(fmt::format("no row has the candidate '{}'; the file or its source has changed, begin anew",
+                   name));
+}
+
+std::function<double()> prepare_custom(const CustomRow& row, Context context,
+                                       const Options& options) {
+  const auto calls = std::make_shared<Calls>(row, std::move(context), options);
+  calls->first();
+  return [calls, turn = std::int64_t{0}]() mutable {
+    const double start = now();
+    calls->make(turn++);
+    return now() - start;
+  };
+}
+
 void measure_custom(benchmark::State& state, const CustomRow& row, Context context, Peaks& peaks,
                     const Options& options, double min_seconds) {
-  constexpr std::int64_t default_rotation = std::int64_t{256} << 20;
-  const Sets sets(context, row, options.rotate_bytes.value_or(default_rotation));
-  Dispatch dispatch;
-  const auto call = [&](std::int64_t turn) {
-    const auto& set = sets.at(turn);
-    auto completion = row.kernel.run(context, set.inputs, set.outputs, row.options);
-    completion.wait();
-    dispatch = completion.dispatch();
-  };
-  const double start = now();
-  row.kernel.plan(context, sets.at(0).inputs, sets.at(0).outputs, row.options);
-  const double compiled = now();
-  call(0);
-  const FirstCall first{.seconds = now() - start, .compile_seconds = compiled - start};
-  const Timing timing =
-      measure(peaks, peaks::Kind::copy, {options.samples, min_seconds, options.max_seconds}, call,
-              {}, most_repeats);
+  Calls calls(row, std::move(context), options);
+  const FirstCall first = calls.first();
+  const Timing timing = measure(
+      peaks, peaks::Kind::copy, {options.samples, min_seconds, options.max_seconds},
+      [&](std::int64_t turn) { calls.make(turn); }, {}, most_repeats);
+  if (row.own) {
+    const Deviation deviation = calls.compare(*row.own);
+    if (!(deviation.worst <= 1.0)) throw WrongResults(deviation.where);
+    report_deviation(state, deviation);
+  }
   report_timing(state, timing, first);
-  const auto bytes = static_cast<double>(sets.bytes());
+  const auto bytes = static_cast<double>(calls.bytes());
+  const Dispatch dispatch = calls.dispatch();
   auto& c = state.counters;
   c["bytes_ideal"] = bytes;
   c["bytes_per_second"] = bytes / timing.median;

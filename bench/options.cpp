@@ -291,13 +291,18 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--turns", o.turns, "what --compare starts: one call for each line on stdin")
       ->type_name("ROW")
       ->group("");
+  app.add_option("--candidate", o.candidate,
+                 "what tessera-tune --custom starts: one row with the numbers and launch sizes of "
+                 "a candidate, held against the row's own results")
+      ->type_name("REVISION:CONFIG")
+      ->group("");
   add_row_options(app, o);
   add_problem_options(app, o);
   add_execution_options(app, o);
 }
 
 void check_options(const Options& o) {
-  if (!o.custom.empty() && !(o.compare.empty() && o.turns.empty())) {
+  if (!o.custom.empty() && !o.compare.empty()) {
     fail_call("--compare takes no rows of --custom; leave one of them out");
   }
   if (!o.profile.empty() && !(o.compare.empty() && o.custom.empty())) {

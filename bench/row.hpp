@@ -103,6 +103,7 @@ struct Options {
   bool lists_peaks = true;  ///< all of them; false: only the one beside the samples is measured
   std::string compare{};    ///< another build's program; empty: this one is measured alone
   std::string custom{};     ///< a file with rows of a custom kernel; empty: the library's operators
+  std::string candidate{};  ///< the only one of its rows (custom.hpp, find_candidate); empty: all
   std::string profile{};    ///< the file of a trace, of a few calls of each row; empty: none
   std::string dump{};       ///< a folder for what was compiled, and the rows; empty: none
   bool decompose = false;   ///< the time of calls by their parts, instead of rows

@@ -303,11 +303,16 @@ void RowMeasurement::add_cost_counters(benchmark::State& state) {
                                            : ""));
 }
 
-void RowMeasurement::add_check_counters(benchmark::State& state) const {
+void report_deviation(benchmark::State& state, const Deviation& deviation) {
   auto& c = state.counters;
-  c["max_abs_deviation"] = deviation_.max_abs;
-  c["mean_abs_deviation"] = deviation_.mean_abs();
-  c["deviation_in_tolerances"] = deviation_.worst;
+  c["max_abs_deviation"] = deviation.max_abs;
+  c["mean_abs_deviation"] = deviation.mean_abs();
+  c["deviation_in_tolerances"] = deviation.worst;
+}
+
+void RowMeasurement::add_check_counters(benchmark::State& state) const {
+  report_deviation(state, deviation_);
+  auto& c = state.counters;
   if (filter_errors_.begin() == filter_errors_.end()) return;
   for (const auto& [name, error] : filter_errors_) {
     c[name + "_filter_max"] = error.max;

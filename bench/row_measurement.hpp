@@ -37,6 +37,9 @@ class WrongResults : public Error {
 /// Reports to `state` what a row's calls took.
 void report_timing(benchmark::State& state, const Timing& timing, const FirstCall& first);
 
+/// Reports how far its results are off.
+void report_deviation(benchmark::State& state, const Deviation& deviation);
+
 /// One row of the report: its first call, its samples, the check of what they computed, and the
 /// counters. Call first_call, take_samples, check and report once each, in this order; each throws
 /// what failed. Who needs the time of single calls, one by one, calls first_call, then timed_call.

@@ -48,6 +48,11 @@ Context Session::make_context(const std::string& dump) const {
   return Context(o);
 }
 
+Context Session::make_custom_context() const {
+  if (!context_.has_device()) throw Error(ErrorCode::unsupported, "there is no OpenCL device");
+  return make_context(options_.dump);
+}
+
 Peaks& Session::peaks_of(const std::string& implementation) {
   if (implementation.starts_with("opencl")) {
     if (!device_peaks_) device_peaks_ = std::make_unique<Peaks>(peaks::device_meter(context_));
@@ -185,6 +190,10 @@ std::shared_ptr<RowMeasurement> Session::prepare(const Row& row) {
   return measurement;
 }
 
+std::function<double()> Session::prepare(const CustomRow& row) {
+  return prepare_custom(row, make_custom_context(), options_);
+}
+
 void Session::run(benchmark::State& state, const Planned& planned) {
   if (!planned.refusal.empty()) {
     return skip(state, "refused", "refused: " + planned.refusal);
@@ -211,9 +220,10 @@ void Session::run(benchmark::State& state, const Planned& planned) {
 
 void Session::run(benchmark::State& state, const CustomRow& row) {
   try {
-    if (!context_.has_device()) throw Error(ErrorCode::unsupported, "there is no OpenCL device");
-    measure_custom(state, row, make_context(options_.dump), peaks_of("opencl"), options_,
-                   min_seconds_);
+    measure_custom(state, row, make_custom_context(), peaks_of("opencl"), options_, min_seconds_);
+  } catch (const WrongResults& error) {
+    failed_ = true;
+    skip(state, "wrong", error.what());
   } catch (const std::exception& error) {
     failed_ = true;
     skip(state, "failed", error.what());

@@ -3,6 +3,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +33,8 @@ class Session {
 
   /// Makes a row's first call, for more of its calls one by one. The session must outlive it.
   std::shared_ptr<RowMeasurement> prepare(const Row& row);
+  /// The same; what it returns makes one more call and tells its seconds.
+  std::function<double()> prepare(const CustomRow& row);
 
   /// Measures one row and reports it to `state`.
   void run(benchmark::State& state, const Planned& planned);
@@ -48,6 +51,8 @@ class Session {
  private:
   /// A context that leaves what it compiles in `dump`; empty: nowhere.
   Context make_context(const std::string& dump = {}) const;
+  /// The same, for a custom kernel: it has a device.
+  Context make_custom_context() const;
   /// The row of a problem and a pass, with those of the options that its operator has.
   Row row_of(ProblemKey problem, Pass pass) const;
   /// The row with each of the block sizes asked for.

@@ -21,6 +21,7 @@
 #include "bench/folders.hpp"
 #include "bench/options.hpp"
 #include "bench/reporter.hpp"
+#include "bench/row_measurement.hpp"
 #include "bench/session.hpp"
 #include "bench/turns.hpp"
 #include "programs/cli.hpp"
@@ -102,6 +103,15 @@ void filter_rows(const std::string& filter, Rows& rows) {
   programs::fail_call(fmt::format("--benchmark_filter: no row matches '{}'", filter));
 }
 
+/// The row of this name, for --turns.
+template <class Rows>
+const auto& find_row(const std::string& name, const Rows& rows) {
+  const auto found =
+      std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return name_of(row) == name; });
+  if (found == rows.end()) programs::fail_call(fmt::format("--turns: there is no row {}", name));
+  return *found;
+}
+
 template <class Rows>
 void list(const Rows& rows) {
   for (const auto& row : rows) fmt::print("{}\n", name_of(row));
@@ -123,7 +133,12 @@ bool plan_rows(Session& session, const Options& options, const BenchmarkFlags& f
   const bool lists = flags.lists != "false";
   if (!options.custom.empty()) {
     auto rows = read_custom_rows(options.custom);
+    if (!options.candidate.empty()) rows = {find_candidate(rows, options.candidate)};
     filter_rows(flags.filter, rows);
+    if (!options.turns.empty()) {
+      answer_turns(session.prepare(find_row(options.turns, rows)));
+      return false;
+    }
     lists ? list(rows) : add_rows(session, rows);
     return !lists;
   }
@@ -133,7 +148,8 @@ bool plan_rows(Session& session, const Options& options, const BenchmarkFlags& f
   }
   filter_rows(flags.filter, rows);
   if (!options.turns.empty()) {
-    answer_turns(session, options.turns, rows);
+    const auto calls = session.prepare(find_row(options.turns, rows).row);
+    answer_turns([&] { return calls->timed_call(); });
     return false;
   }
   if (lists) {

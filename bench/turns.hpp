@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,8 @@ namespace tessera::bench {
 void compare_with(const std::string& other, const std::vector<std::string>& arguments,
                   const std::vector<Session::Planned>& rows, const Options& options);
 
-/// Runs in each process that compare_with starts. Prepares the row of that name and prints "ready";
-/// then makes one call for each line on stdin, and prints its seconds.
-void answer_turns(Session& session, const std::string& name,
-                  const std::vector<Session::Planned>& rows);
+/// Runs in each process that compare_with starts, once the row is prepared. Prints "ready"; then
+/// makes one call for each line on stdin, and prints its seconds.
+void answer_turns(const std::function<double()>& timed_call);
 
 }  // namespace tessera::bench

@@ -354,6 +354,15 @@ def custom_rows(folder):
         check(measured["bytes_ideal"] in (4096, 32) and measured["median_seconds"] > 0, name)
         check(0 < measured["compile_seconds"] < measured["first_call_seconds"] and
               measured["status"] in ("ok", "noisy"), f"{name}: {measured}")
+    done = subprocess.run([bench, "--custom", file, "--turns", "custom/add/f32[4]/N1"], text=True,
+                          input="\n\n", capture_output=True)
+    ready, *seconds = done.stdout.split()
+    check(done.returncode == 0 and ready == "ready" and len(seconds) == 2 and
+          all(float(each) > 0 for each in seconds), f"--turns: {done}")
+    code, _, err = run("--custom", str(file), "--turns", "custom/add")
+    check(code == 2 and "there is no row custom/add" in err, f"--turns: exit {code}: {err}")
+    code, _, err = run("--custom", str(file), "--candidate", "0123:width=4")
+    check(code == 2 and "no row has the candidate '0123:width=4'" in err, f"exit {code}: {err}")
     for changes, message in (({"source": "absent.cl"}, "cannot read"), ({"rows": []}, "no rows"),
                              ({"rows": [{}]}, "row 0"),
                              ({"rows": [row, {**row, "outputs": [{"dtype": "f8", "shape": []}]}]},
@@ -420,7 +429,7 @@ def bad_calls(folder):
         (["--operators", "rms_norm", "--passes", "value_and_grad", "--benchmark_list_tests"],
          "none of the operators has one of these passes"),
         (["--custom", str(empty), "--compare", "/bin/true"], "--compare takes no rows of --custom"),
-        (["--custom", str(empty), "--turns", "row"], "--compare takes no rows of --custom"),
+        (["--custom", str(empty), "--candidate", "row"], "parse error"),
         (["--profile", str(folder / "trace.json"), "--compare", "/bin/true"],
          "leave --compare and --custom out"),
         (["--profile", str(folder / "trace.json"), "--benchmark_format=json"],

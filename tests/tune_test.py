@@ -276,6 +276,23 @@ def table_keeps_the_rest(folder):
         check("0.600" not in text or "too little is known" in text, text)
 
 
+def custom_kernels_get_no_row(folder):
+    raw, table = folder / "c.csv", folder / "ct.csv"
+    for ratio, said in ((0.9, "item=16 is faster: write it into the row of the file"),
+                        (1.1, "the row's own numbers are right")):
+        raw.write_text(raw_text([ratio] * 6, operator="custom/k", bucket="", tokens_per_second=""))
+        code, text, err = run("derive", raw)
+        check(code == 0 and said in text, f"{code}: {text} {err}")
+        code, _, err = run("derive", raw, "--table", table)
+        check(code == 2 and "leave --table out" in err and not table.exists(), f"{code}: {err}")
+        (folder / "o.csv").write_text(raw_text([0.9] * 6))
+        code, _, err = run("derive", raw, folder / "o.csv")
+        check(code == 2 and "give --table FILE" in err, f"{code}: {err}")
+        code, text, err = run("derive", raw, folder / "o.csv", "--table", table)
+        check(code == 0 and said in text and "custom" not in table.read_text(), f"{text} {err}")
+        table.unlink()
+
+
 def damaged_files(folder):
     raw, table = folder / "d.csv", folder / "dt.csv"
     good, lot = raw_text([0.9] * 6), random.Random(7)
@@ -317,6 +334,88 @@ def damaged_files(folder):
     code, _, err = run("derive", raw, "--table", table)
     check(code == 2 and str(table) in err and table.read_text() == "# tessera tuned blocks 2\nx\n",
           f"{code}: {err}")
+
+
+# TIMES additions of next to nothing leave the results as they are. HOW says what goes wrong.
+KERNEL = """kernel void add(global const float* x, global float* y, global int* whole) {
+  const int i = get_global_id(0);
+  float sum = 0.0f;
+  for (int j = 0; j < TIMES; ++j) sum += 1e-30f * x[(i + j) % 1024];
+#if HOW == 2
+  no C;
+#endif
+  whole[i] = i + (HOW == 3 && i == 7);
+  if (HOW == 4 && i == 9) return;
+  if (HOW == 5) sum += *(volatile global float*)(ulong)8;
+  y[i] = x[i] + sum;
+}"""
+
+
+def custom_kernels(folder):
+    """Each candidate by the real program: a faster one, and some that fail."""
+    file, out = folder / "kernel.json", folder / "custom.csv"
+    (folder / "kernel.cl").write_text(KERNEL)
+    row = {"inputs": [{"dtype": "f32", "shape": [1024]}],
+           "outputs": [{"dtype": "f32", "shape": [1024]}, {"dtype": "i32", "shape": [1024]}],
+           "block_sizes": {"TIMES": 5000}, "knobs": {"HOW": 1}, "global": [1024], "local": [64]}
+
+    def write(*rows, **changes):
+        file.write_text(json.dumps({"source": "kernel.cl", "entry": "add", "rows": rows,
+                                    **changes}))
+
+    def tune_file(*arguments):
+        return run("--custom", file, "--out", out, *arguments, "--search", "grid", "--rounds", 1,
+                   "--finalists", 1, "--samples", 1, "--max-seconds", 0.02)
+    for rows, said in (
+            ([row], "kernel.json has no candidates; give a row \"tune\""),
+            ([row, {**row, "tune": []}], "kernel.json, row 1: --custom: tune is []; give a list"),
+            ([{**row, "tune": [{}, {"knobs": {"WIDTH": 1}}]}],
+             "row 0, tune[1]: --custom: knobs has \"WIDTH\", which the row does not have; give"),
+            ([{**row, "tune": [{"knobs": {"HOW": 1.5}}]}], "HOW is 1.5; it has to be an integer"),
+            ([{**row, "tune": [{"knobs": 4}]}], "knobs is 4; give names and numbers"),
+            ([{**row, "tune": [4]}], "row 0, tune[0]: --custom: it is 4; give what differs"),
+            ([{**row, "tune": [{"scalars": []}]}], "it has \"scalars\"; a candidate may have"),
+            ([{**row, "tune": [{"local": [0]}]}], "local is [0]; give a list of up to three"),
+            ([{**row, "tune": [{"global": []}]}], "local is given without global")):
+        write(*rows)
+        code, _, err = tune_file()
+        check(code == 2 and said in err and err.count("\n") == 1, f"{said}: {code}: {err}")
+    code, _, err = tune_file("--shapes", "8x8x8")
+    check(code == 2 and "--shapes excludes --custom" in err and not out.exists(), f"{code}: {err}")
+    write(row, row, tune=[{"knobs": {"HOW": how}} for how in (2, 3, 4, 5)] + [
+        {"block_sizes": {"TIMES": 100}, "local": [128]}, {"knobs": {"HOW": 1}}])
+    code, text, err = run("--custom", file, "--dry-run")
+    if "there is no OpenCL device" in text:
+        check(code == 2 and "can be tuned here" in err, f"{code}: {err}")
+        return
+    check(code == 0 and text.count("6 candidates, the heuristic among them") == 2 and
+          text.count("1 excluded: it would run as the row") == 2, f"{code}: {text} {err}")
+    # One row is enough from here on.
+    write(row, tune=json.loads(file.read_text())["tune"])
+    code, text, err = tune_file()
+    check(code == 0 and "6 were tried and 4 failed; 1 took turns with the heuristic, 1 rounds" in
+          text, f"{code}: {text} {err}")
+    records = records_of(out)
+    faster = "TIMES=100 local=128"
+    failed = {r["config"]: (r["status"], r["error"]) for r in records if r["error"]}
+    for config, status, error in (
+            ("HOW=2", "failed", "clBuildProgram"),
+            ("HOW=3", "wrong", "outputs[1], element 7, 8 where the row has 7"),
+            ("HOW=4", "wrong", "outputs[0], element 9, "), ("HOW=5", "crashed", "signal 11")):
+        got = failed.pop(config, ("", ""))
+        check(got[0] == status and error in got[1], f"{config}: {got}")
+    check(not failed, f"{failed}")
+    turns = {r["config"]: float(r["median_seconds"]) for r in records if r["stage"] == "final"}
+    check(set(turns) == {"heuristic", faster} and turns[faster] < turns["heuristic"], f"{turns}")
+    for r in records:
+        check(r["operator"] == "custom/add" and r["implementation"] == "opencl" and
+              r["shape"] == "row 0: f32[1024] -> f32[1024] i32[1024]", f"{r}")
+    # All is known, until the kernel is another one.
+    for text, more in ((KERNEL, 0), (KERNEL.replace("if (HOW == 5)", "if (HOW < 9)"), 1)):
+        (folder / "kernel.cl").write_text(text)
+        code, text, err = tune_file("--resume")
+        check(code == 0 and len(records_of(out)) == len(records) + more and
+              ("given up: crashed" in text) == bool(more), f"{code}: {text} {err}")
 
 
 def pictures(folder):
@@ -383,7 +482,8 @@ def main():
             python=sys.executable, revision=revision.split("(")[1].split(";")[0]))
         (folder / "bench").chmod(0o755)
         for case in (a_real_run, failures_never_win, the_budget_is_used, killed_and_resumed,
-                     table_keeps_the_rest, damaged_files, bad_calls, pictures):
+                     table_keeps_the_rest, custom_kernels, custom_kernels_get_no_row,
+                     damaged_files, bad_calls, pictures):
             start = time.monotonic()
             case(folder)
             print(f"{case.__name__}: {time.monotonic() - start:.1f} s", flush=True)

@@ -97,6 +97,8 @@ bool take_numbers(const nlohmann::json& row, Record& record) {
                                         {"mean_abs_deviation", "mean_abs_deviation"}}) {
     const auto found = row.find(counter);
     const double value = found != row.end() && found->is_number() ? found->get<double>() : NAN;
+    // A custom kernel has no tokens.
+    if (found == row.end() && column == std::string_view("tokens_per_second")) continue;
     all = all && std::isfinite(value) && value >= 0.0;
     if (std::isfinite(value)) record[column] = fmt::format("{:.6g}", value);
   }
@@ -175,7 +177,7 @@ void turns_of_children(const std::string& program,
                                           {"spread", quartiles / median},
                                           {"share_of_peak", share},
                                           {"tokens_per_second", tokens / median}}) {
-        record[column] = fmt::format("{:.6g}", value);
+        if (std::isfinite(value)) record[column] = fmt::format("{:.6g}", value);
       }
       record["date"] = date;
       set(record, "ok", "");

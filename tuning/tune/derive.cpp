@@ -166,6 +166,8 @@ std::string row_of(const std::map<std::string, Against>& by_shape) {
 std::string key_of(const Record& record) {
   std::string key;
   for (const auto column : key_columns) key += record[column] + '/';
+  // Each row of a custom kernel has its own numbers.
+  if (record.is_custom()) key += record["shape"] + '/';
   return key;
 }
 
@@ -269,18 +271,38 @@ std::vector<std::string> read_table(const std::string& path) {
 
 void derive_table(const std::vector<std::string>& raw_files, const std::string& table) {
   const auto groups = groups_of(raw_files);
+  const auto is_custom = [](const auto& each) { return each.first.starts_with("custom/"); };
   if (groups.empty()) programs::fail_call("derive: the raw results have no line that can be used");
-  auto lines = read_table(table);
-  programs::OutputFile file(table, "--table");
-  std::vector<std::string> added;
-  for (const auto& [key, group] : groups) {
+  std::vector<std::string> lines, added;
+  std::optional<programs::OutputFile> file;
+  if (std::all_of(groups.begin(), groups.end(), is_custom)) {
+    if (!table.empty()) {
+      programs::fail_call("derive: custom kernels look up no table; leave --table out");
+    }
+  } else {
+    if (table.empty()) programs::fail_call("derive: give --table FILE for the rows");
+    lines = read_table(table);
+    file.emplace(table, "--table");
+  }
+  for (const auto& each : groups) {
+    const auto& [key, group] = each;
     const auto verdict = verdict_of(group);
+    const bool is_right = !verdict.heuristic_by_shape.empty();
+    const auto print = [&, &key = key](const std::string& change) {
+      fmt::print("{} {}\n    {}\n", key.substr(0, key.size() - 1), change, text_of(verdict));
+    };
+    if (is_custom(each)) {
+      print(is_right ? "the row's own numbers are right"
+            : verdict.deserves_row
+                ? verdict.config + " is faster: write it into the row of the file"
+                : "too little is known");
+      continue;
+    }
     const auto at = std::find_if(lines.begin(), lines.end(), [&, key = key](const auto& line) {
       const auto row = key_of(line);
       return row && row->first == key;
     });
     const auto before = at == lines.end() ? std::nullopt : key_of(*at);
-    const bool is_right = !verdict.heuristic_by_shape.empty();
     std::string change = is_right ? "the heuristic is right: " : "";
     if (verdict.deserves_row || is_right) {
       const auto row = row_of(is_right ? verdict.heuristic_by_shape : verdict.by_shape);
@@ -295,10 +317,11 @@ void derive_table(const std::vector<std::string>& raw_files, const std::string& 
                        : "too little is known: no row";
       if (before) lines.erase(at);
     }
-    fmt::print("{} {}\n    {}\n", key.substr(0, key.size() - 1), change, text_of(verdict));
+    print(change);
   }
+  if (!file) return;
   lines.insert(lines.end(), added.begin(), added.end());
-  file.write(fmt::format("{}\n", fmt::join(lines, "\n")));
+  file->write(fmt::format("{}\n", fmt::join(lines, "\n")));
 }
 
 }  // namespace tessera::tuning

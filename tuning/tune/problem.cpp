@@ -151,7 +151,42 @@ std::vector<Problem> make_problems(Context& context, const bench::Options& optio
   return problems;
 }
 
+std::vector<Problem> make_custom_problems(const Context& context, const std::string& file) {
+  std::vector<Problem> problems;
+  bool any = false;
+  for (auto& row : bench::read_custom_rows(file)) {
+    any = any || !row.candidates.empty();
+    Problem problem;
+    if (!context.has_device()) problem.refusal = "there is no OpenCL device";
+    if (row.candidates.empty()) problem.refusal = "the file has no \"tune\" for it";
+    problem.custom = std::make_shared<const bench::CustomRow>(std::move(row));
+    problems.push_back(std::move(problem));
+  }
+  if (any) return problems;
+  programs::fail_call(
+      fmt::format("--custom: {} has no candidates; give a row \"tune\", a list such as "
+                  "[{{\"knobs\": {{\"width\": 4}}}}] (docs/custom_kernels.md)",
+                  file));
+}
+
+std::string Problem::name() const { return custom ? custom->name : row.name(); }
+
+std::string Problem::revision(const std::string& of_library) const {
+  return custom ? of_library + '+' + custom->revision : of_library;
+}
+
 Record record_of(const Context& context, const Problem& problem) {
+  if (problem.custom) {
+    const auto& row = *problem.custom;
+    Record record;
+    record["operator"] = "custom/" + row.kernel.name();
+    record["pass"] = to_string(Pass::forward);
+    record["implementation"] = "opencl";
+    record["device"] = context.device_info().name;
+    if (!row.outputs.empty()) record["dtype"] = to_string(row.outputs.front().dtype());
+    record["shape"] = row.shape;
+    return record;
+  }
   const auto& row = problem.row;
   const auto& key = row.problem;
   Record record;

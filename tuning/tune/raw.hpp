@@ -54,6 +54,8 @@ class Record {
   bool is_good() const;
   /// The cells of these columns, each behind "/".
   std::string joined(std::initializer_list<std::string_view> of) const;
+  /// True for a kernel of the caller's, which looks up no table.
+  bool is_custom() const;
   std::string line() const;
 
  private:

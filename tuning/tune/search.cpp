@@ -33,23 +33,28 @@ constexpr double promising = 0.98;
 constexpr double least_share_of_search = 0.4;
 
 /// The command line of tessera-bench for one candidate.
-std::vector<std::string> words_of(const bench::Options& options, const bench::Row& row,
+std::vector<std::string> words_of(const bench::Options& options, const Problem& problem,
                                   const Candidate& candidate) {
-  const auto& key = row.problem;
-  std::vector<std::string> words = {
-      "--benchmark_format=json",
-      "--no-peak-list",
-      fmt::format("--operators={}", key.op->name()),
-      fmt::format("--passes={}", to_string(row.pass)),
-      fmt::format("--implementations={}", row.implementation),
-      fmt::format("--dtypes={}:{}", to_string(key.x), to_string(key.w)),
-      fmt::format("--w-layout={}", key.w_is_vh ? "vh" : "hv"),
-      fmt::format("--shapes={}x{}x{}", key.shape.b, std::max<std::int64_t>(key.shape.h, 1),
-                  std::max<std::int64_t>(key.shape.v, 1)),
-      fmt::format("--samples={}", options.samples),
-      fmt::format("--max-seconds={:g}", options.max_seconds)};
+  std::vector<std::string> words = {"--benchmark_format=json", "--no-peak-list",
+                                    fmt::format("--samples={}", options.samples),
+                                    fmt::format("--max-seconds={:g}", options.max_seconds)};
   if (!options.device.empty()) words.push_back("--device=" + options.device);
   if (options.threads) words.push_back(fmt::format("--threads={}", *options.threads));
+  if (problem.custom) {
+    words.push_back("--custom=" + options.custom);
+    words.push_back(fmt::format("--candidate={}:{}", problem.custom->revision, candidate.differs));
+    return words;
+  }
+  const auto& row = problem.row;
+  const auto& key = row.problem;
+  words.insert(words.end(), {fmt::format("--operators={}", key.op->name()),
+                             fmt::format("--passes={}", to_string(row.pass)),
+                             fmt::format("--implementations={}", row.implementation),
+                             fmt::format("--dtypes={}:{}", to_string(key.x), to_string(key.w)),
+                             fmt::format("--w-layout={}", key.w_is_vh ? "vh" : "hv"),
+                             fmt::format("--shapes={}x{}x{}", key.shape.b,
+                                         std::max<std::int64_t>(key.shape.h, 1),
+                                         std::max<std::int64_t>(key.shape.v, 1))});
   if (!candidate.block_sizes.empty()) {
     // The bench takes three, and those of the axes that there are.
     std::array<std::int64_t, 3> sizes = {1, 1, 1};
@@ -85,16 +90,25 @@ std::vector<Candidate> in_order(const Space& space, Strategy strategy, std::uint
   return order;
 }
 
+void print_head(const Problem& problem) {
+  fmt::print("{} ({})\n", problem.name(), problem.custom ? problem.custom->shape : problem.bucket);
+}
+
 class Tuner {
  public:
-  Tuner(Context& context, const bench::Options& options, const SearchPlan& plan, RawResults known)
+  Tuner(Context& context, const bench::Options& options, const SearchPlan& plan,
+        const std::vector<Problem>& problems, RawResults known)
       : context_(context),
         options_(options),
         plan_(plan),
         writer_(plan.out, known.whole_bytes),
         end_(bench::now() + plan.budget_seconds) {
     for (auto& record : known.records) {
-      if (record["revision"] != revision()) continue;
+      const bool is_same = std::any_of(problems.begin(), problems.end(), [&](const auto& problem) {
+        return problem.revision(revision()) == record["revision"] &&
+               (!problem.custom || problem.custom->shape == record["shape"]);
+      });
+      if (!is_same) continue;
       known_.insert_or_assign(key_of(record), std::move(record));
     }
   }
@@ -107,10 +121,10 @@ class Tuner {
     head_ = fmt::format("{} of {}", place + 1, count);
     taken_ = 0;
     failures_.clear();
-    const Space space = make_space(context_, problem.row, plan_.vary);
+    const Space space = make_space(context_, problem, plan_.vary);
     const Candidate own;
     const auto first = measure(own, 0, deadline_);
-    fmt::print("{} ({})\n", problem.row.name(), problem.bucket);
+    print_head(problem);
     if (!first || !first->is_good()) {
       fmt::print("  given up: {}\n", first ? (*first)["status"] + ": " + (*first)["error"]
                                            : "there is no time left for it");
@@ -166,9 +180,10 @@ class Tuner {
     if (known != known_.end()) return note(known->second);
     if (bench::now() >= until) return std::nullopt;
     const double begin = bench::now();
-    measure_in_child(plan_.bench, words_of(options_, problem_->row, candidate),
-                     plan_.timeout_seconds, record);
-    if (record["revision"].empty()) record["revision"] = revision();
+    measure_in_child(plan_.bench, words_of(options_, *problem_, candidate), plan_.timeout_seconds,
+                     record);
+    const auto of_library = record["revision"].empty() ? revision() : record["revision"];
+    record["revision"] = problem_->revision(of_library);
     ++taken_;
     each_ += (bench::now() - begin - each_) / static_cast<double>(taken_);
     write(record);
@@ -179,7 +194,7 @@ class Tuner {
     writer_.add(record);
     known_.insert_or_assign(key_of(record), record);
     fmt::print(stderr, "tessera-tune: {}, {} left: {} {} {}, {}: {}\n", head_,
-               text_of_seconds(end_ - bench::now()), problem_->row.name(), record["stage"],
+               text_of_seconds(end_ - bench::now()), problem_->name(), record["stage"],
                record["round"], record["config"],
                record.is_good() ? fmt::format("{:.3f} ms, {:.1f}% of the peak",
                                               1e3 * record.number("median_seconds"),
@@ -357,14 +372,14 @@ class Tuner {
     if (bench::now() >= deadline_) return false;
     std::vector<std::vector<std::string>> words;
     for (const auto& each : all) {
-      words.push_back(words_of(options_, problem_->row, each));
-      words.back().insert(words.back().end(), {"--turns", problem_->row.name()});
+      words.push_back(words_of(options_, *problem_, each));
+      words.back().insert(words.back().end(), {"--turns", problem_->name()});
     }
     turns_of_children(plan_.bench, words, options_.max_seconds, plan_.timeout_seconds, records);
     bool all_good = true;
     for (auto& record : records) all_good = all_good && record.is_good();
     for (auto& record : records) {
-      record["revision"] = revision();
+      record["revision"] = problem_->revision(revision());
       if (all_good || !record.is_good()) write(record);
       if (!record.is_good()) note(record);
     }
@@ -388,8 +403,8 @@ class Tuner {
 };
 
 void print_space(Context& context, const Problem& problem, const SearchPlan& plan) {
-  fmt::print("{} ({})\n", problem.row.name(), problem.bucket);
-  const Space space = make_space(context, problem.row, plan.vary);
+  print_head(problem);
+  const Space space = make_space(context, problem, plan.vary);
   fmt::print("  {} candidates, the heuristic among them\n", space.candidates.size());
   for (const auto& [rule, excluded] : space.excluded) {
     fmt::print("  {} excluded: {}\n", excluded.first, excluded.second);
@@ -405,7 +420,7 @@ void tune(Context& context, const bench::Options& options, const std::vector<Pro
     if (problem.refusal.empty()) {
       able.push_back(problem);
     } else {
-      fmt::print("{}: refused: {}\n", problem.row.name(), problem.refusal);
+      fmt::print("{}: refused: {}\n", problem.name(), problem.refusal);
     }
   }
   if (able.empty()) throw Error(ErrorCode::unsupported, "none of these problems can be tuned here");
@@ -428,7 +443,7 @@ void tune(Context& context, const bench::Options& options, const std::vector<Pro
     }
   }
   std::signal(SIGPIPE, SIG_IGN);  // a process that takes turns may end before it is told to call
-  Tuner tuner(context, options, plan, std::move(known));
+  Tuner tuner(context, options, plan, able, std::move(known));
   for (std::size_t i = 0; i < able.size(); ++i) tuner.tune(able[i], i, able.size());
 }
 

@@ -108,9 +108,28 @@ std::vector<dispatch::Choice> choices_of(Context& context, const bench::Row& row
   return choices;
 }
 
+Space space_of(const bench::CustomRow& row) {
+  Space space{.candidates = {Candidate{}}};
+  std::set<std::string> seen = {""};  // the row itself
+  for (const auto& each : row.candidates) {
+    if (!seen.insert(each.config).second) {
+      const std::string rule = "it would run as the row or a candidate before it does";
+      ++space.excluded.try_emplace(rule, 0, rule).first->second.first;
+      continue;
+    }
+    const auto changes = 1 + std::count(each.config.begin(), each.config.end(), ' ');
+    space.candidates.push_back({.block_sizes = each.options.block_sizes,
+                                .knobs = each.options.knobs,
+                                .changes = static_cast<int>(changes),
+                                .differs = each.config});
+  }
+  return space;
+}
+
 }  // namespace
 
 std::string Candidate::config() const {
+  if (!differs.empty()) return differs;
   std::string text;
   for (const auto& [name, value] : block_sizes) {
     text += fmt::format("{}{}={}", text.empty() ? "" : " ", name.front(), value);
@@ -128,7 +147,9 @@ std::vector<std::string> varied_names(Context& context, const bench::Row& row) {
   return names;
 }
 
-Space make_space(Context& context, const bench::Row& row, const std::vector<std::string>& vary) {
+Space make_space(Context& context, const Problem& problem, const std::vector<std::string>& vary) {
+  if (problem.custom) return space_of(*problem.custom);
+  const auto& row = problem.row;
   const Varied varies(vary);
   Space space;
   const auto exclude = [&](const std::string& rule, const std::string& example) {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/row.hpp"
+#include "tuning/tune/problem.hpp"
 
 namespace tessera::tuning {
 
@@ -15,6 +15,8 @@ struct Candidate {
   std::vector<NamedValue> block_sizes{};  ///< empty: the implementation's own
   std::vector<NamedValue> knobs{};        ///< those that are not the implementation's own
   int changes = 0;  ///< how many of all these the implementation has otherwise
+  /// The config of a custom kernel's (bench::CustomRow::config); empty: it is none, or the row.
+  std::string differs{};
 
   /// "b=8 h=512 v=1024 item=16", or "heuristic".
   std::string config() const;
@@ -31,7 +33,8 @@ std::vector<std::string> varied_names(Context& context, const bench::Row& row);
 
 /// Block sizes from a quarter of the implementation's own to four times them, by every set of knobs
 /// that it names; what would run alike is there once. Nothing is compiled. `vary`: the names of
-/// blocks and knobs that change; empty: all.
-Space make_space(Context& context, const bench::Row& row, const std::vector<std::string>& vary);
+/// blocks and knobs that change; empty: all. Of a custom kernel the candidates are those that its
+/// file lists.
+Space make_space(Context& context, const Problem& problem, const std::vector<std::string>& vary);
 
 }  // namespace tessera::tuning

@@ -114,6 +114,15 @@ void add_options(CLI::App& app, CommandLine& line) {
                "go on with the file of --out: what it has is not repeated");
   app.add_flag("--dry-run", plan.dry_run,
                "print the candidates' number and what rules exclude; measure nothing");
+  auto* custom =
+      app.add_option("--custom", line.rows.custom,
+                     "rows of a kernel of one's own, from a JSON file that lists candidates "
+                     "(docs/custom_kernels.md), instead of the library's operators")
+          ->type_name("FILE");
+  for (const char* name : {"--operators", "--passes", "--implementations", "--dtypes", "--w-layout",
+                           "--shapes", "--regimes", "--tokens", "--buckets", "--vary"}) {
+    custom->excludes(app.get_option(name));
+  }
   app.add_option("--bench", plan.bench, "the program that measures (tessera-bench beside this one)")
       ->type_name("PROGRAM");
 }
@@ -146,9 +155,10 @@ void run(CommandLine& line) {
   auto& plan = line.plan;
   bench::check_options(line.rows);
   if (line.wanted.tokens.empty()) line.wanted.tokens = {512};
-  if (line.wanted.regimes.empty() && line.rows.shapes.empty()) {
-    programs::fail_call(
-        fmt::format("give --regimes, of {}, or --shapes BxHxV", fmt::join(regime_names(), ", ")));
+  const bool is_custom = !line.rows.custom.empty();
+  if (!is_custom && line.wanted.regimes.empty() && line.rows.shapes.empty()) {
+    programs::fail_call(fmt::format("give --regimes, of {}, or --shapes BxHxV, or --custom FILE",
+                                    fmt::join(regime_names(), ", ")));
   }
   if (plan.out.empty() && !plan.dry_run) {
     programs::fail_call("give --out FILE for the raw results, or --dry-run");
@@ -171,13 +181,14 @@ void run(CommandLine& line) {
                       std::none_of(names.begin(), names.end(),
                                    [](const auto& name) { return name.starts_with("opencl"); });
   Context context(options);
-  const auto problems = make_problems(context, line.rows, line.wanted);
+  const auto problems = is_custom ? make_custom_problems(context, line.rows.custom)
+                                  : make_problems(context, line.rows, line.wanted);
   if (problems.empty()) {
     programs::fail_call(
         "these options leave no problem: none of the operators has such a pass, or "
         "implementation, or no shape is in one of --buckets");
   }
-  check_vary(context, problems, plan.vary);
+  if (!is_custom) check_vary(context, problems, plan.vary);
   tune(context, line.rows, problems, plan);
 }
 
@@ -192,9 +203,10 @@ int main(int argc, char** argv) {
   add_options(app, line);
   auto* derive = app.add_subcommand("derive", "makes a table of raw results");
   derive->add_option("RAW", line.raw_files, "files of raw results")->required();
-  derive->add_option("--table", line.table, "the table: rows of other devices stay in it")
-      ->type_name("FILE")
-      ->required();
+  derive
+      ->add_option("--table", line.table,
+                   "the table: rows of other devices stay in it; custom kernels need none")
+      ->type_name("FILE");
   return programs::run_program(app, argc, argv, [&] {
     derive->parsed() ? derive_table(line.raw_files, line.table) : run(line);
   });
