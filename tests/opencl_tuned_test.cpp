@@ -231,7 +231,7 @@ TEST_F(TunedCalls, ARowIsUsedByTheNextCallAndAnIllegalOneGivesWay) {
       {"opencl.cpu", "b_block_size=8 h_block_size=64 v_block_size=128", "lanes=4 micro_vectors=2",
        "b_block_size=8 h_block_size=64 v_block_size=100",
        "v_block_size = 100 is illegal for opencl.cpu: it must be a positive multiple of 8"},
-      {"opencl.simt", "b_block_size=64 h_block_size=128 v_block_size=64", "tile=32 item=4",
+      {"opencl.simt", "b_block_size=64 h_block_size=128 v_block_size=64", "tile=32 item=16",
        "b_block_size=48", "b_block_size = 48 is illegal for opencl.simt"},
       {"eigen", "b_block_size=16 h_block_size=64 v_block_size=96", "",
        "b_block_size=16 x_block_size=1", "has no \"x_block_size\""},

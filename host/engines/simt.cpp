@@ -25,6 +25,14 @@ struct Shape {
       return fmt::format("it needs work-groups of {}, the device allows {}", items(),
                          facts.max_work_group_size);
     }
+    // PoCL 3.1 has work-items without a column go through the loops of the others, and store beyond
+    // the end. Intel's runtime, Oclgrind and an H200 do not.
+    if (!facts.is_gpu && items() > tile) {
+      return fmt::format(
+          "its work-groups of {} have more work-items than the tile has columns, "
+          "which PoCL compiles to stores beyond the end",
+          items());
+    }
     return std::nullopt;
   }
 };
@@ -35,11 +43,14 @@ constexpr Shape best = {64, 8, 16};
 /// On GPUs, whose registers what is fetched for the next panels takes.
 constexpr Shape best_of_gpu = {64, 8, 8};
 /// For few columns, which leave most of a tile of 64 to padding. Measured on PoCL with 1 to 32; on
-/// an H200 with 16, where 64 were faster with tiles of 64.
+/// an H200 with 16, where 64 were faster with tiles of 64; nothing is known of a GPU without an
+/// architecture.
 constexpr Shape few = {32, 8, 16};
 constexpr Shape few_of_gpu = {32, 4, 8};
 const Shape& best_on(const opencl::DeviceFacts& facts, std::int64_t columns = Operands{}.n) {
-  if (facts.is_gpu) return columns <= 16 ? few_of_gpu : best_of_gpu;
+  if (facts.is_gpu) {
+    return columns <= 16 && !facts.architecture.empty() ? few_of_gpu : best_of_gpu;
+  }
   return columns <= 32 ? few : best;
 }
 
