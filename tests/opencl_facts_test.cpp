@@ -125,6 +125,39 @@ TEST(OpenclFacts, ResidentGroupsFollowFromTheUnit) {
   EXPECT_EQ(resident(facts), 1);
 }
 
+/// Few columns have smaller tiles. On a CPU no tile has more work-items than columns, since PoCL
+/// has those without a column store beyond the end.
+TEST(OpenclFacts, TilesOfSimtFollowFromTheColumns) {
+  std::vector<std::string> notes;
+  const auto& entry = engines::engine_entry("simt");
+  const auto tile_of = [&](const DeviceFacts& facts, std::int64_t columns) {
+    const auto shapes = entry.shapes(facts, {.n = columns}, nullptr, notes);
+    return std::pair(shapes.front()->tile_n(), shapes.front()->group_size());
+  };
+  using Tile = std::pair<std::int64_t, std::size_t>;
+  DeviceFacts cpu = opencl::machine_of("cpu-8").facts;
+  cpu.local_memory_bytes = 1 << 20;
+  const auto& h100 = opencl::machine_of("h100").facts;
+  const auto& unknown = opencl::machine_of("8-units").facts;
+  EXPECT_EQ(tile_of(cpu, 1), Tile(32, 16));
+  EXPECT_EQ(tile_of(cpu, 32), Tile(32, 16));
+  EXPECT_EQ(tile_of(cpu, 33), Tile(64, 64));
+  EXPECT_EQ(tile_of(h100, 16), Tile(32, 64));
+  EXPECT_EQ(tile_of(h100, 17), Tile(64, 64));
+  EXPECT_EQ(tile_of(unknown, 16), Tile(64, 64));
+  for (const std::int64_t columns : {16, 64}) {
+    for (const DeviceFacts* facts : std::initializer_list<const DeviceFacts*>{&cpu, &h100}) {
+      const auto all = entry.variants(*facts, {.n = columns}, nullptr, notes);
+      EXPECT_EQ(std::pair(all.front()->tile_n(), all.front()->group_size()),
+                tile_of(*facts, columns));
+      for (const auto& each : all) {
+        if (facts->is_gpu) continue;
+        EXPECT_LE(static_cast<std::int64_t>(each->group_size()), each->tile_n());
+      }
+    }
+  }
+}
+
 /// Facts that no device has, or that leave no room: a plan, or a refusal with its reason.
 TEST(OpenclFacts, AbsurdFactsMakeAPlanOrAReason) {
   struct Absurd {
