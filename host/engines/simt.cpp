@@ -10,7 +10,6 @@ namespace {
 /// from panels of A and B `depth` deep.
 struct Shape {
   std::int64_t tile, item, depth;
-  bool operator==(const Shape&) const = default;
   std::int64_t items() const { return (tile / item) * (tile / item); }
   std::int64_t local_bytes() const { return 4 * (tile * tile + depth * (tile + 4) + depth * tile); }
   /// Of a group: each work-item has its sums, a row and a column of operands, and 32 for the rest.
@@ -133,12 +132,11 @@ EngineEntry simt_engine() {
       return all;
     }
     const Shape first = best_on(facts, operands.n);
-    all.push_back(std::make_shared<SimtEngine>(facts, first));
-    for (const std::int64_t tile : {64, 32, 128}) {
-      for (const std::int64_t item : {8, 4, 16}) {
+    for (const std::int64_t tile : {first.tile, 96 - first.tile, std::int64_t{128}}) {
+      for (const std::int64_t item : {first.item, 12 - first.item, std::int64_t{16}}) {
         for (const std::int64_t depth : {first.depth, 24 - first.depth, std::int64_t{32}}) {
           const Shape shape{tile, item, depth};
-          if (shape == first || shape.why_unsupported(facts)) continue;
+          if (shape.why_unsupported(facts)) continue;
           all.push_back(std::make_shared<SimtEngine>(facts, shape));
         }
       }
