@@ -158,6 +158,44 @@ TEST(OpenclFacts, TilesOfSimtFollowFromTheColumns) {
   }
 }
 
+/// A knob that is given alone leaves the others as the columns ask for them.
+TEST(OpenclFacts, AKnobOfSimtChangesNoOther) {
+  std::vector<std::string> notes;
+  DeviceFacts cpu = opencl::machine_of("cpu-8").facts;
+  cpu.local_memory_bytes = 1 << 20;
+  for (const std::int64_t columns : {5, 64}) {
+    const auto shapes = engines::shapes_with(engines::engine_entry("simt"), cpu, {.n = columns},
+                                             {{"depth", 32}}, nullptr, notes);
+    EXPECT_EQ(shapes.front()->tile_n(), columns == 5 ? 32 : 64);
+    EXPECT_EQ(shapes.front()->knobs().back(), (NamedValue{"depth", 32}));
+  }
+}
+
+/// grad_x of few tokens: groups that would have short pieces of w's rows divide the vocabulary.
+TEST(OpenclFacts, FewTokensDivideTheVocabulary) {
+  std::vector<std::string> notes;
+  const auto cut_of = [&](const char* machine, engines::Product product) {
+    const auto& facts = opencl::machine_of(machine).facts;
+    product.use = engines::Use::accumulate;
+    const auto shapes =
+        engines::engine_entry("cpu").shapes(facts, {.n = product.n}, nullptr, notes);
+    const auto cut = shapes.front()->cut(product, 1);
+    return std::pair(shapes.front()->parts(product.m, cut, 1), cut.k_parts);
+  };
+  using Parts = std::pair<std::int64_t, std::int64_t>;
+  constexpr auto vh = engines::Layout::along_first;
+  EXPECT_EQ(cut_of("cpu-8", {.m = 384, .n = 16, .k = 30522, .a_layout = vh}), Parts(1, 16));
+  EXPECT_EQ(cut_of("cpu-8", {.m = 1100, .n = 16, .k = 30522, .a_layout = vh}), Parts(3, 6));
+  EXPECT_EQ(cut_of("cpu-192", {.m = 768, .n = 16, .k = 50257, .a_layout = vh}), Parts(4, 96));
+  // Long pieces already, or too few words, many tokens, another layout, filtered tiles.
+  EXPECT_EQ(cut_of("cpu-8", {.m = 16384, .n = 16, .k = 30522, .a_layout = vh}).second, 1);
+  EXPECT_EQ(cut_of("cpu-8", {.m = 384, .n = 16, .k = 300, .a_layout = vh}).second, 1);
+  EXPECT_EQ(cut_of("cpu-8", {.m = 384, .n = 64, .k = 30522, .a_layout = vh}).second, 1);
+  EXPECT_EQ(cut_of("cpu-8", {.m = 384, .n = 16, .k = 30522}).second, 1);
+  EXPECT_EQ(
+      cut_of("cpu-8", {.m = 384, .n = 16, .k = 30522, .a_layout = vh, .k_multiple = 32}).second, 1);
+}
+
 /// Facts that no device has, or that leave no room: a plan, or a refusal with its reason.
 TEST(OpenclFacts, AbsurdFactsMakeAPlanOrAReason) {
   struct Absurd {

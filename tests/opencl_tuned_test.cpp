@@ -271,7 +271,7 @@ TEST_F(TunedCalls, ARowIsUsedByTheNextCallAndAnIllegalOneGivesWay) {
   }
 }
 
-/// Those of this device, and of the host, answer where the environment does not leave them out.
+/// Rows of this device, and of the host, answer unless the environment leaves them out.
 TEST(MeasuredRows, AnswerOnTheirDevice) {
   const bool left_out = std::string_view(std::getenv("TESSERA_MEASURED_ROWS")) == "0";
   Context context({.warning_handler = [](const std::string& text) { ADD_FAILURE() << text; }});

@@ -246,7 +246,7 @@ class CpuEngine final : public Engine {
   /// Few columns take no longer to multiply than A takes to read, and a core reads fastest what is
   /// 2 KiB or more in a piece. So work-groups that would have less of A's rows divide k, in parts
   /// beside which their sums are small, and in steps that need little scratch of each. (On two
-  /// cores gradients of up to 32 tokens took 0.80 to 1.00 of the time, those of 64 up to 1.07.)
+  /// cores gradients of up to 32 tokens took 0.72 to 1.03 of the time, those of 64 up to 1.07.)
   bool divide_k(const Product& p, Cut& cut) const {
     constexpr std::int64_t most_columns = 32, piece = 512, step = 32;
     const bool few = p.use == Use::accumulate && source(p) == Source::interleaved &&

@@ -24,8 +24,8 @@ struct Shape {
       return fmt::format("it needs work-groups of {}, the device allows {}", items(),
                          facts.max_work_group_size);
     }
-    // PoCL 3.1 has work-items without a column go through the loops of the others, and store beyond
-    // the end. Intel's runtime, Oclgrind and an H200 do not.
+    // PoCL 3.1 has work-items without a column run the loops of the others and store beyond the
+    // end; Intel's runtime and Oclgrind do not.
     if (!facts.is_gpu && items() > tile) {
       return fmt::format(
           "its work-groups of {} have more work-items than the tile has columns, "
@@ -131,6 +131,7 @@ EngineEntry simt_engine() {
       }
       return all;
     }
+    // The choice's own values come first, so that a knob that is given alone changes no other.
     const Shape first = best_on(facts, operands.n);
     for (const std::int64_t tile : {first.tile, 96 - first.tile, std::int64_t{128}}) {
       for (const std::int64_t item : {first.item, 12 - first.item, std::int64_t{16}}) {

@@ -170,7 +170,7 @@ inline constexpr const char* matrix_units = "opencl.mma";
 /// The same of any operator.
 std::vector<std::string> wanted_of(const std::vector<ImplementationInfo>& all);
 using Applies = bool (*)(const std::string& implementation);
-/// Those to which a test applies, in the operator whose cases the test has made by hand.
+/// Implementations to which a test applies, of the operator whose cases it has made by hand.
 template <class Operator>
 std::vector<std::string> implementations_of(Applies applies = nullptr) {
   auto names = implementations_of(test_operator<Operator>());
