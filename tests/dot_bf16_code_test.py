@@ -34,7 +34,8 @@ VECTOR(ushort, 16) VECTOR(int, 16) VECTOR(float, 16)
 # As host/engines/cpu.cpp gives them, for 16 lanes.
 ENGINE = "-DLANES=16 -DMICRO_M=6 -DPACK_STEP=64"
 WIDE, NARROW = "-DNV=4 -DPHASES=1 -DTILE_N=64", "-DNV=1 -DPHASES=4 -DTILE_N=16"
-PAIRS = "-DDOT_BF16=1 -DW_TYPE=1"
+PAIRS = ("-DPACK_DOT_BF16=1 -DPROBE_DOT_BF16=1 -DLOGITS_DOT_BF16=1 -DDX_DOT_BF16=1 "
+         "-DDW_DOT_BF16=1 -DW_TYPE=1")
 SKELETON = ("-DSOFT_CAP=0 -DHAS_BIAS=0 -DHAS_CLASS_WEIGHT=0 -DKEEP_LOGITS=0 -DSTATISTICS=1 "
             "-DCLASS_GRADIENT=0")
 DOT = "vdpbf16ps"
@@ -87,7 +88,8 @@ def check(kernels_alone, clang, objdump):
                                                ("linear/grad_w.cl", "-DOUT_TYPE=1 -DOUT_LAYOUT"))]
         # Few tokens meet w along H: eight products that do not wait for each other, whatever their
         # number; half of the lanes meet two rows of w.
-        cases += [("linear/forward.cl", f"{NARROW} -DALONG_K={few} -DW_LAYOUT=0 {SKELETON}", rows)
+        cases += [("linear/forward.cl",
+                   f"{NARROW} -DLOGITS_ALONG_K={few} -DW_LAYOUT=0 {SKELETON}", rows)
                   for few, rows in ((1, 1), (2, 1), (4, 1), (8, 2))]
         for file, options, sums in cases:
             what = f"{file} {options}"

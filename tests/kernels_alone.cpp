@@ -29,10 +29,11 @@ opencl::DeviceFacts any_device() {
   return facts;
 }
 
-/// Files of common and of engines are parts of others, but for those of engines with kernels.
+/// Files of common and of engines are parts of others, but for those of engines with kernels, and a
+/// product that no kernel has named.
 bool stands_alone(const opencl::EmbeddedKernel& file) {
   if (!file.path.ends_with(".cl") || file.path.starts_with("common/")) return false;
-  return !file.path.starts_with("engines/") ||
+  return !file.path.starts_with("engines/") || file.path == "engines/product.cl" ||
          file.text.find("\nkernel ") != std::string_view::npos;
 }
 

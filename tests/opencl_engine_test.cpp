@@ -93,14 +93,13 @@ class EngineProducts : public testing::Test {
     namespace cl = opencl;
     cl::override_embedded_kernel("test/product_arguments.h", read_arguments());
     cl::override_embedded_kernel("test/pack_b.cl", pack_kernel);
-    const std::string head =
-        "#include \"engines/engine.cl\"\n#include \"test/product_arguments.h\"\n";
     for (const auto& [file, kernel] : {std::pair{"visit", visit_kernel},
                                        {"accumulate", accumulate_kernel},
                                        {"store", store_kernel}}) {
       cl::override_embedded_kernel(std::string("test/") + file + ".cl",
-                                   head + product_common + kernel);
+                                   std::string(product_head) + kernel);
     }
+    cl::override_embedded_kernel("test/two.cl", two_kernel);
   }
   static std::string read_arguments() {
     std::ifstream stream(TESSERA_TEST_SUPPORT "/product_arguments.h");
@@ -133,19 +132,20 @@ class EngineProducts : public testing::Test {
     const std::int64_t panels = engines::ceil_div(p.n, engine.tile_n());
     const std::int64_t words = panels * engine.tile_n() * engine.operand_words(product);
     const auto packed = call.scratch(batches * words, "operand B");
-    const std::string options = engine.options() + engine.options(product);
+    const std::string options = engine.options() + engine.options(product, "C");
     const auto range = [](std::int64_t first) {
       return opencl::Range{{static_cast<std::size_t>(first), batches, 1}, {1, 1, 1}};
     };
     const auto b = call.read(View::host(p.b.data(), {batches * p.n * p.k}), "b");
-    call.launch({"test/pack_b.cl", options, engine.name()}, range(panels),
-                kernels::pack_b_memory{.from = b, .to = packed},
-                {.row_stride = p.k,
-                 .k_stride = 1,
-                 .n_count = p.n,
-                 .k_count = p.k,
-                 .from_batch = p.n * p.k,
-                 .to_batch = words});
+    call.launch(
+        {"test/pack_b.cl", engine.options() + engine.options(product, "PACK"), engine.name()},
+        range(panels), kernels::pack_b_memory{.from = b, .to = packed},
+        {.row_stride = p.k,
+         .k_stride = 1,
+         .n_count = p.n,
+         .k_count = p.k,
+         .from_batch = p.n * p.k,
+         .to_batch = words});
     const auto cut = engine.cut(product, 1);
     const std::int64_t parts =
         product.use == Use::visit ? engines::ceil_div(p.m, cut.tile_m) : engine.parts(p.m, cut, 1);
@@ -155,20 +155,20 @@ class EngineProducts : public testing::Test {
     groups.global[2] = batches;
     const auto a =
         call.read(View::host(p.a.data(), p.a_type, {batches * p.batch_stride}, {1}), "a");
-    kernels::product_sizes sizes{.a = {p.m_stride, p.k_stride, p.m},
-                                 .m_stride = 0,
-                                 .n_stride = 1,
-                                 .left_batch = p.batch_stride,
-                                 .right_batch = words,
-                                 .out_batch = 0,
-                                 .m_part = product.use == Use::visit ? cut.tile_m : 0,
-                                 .m_count = static_cast<std::int32_t>(p.m),
-                                 .n_count = static_cast<std::int32_t>(p.n),
-                                 .k_count = static_cast<std::int32_t>(p.k),
-                                 .add = 0};
+    kernels::multiply_sizes sizes{.a = {p.m_stride, p.k_stride, p.m},
+                                  .m_stride = 0,
+                                  .n_stride = 1,
+                                  .left_batch = p.batch_stride,
+                                  .right_batch = words,
+                                  .out_batch = 0,
+                                  .m_part = product.use == Use::visit ? cut.tile_m : 0,
+                                  .m_count = static_cast<std::int32_t>(p.m),
+                                  .n_count = static_cast<std::int32_t>(p.n),
+                                  .k_count = static_cast<std::int32_t>(p.k),
+                                  .add = 0};
     launch(call,
-           options + " -DA_TYPE=" + std::to_string(static_cast<int>(p.a_type)) +
-               " -DA_LAYOUT=" + std::to_string(static_cast<int>(p.a_layout)),
+           options + " -DC_A_TYPE=" + std::to_string(static_cast<int>(p.a_type)) +
+               " -DC_A_LAYOUT=" + std::to_string(static_cast<int>(p.a_layout)),
            groups, a, packed, scratch, sizes, engine.call(cut, parts, panels, 1), cut);
     call.finish()->wait_once();
   }
@@ -196,7 +196,7 @@ TEST_F(EngineProducts, Visited) {
         std::vector<float> out;
         run(engine, p, product,
             [&](opencl::Call& call, const std::string& options, const opencl::Range& range,
-                const auto& a, const auto& b, const auto& scratch, kernels::product_sizes sizes,
+                const auto& a, const auto& b, const auto& scratch, kernels::multiply_sizes sizes,
                 const kernels::engine_call& e, const engines::Cut& cut) {
               tile_m = cut.tile_m;
               sizes.m_stride = width;
@@ -204,7 +204,7 @@ TEST_F(EngineProducts, Visited) {
               out.assign(index(batches * sizes.out_batch), 0.0f);
               const auto to = call.write(MutableView(out), "out", true);
               call.launch(
-                  {"test/visit.cl", options + " -DPRODUCT=PRODUCT_VISIT", engine.name()}, range,
+                  {"test/visit.cl", options + " -DC_USE=USE_VISIT", engine.name()}, range,
                   kernels::visit_memory{.left = a, .right = b, .out = to, .scratch = scratch},
                   sizes, e);
             });
@@ -242,7 +242,7 @@ TEST_F(EngineProducts, Visited) {
   }
 }
 
-TEST_F(EngineProducts, AccumulatedAndRescaled) {
+TEST_F(EngineProducts, Accumulated) {
   for (const Layout layout : {Layout::along_second, Layout::along_first}) {
     const Problem p(50, 41, 300, DType::f32, layout);
     for_each_engine([&](const engines::Engine& engine) {
@@ -251,24 +251,18 @@ TEST_F(EngineProducts, AccumulatedAndRescaled) {
       const std::int64_t panels = engines::ceil_div(p.n, engine.tile_n());
       const std::int64_t rows = engine.sums_rows(p.m);
       std::vector<float> sums(index(batches * panels * rows * engine.tile_n()), NAN);
-      std::vector<float> factors(index(panels * engine.tile_n()));
-      for (std::size_t n = 0; n < factors.size(); ++n)
-        factors[n] = 0.5f + 0.25f * static_cast<float>(n % 5);
       for (const bool add : {false, true}) {
         run(engine, p, product,
             [&](opencl::Call& call, const std::string& options, const opencl::Range& range,
-                const auto& a, const auto& b, const auto& scratch, kernels::product_sizes sizes,
+                const auto& a, const auto& b, const auto& scratch, kernels::multiply_sizes sizes,
                 const kernels::engine_call& e, const engines::Cut&) {
               sizes.m_stride = rows;
               sizes.out_batch = panels * rows * engine.tile_n();
               sizes.add = add;
               const auto to = call.write(MutableView(sums), "sums", true);
-              const auto scale = call.read(View(factors), "factors");
               call.launch(
-                  {"test/accumulate.cl", options + " -DPRODUCT=PRODUCT_ACCUMULATE", engine.name()},
-                  range,
-                  kernels::accumulate_memory{
-                      .left = a, .right = b, .out = to, .factors = scale, .scratch = scratch},
+                  {"test/accumulate.cl", options + " -DC_USE=USE_ACCUMULATE", engine.name()}, range,
+                  kernels::accumulate_memory{.left = a, .right = b, .out = to, .scratch = scratch},
                   sizes, e);
             });
         for (std::int64_t i = 0; i < batches * p.m * p.n; ++i) {
@@ -276,8 +270,7 @@ TEST_F(EngineProducts, AccumulatedAndRescaled) {
           const float got =
               sums[index(((batch * panels + n / engine.tile_n()) * rows + m) * engine.tile_n() +
                          n % engine.tile_n())];
-          const double times = add ? 1.0 + static_cast<double>(factors[index(n)]) : 1.0;
-          ASSERT_NEAR(got, times * p.at(batch, m, n), 3.0 * p.allowed(batch, m, n))
+          ASSERT_NEAR(got, (add ? 2.0 : 1.0) * p.at(batch, m, n), 3.0 * p.allowed(batch, m, n))
               << m << ", " << n << (add ? ", added" : "");
         }
       }
@@ -305,7 +298,7 @@ TEST_F(EngineProducts, Stored) {
       for (const int how : {STORE_NEW, STORE_ADD, STORE_STREAMED}) {
         run(engine, p, product,
             [&](opencl::Call& call, const std::string& options, const opencl::Range& range,
-                const auto& a, const auto& b, const auto& scratch, kernels::product_sizes sizes,
+                const auto& a, const auto& b, const auto& scratch, kernels::multiply_sizes sizes,
                 const kernels::engine_call& e, const engines::Cut&) {
               sizes.m_stride = m_stride;
               sizes.n_stride = n_stride;
@@ -314,7 +307,7 @@ TEST_F(EngineProducts, Stored) {
               const auto to = call.write(tensor.mutable_view(), "out", true);
               call.launch(
                   {"test/store.cl",
-                   options + " -DPRODUCT=PRODUCT_STORE -DOUT_TYPE=0 -DOUT_LAYOUT=" +
+                   options + " -DC_USE=USE_STORE -DC_OUT_TYPE=0 -DC_OUT_LAYOUT=" +
                        std::to_string(static_cast<int>(out_layout)),
                    engine.name()},
                   range,
@@ -335,6 +328,162 @@ TEST_F(EngineProducts, Stored) {
         }
       }
     });
+  }
+}
+
+/// C = D f(S), S = A B, in one kernel: the tile of one product is an operand of the next.
+struct TwoProducts {
+  static constexpr std::int64_t m = 77, n = 101, k = 45, c = 70;  ///< S is m x n, C is c x n
+  static constexpr std::int64_t k_stride = k + 3, m_stride = 80;  ///< of A, and of D's rows
+  DType type;
+  std::vector<std::byte> a, d;
+  std::vector<float> b;
+  std::vector<double> expected, allowed;
+
+  /// `d_k_stride`, `d_m_stride` of D; `rounding` of f(S), where it becomes an operand.
+  TwoProducts(DType of_type, std::int64_t d_m_stride, std::int64_t d_k_stride, double rounding)
+      : type(of_type) {
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal;
+    const auto draw = [&] { return static_cast<float>(bf16(normal(random))); };
+    // The spare elements, which nothing may be multiplied with, are NaN.
+    const auto put = [&](std::vector<std::byte>& to, std::int64_t count, std::int64_t at,
+                         float value) {
+      to.resize(index(count) * size_of(type), std::byte{0xff});
+      const auto narrow = bf16(value);
+      std::memcpy(to.data() + index(at) * size_of(type),
+                  type == DType::f32 ? static_cast<const void*>(&value) : &narrow, size_of(type));
+    };
+    std::vector<double> s, f, wide_d(index(c * m));
+    std::vector<float> wide_a(index(m * k));
+    for (std::int64_t i = 0; i < m * k; ++i) {
+      put(a, m * k_stride, i / k * k_stride + i % k, wide_a[index(i)] = draw());
+    }
+    b.resize(index(n * k));
+    for (auto& value : b) value = draw();
+    for (std::int64_t i = 0; i < c * m; ++i) {
+      const float value = draw();
+      wide_d[index(i)] = static_cast<double>(value);
+      put(d, m_stride * m_stride, i / m * d_m_stride + i % m * d_k_stride, value);
+    }
+    std::vector<double> wrong;  // of f(S), at most: f has slopes up to 1
+    for (std::int64_t i = 0; i < m * n; ++i) {
+      double sum = 0.0, size = 0.0;
+      for (std::int64_t at = 0; at < k; ++at) {
+        const double term = static_cast<double>(wide_a[index(i / n * k + at)]) *
+                            static_cast<double>(b[index(i % n * k + at)]);
+        sum += term;
+        size += std::abs(term);
+      }
+      f.push_back(sum / (1.0 + std::abs(sum)));
+      wrong.push_back(static_cast<double>(k + 1) * 0x1p-24 * size +
+                      (rounding + 0x1p-22) * std::abs(f.back()));
+    }
+    for (std::int64_t i = 0; i < c * n; ++i) {
+      double sum = 0.0, bound = 0.0;
+      for (std::int64_t at = 0; at < m; ++at) {
+        const double factor = wide_d[index(i / n * m + at)];
+        sum += factor * f[index(at * n + i % n)];
+        bound += std::abs(factor) *
+                 (wrong[index(at * n + i % n)] +
+                  static_cast<double>(m + 1) * 0x1p-24 * std::abs(f[index(at * n + i % n)]));
+      }
+      expected.push_back(sum);
+      allowed.push_back(bound);
+    }
+  }
+};
+
+TEST_F(EngineProducts, ATileIsAnOperandOfTheNextProduct) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    runtime_->facts_for_test().bf16_products = opencl::Bf16Products::emulated;
+    for (const auto& entry : engines::all_engines()) {
+      const engines::Operands operands{.n = TwoProducts::n, .a = type, .b = type};
+      if (entry.why_unsupported(runtime_->facts(), operands)) continue;
+      SCOPED_TRACE(entry.name + (type == DType::bf16 ? ", bf16" : ", f32"));
+      std::vector<std::string> notes;
+      const auto engine = entry.shapes(runtime_->facts(), operands, runtime_, notes).front();
+      // An engine that widens bf16 multiplies as with f32.
+      const bool rounds = engine->stored_type(type, type) == DType::bf16;
+      if (type == DType::bf16 && !rounds) continue;
+      // D lies along the rows of S, or across them.
+      const Layout layout = type == DType::bf16 ? Layout::along_second : Layout::along_first;
+      const std::int64_t d_m = layout == Layout::along_second ? TwoProducts::m_stride : 1;
+      const std::int64_t d_k = layout == Layout::along_second ? 1 : TwoProducts::m_stride;
+      const Product scores{.m = TwoProducts::m,
+                           .n = TwoProducts::n,
+                           .k = TwoProducts::k,
+                           .a = type,
+                           .b = type,
+                           .a_layout = Layout::along_second,
+                           .k_block = 16,
+                           .most_m = 24};
+      const auto cut = engine->cut(scores, 1);
+      const Product product{.use = Use::store,
+                            .m = TwoProducts::c,
+                            .n = TwoProducts::n,
+                            .k = cut.tile_m,
+                            .a = type,
+                            .b = type,
+                            .a_layout = layout,
+                            .b_tile = true};
+      const TwoProducts p(type, d_m, d_k, rounds ? 0x1p-8 : 0.0);
+      const auto own = engine->cut(product, 1);
+      const std::int64_t panels = engines::ceil_div(p.n, engine->tile_n());
+      const std::int64_t parts = engine->parts(p.c, own, 1);
+      const std::int64_t groups = engine->launch_groups(parts, panels, 1);
+      const std::string options = engine->options() + engine->options(scores, "SCORES") +
+                                  engine->options(product, "C") +
+                                  " -DC_A_TYPE=" + std::to_string(static_cast<int>(type)) +
+                                  " -DC_A_LAYOUT=" + std::to_string(static_cast<int>(layout));
+      HostTensor tensor(DType::f32, {p.c * TwoProducts::m_stride * 2});
+      const auto out = tensor.as<float>();
+      std::ranges::fill(out, -7.0f);
+      constexpr std::int64_t out_stride = p.n + guard;
+
+      dispatch::Attempt attempt;
+      opencl::Call call(state_, *runtime_, {}, attempt);
+      const auto packed =
+          call.scratch(panels * engine->tile_n() * engine->operand_words(scores), "operand B");
+      const auto b = call.read(View::host(p.b.data(), {p.n * p.k}), "b");
+      call.launch(
+          {"test/pack_b.cl", engine->options() + engine->options(scores, "PACK"), engine->name()},
+          {{index(panels), 1, 1}, {1, 1, 1}}, kernels::pack_b_memory{.from = b, .to = packed},
+          {.row_stride = p.k,
+           .k_stride = 1,
+           .n_count = p.n,
+           .k_count = p.k,
+           .from_batch = 0,
+           .to_batch = 0});
+      const auto scratch =
+          call.scratch(groups * (cut.group_words + own.group_words), "scratch of work-groups");
+      const auto a = call.read(View::host(p.a.data(), type, {p.m * p.k_stride}, {1}), "a");
+      const auto d = call.read(View::host(p.d.data(), type, {p.m_stride * p.m_stride}, {1}), "d");
+      const auto to = call.write(tensor.mutable_view(), "out", true);
+      call.launch({"test/two.cl", options, engine->name()}, engine->launch_range(parts, panels, 1),
+                  kernels::two_memory{
+                      .left = a, .right = packed, .second = d, .out = to, .scratch = scratch},
+                  {.a = {p.k_stride, 1, p.m},
+                   .second = {d_m, d_k, p.c},
+                   .m_stride = out_stride,
+                   .c_scratch = groups * cut.group_words,
+                   .m_count = p.m,
+                   .n_count = p.n,
+                   .k_count = p.k,
+                   .c_count = p.c},
+                  engine->call(cut, engine->parts(p.m, cut, 1), panels, 1),
+                  engine->call(own, parts, panels, 1));
+      call.finish()->wait_once();
+      for (std::int64_t i = 0; i < p.c * p.n; ++i) {
+        ASSERT_NEAR(out[index(i / p.n * out_stride + i % p.n)], p.expected[index(i)],
+                    p.allowed[index(i)])
+            << i / p.n << ", " << i % p.n;
+      }
+      for (std::int64_t at = 0; at < static_cast<std::int64_t>(out.size()); ++at) {
+        ASSERT_TRUE((at / out_stride < p.c && at % out_stride < p.n) || out[index(at)] == -7.0f)
+            << "an element beside C, " << at;
+      }
+    }
   }
 }
 

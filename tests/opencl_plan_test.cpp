@@ -118,10 +118,9 @@ TEST_F(OpenclPlan, FewTokensMeetWAlongH) {
   const auto columns = [](std::int64_t lanes, std::int64_t tokens, DType type,
                           engines::Layout layout = engines::Layout::along_second) {
     const auto engine = engines::make_cpu_shapes(cpu(lanes), tokens, engines::DotBf16::none)[0];
-    const std::string options = engine->options(engines::Product{
-        .m = 1000, .n = tokens, .k = 40, .a = type, .b = type, .a_layout = layout});
-    const auto at = options.find("-DALONG_K=");
-    return at == std::string::npos ? 0 : std::stoi(options.substr(at + 10));
+    const auto options = engine->product_options(
+        {.m = 1000, .n = tokens, .k = 40, .a = type, .b = type, .a_layout = layout});
+    return dispatch::value_of(options, "ALONG_K").value_or(0);
   };
   const std::tuple<std::int64_t, std::int64_t, DType, int> asked[] = {
       {16, 1, DType::f32, 4},  {16, 5, DType::f32, 8},    {16, 9, DType::f32, 0},

@@ -106,6 +106,57 @@ TEST(EmbeddedKernels, ResolvesIncludesOnce) {
               {"test/none.cl", "test/d.cl"});
 }
 
+TEST(EmbeddedKernels, AreMadeOnceForEachNameOfAProduct) {
+  override_embedded_kernel("test/part.cl",
+                           "int product_part;  // of product_\nint byproduct_, a_product_;\n");
+  override_embedded_kernel("test/product.cl",
+                           "#include \"test/c.cl\"\n#include \"test/part.cl\"  // as product\n"
+                           "product_x(PRODUCT_Y)\n");
+  override_embedded_kernel("test/c.cl", "C\n");
+  override_embedded_kernel("test/two.cl",
+                           "#include \"test/product.cl\"  // as left_2\n"
+                           "#include \"test/product.cl\" // as right\nmine\n");
+  EXPECT_EQ(assemble_source("test/two.cl"),
+            "#line 1 \"test/two.cl\"\n#line 1 \"test/product.cl\"\n#line 1 \"test/c.cl\"\nC\n"
+            "#line 2 \"test/product.cl\"\n#line 1 \"test/part.cl\"\n"
+            "int left_2_part;  // of left_2_\nint byproduct_, a_product_;\n"
+            "#line 3 \"test/product.cl\"\nleft_2_x(LEFT_2_Y)\n"
+            "#line 2 \"test/two.cl\"\n#line 1 \"test/product.cl\"\n"
+            "#line 2 \"test/product.cl\"\n#line 1 \"test/part.cl\"\n"
+            "int right_part;  // of right_\nint byproduct_, a_product_;\n"
+            "#line 3 \"test/product.cl\"\nright_x(RIGHT_Y)\n"
+            "#line 3 \"test/two.cl\"\nmine\n");
+  // By itself it compiles under its own name.
+  EXPECT_NE(assemble_source("test/product.cl").find("product_x(PRODUCT_Y)"), std::string::npos);
+}
+
+TEST(EmbeddedKernels, RefuseIncludesThatMakeNoProgram) {
+  override_embedded_kernel("test/product.cl", "product_x\n");
+  override_embedded_kernel("test/old.cl", "#define ENGINE_MULTIPLY(tile)\n// product_x\n");
+  override_embedded_kernel("test/round.cl", "\n#include \"test/round_2.cl\"\n");
+  override_embedded_kernel("test/round_2.cl", "#include \"test/round.cl\"\n");
+  const auto refuses = [](const std::string& line, std::initializer_list<const char*> words) {
+    SCOPED_TRACE(line);
+    override_embedded_kernel("test/wrong.cl", "\n" + line + "\n");
+    const auto error = error_of([] { assemble_source("test/wrong.cl"); });
+    expect_says(error, ErrorCode::build_failed, words);
+    expect_says(error, ErrorCode::build_failed, {"test/wrong.cl:2"});
+  };
+  refuses("#include \"test/product.cl\"", {"test/product.cl", "needs a name", "// as NAME"});
+  refuses("#include \"test/product.cl\"  // as Left", {"Left", "small letters"});
+  refuses("#include \"test/product.cl\"  // as product", {"product", "already"});
+  refuses("#include \"test/old.cl\"  // as left", {"test/old.cl", "is no product"});
+  refuses("#include \"test/none.cl\"  // as left", {"test/none.cl"});
+  refuses("#include \"test/wrong.cl\"", {"test/wrong.cl", "includes itself"});
+  expect_says(error_of([] { assemble_source("test/round.cl"); }), ErrorCode::build_failed,
+              {"test/round.cl", "includes itself", "test/round_2.cl:1"});
+  override_embedded_kernel("test/twice.cl",
+                           "#include \"test/product.cl\"  // as left\n"
+                           "#include \"test/product.cl\"  // as left\n");
+  expect_says(error_of([] { assemble_source("test/twice.cl"); }), ErrorCode::build_failed,
+              {"left", "already", "test/twice.cl:2"});
+}
+
 TEST(Errors, NameTheCallTheCodeAndTheDevice) {
   expect_says(error_of([] { throw_error(CL_OUT_OF_RESOURCES, "clFoo", "Dev", "doing it"); }),
               ErrorCode::out_of_memory,

@@ -101,10 +101,6 @@ static inline LANE_CAT(ushort) lane_to_bf16(lane_f value) {
 #ifdef __has_builtin
 #if LANES > 1 && __has_builtin(__builtin_nontemporal_store)
 #define LANES_STREAM 1
-#define LANE_STREAM_0(v, p) __builtin_nontemporal_store(v, (global lane_f*)(p));
-#define LANE_STREAM_PAIR_1(low, high, p)                                        \
-  __builtin_nontemporal_store(lane_join(lane_to_bf16(low), lane_to_bf16(high)), \
-                              (global lane_i*)(p));
 static inline lane_i lane_join(LANE_CAT(ushort) low, LANE_CAT(ushort) high) {
 #if LANES == 16
   return (int16)(as_int8(low), as_int8(high));
@@ -113,6 +109,12 @@ static inline lane_i lane_join(LANE_CAT(ushort) low, LANE_CAT(ushort) high) {
 #else
   return (int4)(as_int2(low), as_int2(high));
 #endif
+}
+static inline void lane_stream(lane_f value, global float* to) {
+  __builtin_nontemporal_store(value, (global lane_f*)to);
+}
+static inline void lane_stream_bf16(lane_f low, lane_f high, global ushort* to) {
+  __builtin_nontemporal_store(lane_join(lane_to_bf16(low), lane_to_bf16(high)), (global lane_i*)to);
 }
 #endif
 #endif
@@ -153,13 +155,13 @@ static inline void lane_transpose(lane_f* rows) {
 // Requests ahead, of explicit vectors only. The builtin is clang's, whose address spaces are one on
 // a CPU; unoptimised builds are for interpreters that do not know it.
 #if LANES > 1 && defined(__clang__) && defined(__OPTIMIZE__)
-#define PREFETCH(address) __builtin_prefetch((const void*)(size_t)(address), 0, 2);
-#define PREFETCH_NEAR(address) __builtin_prefetch((const void*)(size_t)(address), 0, 3);
-#define PREFETCH_TO_WRITE(address) __builtin_prefetch((const void*)(size_t)(address), 1, 2);
+#define PREFETCH(address) __builtin_prefetch((const void*)(size_t)(address), 0, 2)
+#define PREFETCH_NEAR(address) __builtin_prefetch((const void*)(size_t)(address), 0, 3)
+#define PREFETCH_TO_WRITE(address) __builtin_prefetch((const void*)(size_t)(address), 1, 2)
 #else
-#define PREFETCH(address) ;
-#define PREFETCH_NEAR(address) ;
-#define PREFETCH_TO_WRITE(address) ;
+#define PREFETCH(address) (void)0
+#define PREFETCH_NEAR(address) (void)0
+#define PREFETCH_TO_WRITE(address) (void)0
 #endif
 
 // Elements of the whole vectors that hold so many.

@@ -81,7 +81,7 @@ static inline void targets_open(lane_targets* t, global const int* labels, globa
     t->start[n] = i + n < counted ? row_offset(&sizes->geometry, labels[sizes->rows + i + n]) : -1;
 #if LANES > 1
     for (int block = 0; block < DENSE_AHEAD; ++block) {
-      PREFETCH(targets + t->start[n] + (v + block * LANES) * sizes->v_stride)
+      PREFETCH(targets + t->start[n] + (v + block * LANES) * sizes->v_stride);
     }
 #endif
   }
@@ -152,7 +152,7 @@ static inline void dense_fill(lane_targets* t, long v) {
       t->block[n] = (lane_f)(0.0f);
     } else if (stride == 1 && count >= LANES) {
       t->block[n] = LANE_LOAD_TYPE(TARGET_TYPE, row);
-      PREFETCH(row + DENSE_AHEAD * LANES)
+      PREFETCH(row + DENSE_AHEAD * LANES);
     } else {
       float each[LANES];
       for (int i = 0; i < LANES; ++i) each[i] = i < count ? LOAD(TARGET_TYPE, row, i * stride) : 0;

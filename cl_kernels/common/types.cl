@@ -11,6 +11,11 @@
 #define TYPE_I32 3
 #define TYPE_I64 4
 
+// PoCL 3.1 gives a function that it does not inline one copy of a kernel's local arrays for all
+// threads, and private structs become registers only where every function that has their address is
+// inlined.
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
 // Index along the second axis of a launch. Some devices take 65535 groups there and along the third
 // at most: more lie along both (host/opencl/specialise.hpp), and a few at the end have no work.
 #define SECOND_INDEX ((long)(get_group_id(2) * get_num_groups(1) + get_group_id(1)))

@@ -1,9 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands of products in the engine's own format: the part of the contract (engines/engine.cl)
-// that kernels need which do not multiply.
+// Operands of products in the engine's own format: the part of the contract (engines/product.cl)
+// for kernels that do not multiply. Their memory is of operand_word, in which only an engine sees
+// numbers. engines/<engine>/operand.cl defines what follows and
+//
+//   operand_index(extent, panel, k, column)
+//       the word that holds element (k, column) of an operand that an epilogue stores:
+//       operand_store(value, at, k), LANES columns at a time. Where LANES is more than 1, two k
+//       that share words come from one work-item, the even one first. Kernels read it by
+//       operand_load(at, k), or one element by operand_element(at, k)
+//   OPERAND_ROUNDING
+//       the relative error of what operand_store stores, at most; 0: it is exact
+//   sums_index(extent, panel, m)
+//       where row m of a panel of accumulated sums begins; its TILE_N columns follow each other
+//   PANEL_ITEMS
+//       work-items that share the columns of a panel, in kernels that go over an operand element by
+//       element (Engine::panel_range)
+//   engine_tile
+//       a tile of C, in whose members only the engine's products see numbers
 //
 // A kernel that makes operand B of a matrix defines PACK_TYPE (TYPE_*) and PACK_CONTIGUOUS (1: k is
-// contiguous in it), and calls
+// contiguous in it), has the engine's options of that product under the name PACK
+// (Engine::options(product, "PACK")), and calls
 //
 //   operand_pack_rows(out, k_count, panel, column, memory, from, k_stride, k0, k1)
 //       elements [k0, k1) of PACK_COLUMNS rows of the matrix, as columns from `column` on of a
@@ -32,6 +49,19 @@
 typedef struct {
   uint bits;
 } operand_word;
+
+// Operand B of a product: panels of TILE_N columns, each of `extent` rows of words.
+typedef struct {
+  global const operand_word* base;
+  long extent;
+} matrix_b;
+
+// Flags of an operand that an epilogue stored: [panel][tiles], each for so many elements of its k.
+// `clears`: the first step of k of a tile is never left out, since it clears the sums.
+typedef struct {
+  global const int* flags;
+  int tiles, clears;
+} kept_tiles;
 
 #define ROW_PADDING (-1)
 #define ROW_ELSEWHERE (-2)

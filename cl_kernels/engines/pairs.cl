@@ -4,23 +4,22 @@
 #ifndef TESSERA_PAIRS_CL
 #define TESSERA_PAIRS_CL
 
-#define WORDS(elements) (((elements) + 1) / 2)
-#define ELEMENTS(words) (2 * (words))
-
 #ifdef PACK_TYPE
 #define WORD_ELEMENTS 2
 #define WORD_VECTOR(p) AS_LANE_F(LANE_LOAD_PAIRS(p))
 #define WORD_AT(p, k, k_count, stride) pair_at(p, k, k_count, stride)
 // An engine has pairs of what is bf16; the rest is for programs that are built by themselves.
+static inline ushort bits_at(global const ELEMENT(PACK_TYPE) * p, long i) {
 #if PACK_TYPE == TYPE_BF16
-#define BF16_BITS(p, i) (p)[i]
+  return p[i];
 #else
-#define BF16_BITS(p, i) float_to_bf16(LOAD(PACK_TYPE, p, i))
+  return float_to_bf16(LOAD(PACK_TYPE, p, i));
 #endif
+}
 static inline float pair_at(global const ELEMENT(PACK_TYPE) * row, long k, long k_count,
                             long stride) {
-  uint pair = BF16_BITS(row, k * stride);
-  if (k + 1 < k_count) pair |= (uint)BF16_BITS(row, (k + 1) * stride) << 16;
+  uint pair = bits_at(row, k * stride);
+  if (k + 1 < k_count) pair |= (uint)bits_at(row, (k + 1) * stride) << 16;
   return as_float(pair);
 }
 #define OPERAND_PACKS_COLUMNS 1
@@ -30,7 +29,7 @@ static inline void operand_pack_columns(global operand_word* out, long row_count
   if (start[0] == ROW_ELSEWHERE && start[1] == ROW_ELSEWHERE) return;
   for (long panel = panel0; panel < panel1; ++panel) {
     const long k0 = panel * TILE_N;
-    global float* to = (global float*)out + (panel * WORDS(row_count) + row / 2) * TILE_N;
+    global float* to = (global float*)out + (panel * ((row_count + 1) / 2) + row / 2) * TILE_N;
     const int valid = k_count - k0 < TILE_N ? (int)(k_count - k0) : TILE_N;
     int n = 0;
 #if LANES > 1 && PACK_CONTIGUOUS && PACK_TYPE == TYPE_BF16
@@ -45,8 +44,7 @@ static inline void operand_pack_columns(global operand_word* out, long row_count
       for (int which = 0; which < 2; ++which) {
         if (start[which] == ROW_ELSEWHERE) continue;
         ((global ushort*)to)[2 * n + which] =
-            n < valid && start[which] >= 0 ? BF16_BITS(from, start[which] + (k0 + n) * k_stride)
-                                           : 0;
+            n < valid && start[which] >= 0 ? bits_at(from, start[which] + (k0 + n) * k_stride) : 0;
       }
     }
   }

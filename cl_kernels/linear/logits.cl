@@ -1,33 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of logits, [vocabulary][tokens]: operand A is w as it lies, operand B x by rows. What
-// forward and gradient share.
+// Tiles of logits, [vocabulary][tokens]: operand A is w as it lies, operand B x by rows. Shared by
+// forward and gradient.
 #ifndef TESSERA_LOGITS_CL
 #define TESSERA_LOGITS_CL
 
 #include "linear/operands.cl"
 
-#define A_TYPE W_TYPE
+#define LOGITS_A_TYPE W_TYPE
 #if W_LAYOUT == W_VH
-#define A_LAYOUT ALONG_SECOND
+#define LOGITS_A_LAYOUT ALONG_SECOND
 #elif W_LAYOUT == W_HV
-#define A_LAYOUT ALONG_FIRST
+#define LOGITS_A_LAYOUT ALONG_FIRST
 #endif
-#include "engines/engine.cl"
+#include "engines/product.cl"  // as logits
 
 // Parts are slices of the vocabulary. All panels of tokens meet a tile while it is in the cache.
-#define LOGITS_WALK                                                                               \
-  const matrix_a matrix = {w + a.at.w, a.size.w.m_stride, a.size.w.k_stride, a.size.w.m_readable, \
-                           a.size.h_count};                                                       \
-  const matrix_b x_rows = {x + a.at.x, OPERAND_EXTENT(a.size.h_count)};                           \
-  const tile_walk walk = {                                                                        \
-      a.size.v_count, a.size.v_block, e.parts, e.tile_m, (int)WORDS(a.size.h_count),              \
-      e.k_step,       A_STRIP};                                                                   \
-  a_tile now, next;                                                                               \
-  walk_start(&walk, ENGINE_GROUP, &next);                                                         \
-  ENGINE_LOAD
-#define NEXT_TILE \
-  ENGINE_TURN     \
-  now = next;     \
-  walk_next(&walk, ENGINE_GROUPS, &next);
+ALWAYS_INLINE void open_logits(logits_state* p, const logits_memory* memory, global float* scratch,
+                               const engine_call* e, global const ELEMENT(W_TYPE) * w,
+                               const matrix_sizes* w_sizes, global const operand_word* x,
+                               int h_count, long v_count, long v_block, int panels) {
+  const logits_a w_tiles = {w, w_sizes->m_stride, w_sizes->k_stride, w_sizes->m_readable, h_count};
+  const matrix_b x_rows = {x, logits_extent(h_count)};
+  logits_open(p, memory, scratch, e, &w_tiles, &x_rows, v_count, v_block, panels);
+}
 
 #endif

@@ -8,44 +8,44 @@
 #define DZ_AT(panel, v, column) (dz + a.at.dz + operand_index(a.size.dz_columns, panel, v, column))
 
 // Work-groups: (group of slices, group of panels), as in forward.
-kernel ENGINE_KERNEL void gradient(
+kernel LOGITS_KERNEL void gradient(
     global const ELEMENT(W_TYPE) * w, global const ELEMENT(BIAS_TYPE) * bias,
     global const ELEMENT(CLASS_TYPE) * class_weight, global const operand_word* x,
     global const int* labels, global const int* info, global const float* coefficients,
     global operand_word* dz, global float* values, global const ELEMENT(TARGET_TYPE) * targets,
     global float* bias_lanes, global float* scratch, gradient_arguments a, engine_call e) {
-  ENGINE_LOCALS
-  ENGINE_SETUP(scratch + a.at.scratch)
+  LOGITS_LOCALS(memory);
   const long counted = COUNTED_TOKENS;
-  const int panel_begin = PANEL_BEGIN;
-  const int panel_end = PANEL_END(a.size.panels);
-  const int used = panels_used(counted, panel_end);
+  logits_state p;
+  open_logits(&p, &memory, scratch + a.at.scratch, &e, w + a.at.w, &a.size.w, x + a.at.x,
+              a.size.h_count, a.size.v_count, a.size.v_block, a.size.panels);
+  const int panel_end = p.panel_end;
+  p.panel_end = max(panels_used(counted, panel_end), p.panel_begin);
 
-  LOGITS_WALK
-  while (next.rows > 0) {
-    NEXT_TILE
-    for (int panel = panel_begin; panel < panel_end; ++panel) {
+  while (logits_next(&p)) {
+    const a_tile now = p.now;
+    for (int panel = p.panel_begin; panel < panel_end; ++panel) {
       // Panels without a row that counts (their number may be known to the device only) are 0.
       if ((long)panel * TILE_N >= counted) {
-        FOR_ELEMENTS(m, now.rows, column) {
+        LOGITS_FOR_ELEMENTS(m, now.rows, column) {
           operand_store((lane_f)(0.0f), DZ_AT(panel, now.m + m, column), now.m + m);
           ADD_TO_BIAS((lane_f)(0.0f), now.m + m, panel == 0 && column == 0)
         }
         continue;
       }
-      c_tile tile = ENGINE_TILE(panel - panel_begin);
-      ENGINE_MULTIPLY(tile, x_rows, panel, panel - panel_begin, used - panel_begin)
-      if (!TILE_COMPLETE) continue;
-      FOR_COLUMNS(column) {
+      engine_tile tile;
+      logits_multiply(&p, &tile, panel);
+      if (!LOGITS_WHOLE_K && !logits_is_complete(&p)) continue;
+      LOGITS_FOR_COLUMNS(column) {
         const int row = panel * TILE_N + column;
         const int v_first = (int)(a.size.v_base + now.m);
         lane_targets target;
         OPEN_TARGETS(&target, row, v_first)
         lane_row r;
         load_lane_row(&r, coefficients + a.at.coefficients, a.size.ld, row);
-        FOR_ROWS(m, now.rows) {
+        LOGITS_FOR_ROWS(m, now.rows) {
           const int v = v_first + m;
-          const lane_f z = TILE_AT(tile, m, column);
+          const lane_f z = logits_at(&tile, m, column);
           const lane_f logit =
               lane_logit(z + (lane_f)(BIAS_AT((long)v)), a.size.logit.scale, a.size.logit.cap);
           const lane_f g = targets_dlogit(&target, v, logit, (lane_f)(CLASS_AT((long)v)), &r);
@@ -90,7 +90,7 @@ kernel void gradient_of_kept(global const ELEMENT(CLASS_TYPE) * class_weight,
           ADD_TO_BIAS((lane_f)(0.0f), v, a.size.first && panel == 0 && column == 0)
           continue;
         }
-        PREFETCH(KEPT_AT((long)panel, v + 8) + 2 * column)
+        PREFETCH(KEPT_AT((long)panel, v + 8) + 2 * column);
         const lane_f logit = KEPT_LOAD(logits, column);
         const lane_f g = targets_dlogit(&target[n], (int)(a.size.v_base + v), logit,
                                         (lane_f)(CLASS_AT(a.size.v_base + v)), &rows[n]);

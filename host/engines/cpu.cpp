@@ -31,7 +31,7 @@ constexpr std::int64_t cache_line_words = 16;
 /// NEON, SSE.
 std::int64_t most_vectors(std::int64_t lanes) { return lanes == 16 ? 4 : 2; }
 
-/// How operand A comes to the multiplier; cl_kernels/engines/cpu/engine.cl.
+/// The way of operand A to the multiplier; cl_kernels/engines/cpu/product.cl.
 enum class Source {
   in_place,     ///< from where it lies
   rows_apart,   ///< packed, each row by itself
@@ -61,10 +61,10 @@ class CpuEngine final : public Engine {
                        lanes_, vectors_, micro_m, phases, tile_n(), pack_step());
   }
   using Engine::options;
-  std::string options(const Product& product) const override {
-    std::string options;
-    if (by_pairs(product)) options += fmt::format(" -DDOT_BF16={}", static_cast<int>(dot_));
-    if (along_k(product)) options += fmt::format(" -DALONG_K={}", few(product));
+  std::vector<NamedValue> product_options(const Product& product) const override {
+    std::vector<NamedValue> options;
+    if (by_pairs(product)) options.push_back({"DOT_BF16", static_cast<int>(dot_)});
+    if (along_k(product)) options.push_back({"ALONG_K", few(product)});
     return options;
   }
   std::vector<NamedValue> knobs() const override {
@@ -106,7 +106,9 @@ class CpuEngine final : public Engine {
   Cut cut(const Product& p, std::int64_t shrink) const override {
     Cut cut;
     std::int64_t depth = words(p, p.k);
-    if (p.use == Use::visit) {
+    if (p.b_tile) {
+      cut.k_step = all_of_k;
+    } else if (p.use == Use::visit) {
       depth = words(p, std::min(p.k_block > 0 ? p.k_block : p.k, p.k));
       const std::int64_t step = p.k_block > 0 ? p.k_block : std::max<std::int64_t>(p.k, 1);
       cut.k_step = along_k(p) ? round_up(words(p, step), lanes_) : words(p, step);
@@ -148,6 +150,11 @@ class CpuEngine final : public Engine {
     const std::int64_t panels = in_steps ? std::max<std::int64_t>(ceil_div(p.n, tile_n()), 1) : 1;
     const std::int64_t tile_words = (cut.tile_m + micro_m) * tile_n();
     cut.group_words = cut.own[0] + (p.use == Use::accumulate ? 0 : panels * tile_words);
+    // Pairs of another tile are packed behind this one.
+    if (p.b_tile && by_pairs(p)) {
+      cut.own[1] = tile_words;
+      cut.group_words += depth * tile_n();
+    }
     if (p.most_m > 0) cut.tile_m = std::min(cut.tile_m, p.most_m);
     return cut;
   }
@@ -264,7 +271,8 @@ class CpuEngine final : public Engine {
   /// Few columns against an A that is contiguous along k: products run along k, in whole vectors
   /// (cl_kernels/engines/cpu/along_k.cl).
   bool along_k(const Product& p) const {
-    if (p.use != Use::visit || !narrow_ || p.a_layout != Layout::along_second) return false;
+    if (p.b_tile || p.use != Use::visit || !narrow_ || p.a_layout != Layout::along_second)
+      return false;
     // A broadcast of A meets all columns at once. Of f32 and of pairs it costs nothing else, so
     // that with more columns than these it is as fast.
     if (by_pairs(p)) return few_ <= 8;

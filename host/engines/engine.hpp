@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,11 +18,11 @@
 #include "tessera/execution.hpp"
 
 /// What the host knows of an engine, a way in which a device multiplies. Its kernels are in
-/// cl_kernels/engines/<name>, under the contract of cl_kernels/engines/engine.cl. An engine answers
-/// for products C[m][n] = sum over k of A[m][k] B[k][n], never for an operator.
+/// cl_kernels/engines/<name>, under the contract of cl_kernels/engines/product.cl. An engine
+/// answers for products C[m][n] = sum over k of A[m][k] B[k][n], never for an operator.
 namespace tessera::engines {
 
-/// What becomes of C: PRODUCT_* of the contract.
+/// The use of C: USE_* of the contract.
 enum class Use { visit, accumulate, store };
 
 /// Which index of a matrix [first][second] is contiguous: ALONG_SECOND, ALONG_FIRST and STRIDED of
@@ -36,6 +37,7 @@ struct Product {
   DType a = DType::f32, b = DType::f32;
   Layout a_layout = Layout::strided;
   bool a_operand = false;  ///< A was stored by an epilogue: its m lay along the k of that operand
+  bool b_tile = false;     ///< B is the tile of another product of the kernel, of k rows at most
   /// Of k, as much as one step should take; 0: the engine's choice.
   std::int64_t k_block = 0;
   /// Steps of k begin at multiples of this.
@@ -107,10 +109,13 @@ class Engine {
   virtual std::string name() const = 0;
   /// -D options of every kernel that the engine has a part in.
   virtual std::string options() const = 0;
-  /// More of them for a product: its operands' format.
-  virtual std::string options(const Product&) const { return {}; }
+  /// More of them for a product: the format of its operands, under the name that a kernel gives it
+  /// ("LOGITS": `// as logits`), or "PACK" for kernels that pack its operand B.
+  std::string options(const Product& product, std::string_view name) const;
   /// More of them for kernels that store, load or multiply such an operand.
   virtual std::string options(const Stored& stored) const;
+  /// The numbers of that, by their macros' names in the contract: {"DOT_BF16", 1}.
+  virtual std::vector<NamedValue> product_options(const Product&) const { return {}; }
   virtual std::vector<NamedValue> knobs() const = 0;
   virtual BlockRule rule() const = 0;
   /// The memory model: blocks of a visited product on this device.
@@ -138,7 +143,7 @@ class Engine {
   virtual std::size_t group_size() const = 0;
   /// Work-groups that the device runs at once.
   virtual std::int64_t slots() const = 0;
-  /// Rows of A that go together: A_STRIP.
+  /// Rows of A that go together: PRODUCT_STRIP.
   virtual std::int64_t strip() const = 0;
   /// f32 words of what one launch stores for the next ones that they find in the cache.
   virtual std::int64_t cached_words() const { return 524288; }  // 2 MiB: a small share of a CPU's

@@ -88,6 +88,14 @@ std::string Engine::options(const Stored& stored) const {
                                    : " -DSTORED_PAIRS=1";
 }
 
+std::string Engine::options(const Product& product, std::string_view name) const {
+  std::string options;
+  for (const auto& option : product_options(product)) {
+    options += fmt::format(" -D{}_{}={}", name, option.name, option.value);
+  }
+  return options;
+}
+
 std::int64_t Engine::operand_words(const Stored& stored, std::int64_t depth) const {
   return stored.type == DType::f32 || stored.in_place ? depth : ceil_div(depth, 2);
 }

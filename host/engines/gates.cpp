@@ -68,7 +68,8 @@ Product product_of(const Engine& engine) {
           .a_layout = Layout::along_second};
 }
 std::string options_of(const Engine& engine) {
-  return engine.options() + engine.options(product_of(engine));
+  const Product product = product_of(engine);
+  return engine.options() + engine.options(product, "PROBE") + engine.options(product, "PACK");
 }
 
 /// What the device makes of it, and behind that whether the kernel was built as it was asked for.

@@ -18,7 +18,7 @@ struct Shape {
   std::int64_t tile_m, tile_n, warps_m, warps_n, depth, stages;
   std::int64_t groups = 1;  ///< that a multiprocessor is to have registers for
   std::int64_t items() const { return 32 * warps_m * warps_n; }
-  /// The largest form of operand A and B for each stage, or the tile of C (engines/mma/engine.cl).
+  /// The largest form of operand A and B for each stage, or the tile of C (engines/mma/memory.cl).
   std::int64_t local_bytes() const {
     const std::int64_t a = std::max(
         {tile_m * (depth + 4), 2 * depth * (tile_m / 2 + 4), tile_m / 2 * (2 * depth + 8)});

@@ -17,8 +17,12 @@ struct EmbeddedKernel {
 const std::vector<EmbeddedKernel>& embedded_kernels();
 
 /// The text of `path` with `#include "..."` lines (paths relative to cl_kernels) resolved, each
-/// file once; "engines/ENGINE/" is the folder of `engine`. Throws Error build_failed for an unknown
-/// path.
+/// file once; "engines/ENGINE/" is the folder of `engine`. A file with names that begin with
+/// product_ or PRODUCT_ is included as an instance, `#include "..."  // as logits`, as often as it
+/// has another name: these names begin with logits_ and LOGITS_ then
+/// (cl_kernels/engines/product.cl). Throws Error build_failed, with file and line, for an unknown
+/// path, a file that includes itself, a product without a name or with one that another has, and a
+/// name for a file that is no product.
 std::string assemble_source(const std::string& path, const std::string& engine = {});
 
 /// For tests (planted bugs, kernels of their own): `replacement` stands for the file from now on,

@@ -1,114 +1,165 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operand A of the cpu engine as it lies in memory, for the packing and the inner loops:
 //
-//   A_AT(tile, m, k)      one element (a word, where pairs are multiplied); m < tile.rows and
-//                         k < tile.depth always hold
-//   A_CONTIGUOUS_K        1: A_COPY_K(tile, m, k, to) copies A_COPIED of them: k, k+1, ...
-//   A_CONTIGUOUS_M        1: A_COPY_M(tile, m, k, to) copies A_M_LANES of them: m, m+1, ...; all m
-//                         below A_ROWS_READABLE(tile) may be loaded, also beyond tile.rows
-//   A_IN_PLACE            1: A_POINTER(tile, m) is row m, contiguous along k, in what the inner
-//                         loop multiplies; rows are A_ROW_STEP elements apart
-//   A_ADDRESSES           1: A_ADDRESS(tile, m, k) points to the element of A_AT, of A_TYPE; k in
-//                         elements
-//   A_HALF(tile)          with DOT_BF16: 1 if the last pair of the tile's rows is half
-#ifndef TESSERA_CPU_OPERAND_A_CL
-#define TESSERA_CPU_OPERAND_A_CL
+//   product_a_at(a, tile, m, k)  one element (a word, where pairs are multiplied); m < tile->rows
+//                         and k < tile->depth always hold
+//   PRODUCT_A_ALONG_K     1: product_a_copy_k(a, tile, m, k, to) copies PRODUCT_A_COPIED of them:
+//                         k, k+1, ...
+//   PRODUCT_A_ALONG_M     1: product_a_copy_m(a, tile, m, k, to) copies PRODUCT_M_LANES of them: m,
+//                         m+1, ...; all m below product_a_readable(a, tile) may be loaded, also
+//                         beyond tile->rows
+//   PRODUCT_A_IN_PLACE    1: product_a_element(a, tile, m, 0) is row m, contiguous along k, in what
+//                         the inner loop multiplies
+//   product_a_element(a, tile, m, k)  points to an element in the caller's matrix, k in elements
+//   product_a_half(a, tile)  1: the last pair of the tile's rows is half
 
-#if DOT_BF16
-#define A_HALF(tile) (2 * (tile.k + tile.depth) > matrix.k_count)
+#if PRODUCT_DOT_BF16
+ALWAYS_INLINE int product_a_half(const product_a* a, const a_tile* tile) {
+  return 2 * (tile->k + tile->depth) > a->k_count;
+}
+#else
+ALWAYS_INLINE int product_a_half(const product_a* a, const a_tile* tile) { return 0; }
 #endif
+// Words of a tile that are whole.
+ALWAYS_INLINE int product_a_whole(const product_a* a, const a_tile* tile) {
+  return tile->depth - product_a_half(a, tile);
+}
 
-#if A_OPERAND
+#if PRODUCT_A_STORED
+#define PRODUCT_A_ALONG_K 1
 // TILE_N elements of k side by side, then the next panel: rows of such an operand are contiguous
 // along k in pieces of whole vectors.
-#define A_INDEX(tile, m_, k_) \
-  (((long)((k_) / TILE_N) * matrix.extent + STORED_ROW(tile.m + (m_))) * TILE_N + (k_) % TILE_N)
-#define A_CONTIGUOUS_K 1
-#if DOT_BF16
+ALWAYS_INLINE long product_a_index(const product_a* a, const a_tile* tile, int m, int k) {
+  return ((long)(k / TILE_N) * a->extent + STORED_ROW(tile->m + m)) * TILE_N + k % TILE_N;
+}
+#if PRODUCT_DOT_BF16
 // Elements are halves of words, which two rows share; two neighbours along k make a word.
-#define A_ROW_HALF(tile, m_) ((int)(tile.m + (m_)) & 1)
-#define A_AT(tile, m_, k_)                                                      \
-  pair_of_halves((global const uint*)matrix.base + A_INDEX(tile, m_, 2 * (k_)), \
-                 A_ROW_HALF(tile, m_), 2 * (k_) + 1 < matrix.k_count)
-#define A_COPIED (LANES / 2)
-#define A_COPY_K(tile, m_, k_, to) \
-  copy_halves(matrix.base + A_INDEX(tile, m_, 2 * (k_)), A_ROW_HALF(tile, m_), (global ushort*)(to))
-static inline int pair_of_halves(global const uint* words, int is_high, int has_second) {
-  const uint first = words[0] >> (is_high ? 16 : 0) & 0xffffu;
-  const uint second = has_second ? words[1] >> (is_high ? 16 : 0) : 0;
+#define PRODUCT_A_COPIED (LANES / 2)
+ALWAYS_INLINE int product_a_at(const product_a* a, const a_tile* tile, int m, int k) {
+  global const uint* words = (global const uint*)a->base + product_a_index(a, tile, m, 2 * k);
+  const int shift = (int)(tile->m + m) & 1 ? 16 : 0;
+  const uint first = words[0] >> shift & 0xffffu;
+  const uint second = 2 * k + 1 < a->k_count ? words[1] >> shift & 0xffffu : 0;
   return (int)(first | second << 16);
 }
-static inline void copy_halves(global const operand_word* from, int is_high, global ushort* to) {
-  const lane_i both = LANE_LOAD((global const int*)from);
-  LANE_STORE(LANE_CAT(convert_ushort)(is_high ? both >> 16 & 0xffff : both & 0xffff), to);
+ALWAYS_INLINE void product_a_copy_k(const product_a* a, const a_tile* tile, int m, int k,
+                                    global int* to) {
+  const lane_i both = LANE_LOAD((global const int*)(a->base + product_a_index(a, tile, m, 2 * k)));
+  const int is_high = (int)(tile->m + m) & 1;
+  LANE_STORE(LANE_CAT(convert_ushort)(is_high ? both >> 16 & 0xffff : both & 0xffff),
+             (global ushort*)to);
 }
 #else
-#define A_AT(tile, m_, k_) ((global const float*)matrix.base)[A_INDEX(tile, m_, k_)]
-#define A_VECTOR_K(tile, m_, k_) LANE_LOAD((global const float*)matrix.base + A_INDEX(tile, m_, k_))
+#define PRODUCT_A_COPIED LANES
+ALWAYS_INLINE float product_a_at(const product_a* a, const a_tile* tile, int m, int k) {
+  return ((global const float*)a->base)[product_a_index(a, tile, m, k)];
+}
+ALWAYS_INLINE void product_a_copy_k(const product_a* a, const a_tile* tile, int m, int k,
+                                    global float* to) {
+  LANE_STORE(LANE_LOAD((global const float*)a->base + product_a_index(a, tile, m, k)), to);
+}
 #endif
 #else
 
-#define A_ADDRESSES (A_LAYOUT != STRIDED)
-#define A_ADDRESS(tile, m_, k_) \
-  (matrix.base + (ELEMENTS(tile.k) + (k_)) * matrix.k_stride + (tile.m + (m_)) * matrix.m_stride)
-#define A_ROWS_READABLE(tile) (int)(matrix.m_readable - tile.m)
-#if DOT_BF16
-#define A_AT(tile, m_, k_) \
-  pair_of(A_ADDRESS(tile, m_, 2 * (k_)), matrix.k_stride, 2 * (tile.k + (k_)) + 1 < matrix.k_count)
-// Two elements of a row, of which the second may be beyond the end.
-static inline int pair_of(global const ushort* low, long k_stride, int has_high) {
-  const uint high = has_high ? low[k_stride] : 0;
+ALWAYS_INLINE global const ELEMENT(PRODUCT_A_TYPE) *
+    product_a_element(const product_a* a, const a_tile* tile, int m, int k) {
+  return a->base + (product_elements(tile->k) + k) * a->k_stride + (tile->m + m) * a->m_stride;
+}
+ALWAYS_INLINE int product_a_readable(const product_a* a, const a_tile* tile) {
+  return (int)(a->m_readable - tile->m);
+}
+#if PRODUCT_DOT_BF16
+// The word's second element may be beyond the end.
+ALWAYS_INLINE int product_a_has_high(const product_a* a, const a_tile* tile, int k) {
+  return 2 * (tile->k + k) + 1 < a->k_count;
+}
+ALWAYS_INLINE int product_a_at(const product_a* a, const a_tile* tile, int m, int k) {
+  global const ushort* low = product_a_element(a, tile, m, 2 * k);
+  const uint high = product_a_has_high(a, tile, k) ? low[a->k_stride] : 0;
   return (int)(*low | high << 16);
 }
 #else
-#define A_AT(tile, m_, k_) LOAD(A_TYPE, A_ADDRESS(tile, m_, k_), 0)
+ALWAYS_INLINE float product_a_at(const product_a* a, const a_tile* tile, int m, int k) {
+  return LOAD(PRODUCT_A_TYPE, product_a_element(a, tile, m, k), 0);
+}
 #endif
 
-#if A_LAYOUT == ALONG_SECOND
-#define A_CONTIGUOUS_K 1
-#if DOT_BF16
-#define A_VECTOR_K(tile, m_, k_) LANE_LOAD_PAIRS(A_ADDRESS(tile, m_, 2 * (k_)))
+#if PRODUCT_A_LAYOUT == ALONG_SECOND
+#define PRODUCT_A_ALONG_K 1
+#define PRODUCT_A_COPIED LANES
+// LANES words of a row.
+ALWAYS_INLINE product_lanes product_a_vector(global const ELEMENT(PRODUCT_A_TYPE) * row) {
+#if PRODUCT_DOT_BF16
+  return LANE_LOAD_PAIRS(row);
 #else
-#define A_VECTOR_K(tile, m_, k_) LANE_LOAD_TYPE(A_TYPE, A_ADDRESS(tile, m_, k_))
+  return LANE_LOAD_TYPE(PRODUCT_A_TYPE, row);
 #endif
-#if A_TYPE == TYPE_F32 || DOT_BF16
-#define A_IN_PLACE 1
-#define A_POINTER(tile, m_) A_ADDRESS(tile, m_, 0)
-#define A_ROW_STEP matrix.m_stride
+}
+ALWAYS_INLINE void product_a_copy_k(const product_a* a, const a_tile* tile, int m, int k,
+                                    global product_word* to) {
+  LANE_STORE(product_a_vector(product_a_element(a, tile, m, PRODUCT_WORD_ELEMENTS * k)), to);
+}
+#if PRODUCT_A_TYPE == TYPE_F32 || PRODUCT_DOT_BF16
+#define PRODUCT_A_IN_PLACE 1
 #endif
-#elif A_LAYOUT == ALONG_FIRST
-#define A_CONTIGUOUS_M 1
+#elif PRODUCT_A_LAYOUT == ALONG_FIRST
+#define PRODUCT_A_ALONG_M 1
 // A strip has MICRO_M of them, so that of a vector of 16 most would be overwritten at once.
 #if LANES == 16
-#define A_M_LANES 8
-#define A_M_LOAD_0(p) vload8(0, p)
-#define A_M_LOAD_1(p) as_float8(convert_uint8(vload8(0, p)) << 16)
-#define A_M_LOAD_2(p) vload_half8(0, p)
-#define A_M_LOAD(p) TESSERA_CAT(A_M_LOAD_, A_TYPE)(p)
-#define A_M_STORE(v, p) vstore8(v, 0, p)
-#define A_M_PAIRS(p) convert_int8(vload8(0, p))
+#define PRODUCT_M_LANES 8
+typedef float8 product_m_floats;
+typedef int8 product_m_ints;
 #else
-#define A_M_LANES LANES
-#define A_M_LOAD(p) LANE_LOAD_TYPE(A_TYPE, p)
-#define A_M_STORE(v, p) LANE_STORE(v, p)
-#define A_M_PAIRS(p) LANE_CAT(convert_int)(LANE_LOAD(p))
+#define PRODUCT_M_LANES LANES
+typedef lane_f product_m_floats;
+typedef lane_i product_m_ints;
 #endif
-#if DOT_BF16
-#define A_M_JOIN(low, high, has_high) \
-  ((has_high) ? A_M_PAIRS(low) | A_M_PAIRS(high) << 16 : A_M_PAIRS(low))
-#define A_COPY_M(tile, m_, k_, to)                                                     \
-  A_M_STORE(A_M_JOIN(A_ADDRESS(tile, m_, 2 * (k_)), A_ADDRESS(tile, m_, 2 * (k_) + 1), \
-                     2 * (tile.k + (k_)) + 1 < matrix.k_count),                        \
-            to);
+#if PRODUCT_DOT_BF16
+ALWAYS_INLINE product_m_ints product_a_halves(global const ushort* p) {
+#if LANES == 16
+  return convert_int8(vload8(0, p));
 #else
-#define A_COPY_M(tile, m_, k_, to) A_M_STORE(A_M_LOAD(A_ADDRESS(tile, m_, k_)), to);
+  return LANE_CAT(convert_int)(LANE_LOAD(p));
 #endif
+}
+#else
+ALWAYS_INLINE product_m_floats product_a_floats(global const ELEMENT(PRODUCT_A_TYPE) * p) {
+#if LANES != 16
+  return LANE_LOAD_TYPE(PRODUCT_A_TYPE, p);
+#elif PRODUCT_A_TYPE == TYPE_F32
+  return vload8(0, p);
+#elif PRODUCT_A_TYPE == TYPE_BF16
+  return as_float8(convert_uint8(vload8(0, p)) << 16);
+#else
+  return vload_half8(0, p);
+#endif
+}
+#endif
+ALWAYS_INLINE void product_a_copy_m(const product_a* a, const a_tile* tile, int m, int k,
+                                    global product_word* to) {
+#if PRODUCT_DOT_BF16
+  product_m_ints value = product_a_halves(product_a_element(a, tile, m, 2 * k));
+  if (product_a_has_high(a, tile, k)) {
+    value |= product_a_halves(product_a_element(a, tile, m, 2 * k + 1)) << 16;
+  }
+#else
+  const product_m_floats value = product_a_floats(product_a_element(a, tile, m, k));
+#endif
+#if LANES == 16
+  vstore8(value, 0, to);
+#else
+  LANE_STORE(value, to);
+#endif
+}
 #endif
 #endif
 
-#ifndef A_COPY_K
-#define A_COPIED LANES
-#define A_COPY_K(tile, m_, k_, to) LANE_STORE(A_VECTOR_K(tile, m_, k_), to)
+#ifndef PRODUCT_A_ALONG_K
+#define PRODUCT_A_ALONG_K 0
 #endif
-
+#ifndef PRODUCT_A_ALONG_M
+#define PRODUCT_A_ALONG_M 0
+#endif
+#ifndef PRODUCT_A_IN_PLACE
+#define PRODUCT_A_IN_PLACE 0
 #endif

@@ -8,7 +8,12 @@
 #error "the mma engine has one column per work-item"
 #endif
 #define PANEL_ITEMS TILE_N
-#define OPERAND_EXTENT(k_count) WORDS(k_count)
+// A tile of C lies in local memory, [m][TILE_N + 8]: the spare elements keep rows in different
+// banks.
+#define ENGINE_LD_C (TILE_N + 8)
+typedef struct {
+  local float* at;
+} engine_tile;
 #ifndef STORED_PAIRS
 #define STORED_PAIRS 1
 #endif

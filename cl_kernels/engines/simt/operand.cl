@@ -7,9 +7,10 @@
 #error "the simt engine has one column per work-item"
 #endif
 #define PANEL_ITEMS TILE_N
-#define WORDS(elements) (elements)
-#define ELEMENTS(words) (words)
-#define OPERAND_EXTENT(k_count) (k_count)
+// A tile of C lies in local memory, [m][TILE_N].
+typedef struct {
+  local float* at;
+} engine_tile;
 
 #include "engines/panels.cl"
 

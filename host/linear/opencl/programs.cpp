@@ -49,9 +49,7 @@ std::string row_options(const Request& r) {
 Programs programs_of(const Request& r, const engines::Engine& engine, const Schedule& s,
                      const std::string& statistics_options) {
   const std::string shape = engine.options();
-  const std::string logits = engine.options(logits_product(r, s));
-  const std::string sums_w = engine.options(grad_w_product(r, s));
-  const std::string sums_x = engine.options(grad_x_product(r, s));
+  const std::string dw = engine.options(grad_w_product(r, s), "DW");
   const DType w_type = r.inputs.w.dtype();
   const int w_layout = layout_of(r.inputs.w);
   const std::string columns =
@@ -61,15 +59,16 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
   Programs p;
   const std::string x = pack_options(r.inputs.x);
   const char* file = "linear/pack_x.cl";
-  p.pack_rows = {file, shape + logits + x};
-  p.pack_columns = {file, shape + sums_w + x};
+  p.pack_rows = {file, shape + engine.options(logits_product(r, s), "PACK") + x};
+  p.pack_columns = {file, shape + engine.options(grad_w_product(r, s), "PACK") + x};
   const auto& g = r.gradients;
   const std::string kept = kept_options(r, engine, s);
-  p.forward = {"linear/forward.cl", shape + logits + columns + statistics_options +
-                                        fmt::format(" -DKEEP_LOGITS={} -DSTATISTICS={}",
-                                                    s.keeps_logits || s.teacher.given ? 1 : 0,
-                                                    r.loss.wants_values() ? 1 : 0) +
-                                        kept};
+  p.forward = {
+      "linear/forward.cl",
+      shape + engine.options(logits_product(r, s), "LOGITS") + columns + statistics_options +
+          fmt::format(" -DKEEP_LOGITS={} -DSTATISTICS={}",
+                      s.keeps_logits || s.teacher.given ? 1 : 0, r.loss.wants_values() ? 1 : 0) +
+          kept};
   const std::string dz =
       (filters_gradients(r) ? fmt::format(" -DFILTER={}", filter_columns) : std::string()) +
       dz_options(r, engine, s);
@@ -78,16 +77,17 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
         fmt::format(" {} -DOUT_LAYOUT={}", opencl::type_option("OUT_TYPE", g.grad_w.dtype()),
                     layout_of(g.grad_w));
     const bool direct = s.grad_w == Schedule::GradW::direct;
-    p.grad_w = {"linear/grad_w.cl", shape + sums_w + (direct ? out : "") + dz};
-    p.write_w = {"linear/grad_w.cl", shape + sums_w + out};
+    p.grad_w = {"linear/grad_w.cl", shape + dw + (direct ? out : "") + dz};
+    p.write_w = {"linear/grad_w.cl", shape + dw + out};
   }
   if (g.grad_bias) {
     p.sum_bias = {"linear/sum_bias.cl", shape};
     p.write_bias = {"linear/grad_w.cl",
-                    fmt::format("{}{} {} -DOUT_LAYOUT=1", shape, sums_w,
+                    fmt::format("{}{} {} -DOUT_LAYOUT=1", shape, dw,
                                 opencl::type_option("OUT_TYPE", g.grad_bias.dtype()))};
   }
-  p.grad_x = {"linear/grad_x.cl", shape + sums_x + w_options(w_type, w_layout) + dz};
+  p.grad_x = {"linear/grad_x.cl", shape + engine.options(grad_x_product(r, s), "DX") +
+                                      w_options(w_type, w_layout) + dz};
   if (filters_gradients(r)) {
     p.filter = {"linear/filter.cl", shape + dz};
   }

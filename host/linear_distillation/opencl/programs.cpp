@@ -24,9 +24,9 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const line
   const std::string divergence =
       fmt::format(" -DDIVERGENCE={}", static_cast<int>(effective_divergence(r.options)));
   const auto formed = [&](const engines::Product& product, const std::string& layer) {
-    return opencl::Specialisation{
-        "linear/forward.cl",
-        shape + engine.options(product) + layer + kept + " -DKEEP_LOGITS=1 -DSTATISTICS=0"};
+    return opencl::Specialisation{"linear/forward.cl", shape + engine.options(product, "LOGITS") +
+                                                           layer + kept +
+                                                           " -DKEEP_LOGITS=1 -DSTATISTICS=0"};
   };
   const float cap = r.options.teacher_logit_soft_cap;
 
@@ -47,7 +47,7 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const line
     p.teacher = formed(product, linear::layer_options(in.teacher_w.dtype(), s.teacher.w_layout,
                                                       in.teacher_bias, cap));
     p.pack_teacher = {"linear/pack_x.cl",
-                      shape + engine.options(product) + linear::pack_options(in.teacher_x)};
+                      shape + engine.options(product, "PACK") + linear::pack_options(in.teacher_x)};
   }
   p.sums = {"linear_distillation/sums.cl", shape + kept + divergence};
   p.gradient = {"linear_distillation/gradient.cl",

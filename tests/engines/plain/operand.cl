@@ -4,9 +4,10 @@
 #define TESSERA_PLAIN_OPERAND_CL
 
 #define PANEL_ITEMS TILE_N
-#define WORDS(elements) (elements)
-#define ELEMENTS(words) (words)
-#define OPERAND_EXTENT(k_count) (k_count)
+// Each work-item has one element of a tile of C.
+typedef struct {
+  float value;
+} engine_tile;
 
 #include "engines/panels.cl"
 
