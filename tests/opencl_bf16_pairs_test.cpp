@@ -143,7 +143,7 @@ TEST_F(Bf16PairsTest, AWrongTileClosesTheThirdGate) {
 }
 
 TEST_F(Bf16PairsTest, TheReasonIsInTheNotes) {
-  plant("#define WORD int", "#error \"a reason\"\n#define WORD int");
+  plant("typedef int product_word;", "#error \"a reason\"");
   runtime().facts_for_test().bf16_products = Bf16Products::emulated;
   const Dispatch dispatch = planned(DType::bf16, DType::bf16);
   ASSERT_EQ(dispatch.notes.size(), 1u);
@@ -168,7 +168,7 @@ TEST_F(Bf16PairsTest, TwoOperandsInBf16AndNoOthers) {
 
 /// The matrix units have gates of the same kind; behind a closed one another engine serves.
 TEST_F(Bf16PairsTest, AClosedGateOfMatrixUnitsLetsTheNextEngineServe) {
-  opencl::override_embedded_kernel(mma_file, "#error \"a reason\"\n");
+  opencl::override_embedded_kernel(mma_file, "#error \"a reason\"\nint product_x;\n");
   runtime().facts_for_test().bf16_products = Bf16Products::emulated;
   const auto shape = [](DType type, const Dims& extents) {
     return View::host(nullptr, type, extents);
