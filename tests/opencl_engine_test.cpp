@@ -361,6 +361,8 @@ struct TwoProducts {
     }
     b.resize(index(n * k));
     for (auto& value : b) value = draw();
+    // A column of S is infinite and f of it 0; in rows that a tile does not have it may be a NaN.
+    b[index(5 * k + 3)] = INFINITY;
     for (std::int64_t i = 0; i < c * m; ++i) {
       const float value = draw();
       wide_d[index(i)] = static_cast<double>(value);
@@ -375,9 +377,10 @@ struct TwoProducts {
         sum += term;
         size += std::abs(term);
       }
-      f.push_back(sum / (1.0 + std::abs(sum)));
-      wrong.push_back(static_cast<double>(k + 1) * 0x1p-24 * size +
-                      (rounding + 0x1p-22) * std::abs(f.back()));
+      f.push_back(1.0 / (1.0 + sum * sum));
+      wrong.push_back(std::isinf(sum) ? 0.0
+                                      : static_cast<double>(k + 1) * 0x1p-24 * size +
+                                            (rounding + 0x1p-22) * f.back());
     }
     for (std::int64_t i = 0; i < c * n; ++i) {
       double sum = 0.0, bound = 0.0;

@@ -126,7 +126,7 @@ kernel C_KERNEL void store(global const ELEMENT(C_A_TYPE) * left,
 }
 )";
 
-/// C = D f(S), S = A B, in one kernel: f(s) = s / (1 + |s|), and every row of S that a tile of it
+/// C = D f(S), S = A B, in one kernel: f(s) = 1 / (1 + s^2), and every row of S that a tile of it
 /// does not have stays unread. Each group forms S again for every tile of C's rows.
 inline constexpr const char* two_kernel = R"(
 #include "test/product_arguments.h"
@@ -166,7 +166,7 @@ kernel C_KERNEL void two(global const ELEMENT(C_A_TYPE) * left, global const ope
         if (!SCORES_WHOLE_K && !scores_is_complete(&s)) continue;
         SCORES_FOR_ELEMENTS(m, s.now.rows, column) {
           const lane_f z = scores_at(&score, m, column);
-          scores_put(&score, m, column, z / ((lane_f)(1.0f) + fabs(z)));
+          scores_put(&score, m, column, (lane_f)(1.0f) / ((lane_f)(1.0f) + z * z));
         }
         c_multiply_tile(&c, &tile, &score, (int)s.now.m, s.now.rows);
       }
