@@ -11,6 +11,7 @@
 
 #include "host/opencl/binary_cache.hpp"
 #include "tessera/custom_kernel.hpp"
+#include "tests/support/expect_error.hpp"
 #include "tests/support/opencl_fixture.hpp"
 #include "tests/support/operators.hpp"
 #include "tests/support/runner.hpp"
@@ -127,6 +128,29 @@ TEST_F(ProgramFiles, AreOfOneSourceAndItsOptions) {
   register_test_kernel();
   EXPECT_EQ(builds("", 2.0f), 0);
   EXPECT_EQ(files().size(), 2u);
+}
+
+/// The driver's binary is no PTX: only a program that is not patched can be loaded.
+TEST_F(ProgramFiles, ThatAreNotPatchedServeNoPatchedProgram) {
+  const auto builds = [&](std::int64_t patched_items) -> std::int64_t {
+    auto runtime = Runtime::open({});
+    if (runtime == nullptr) return -1;
+    runtime->keep_programs(folder());
+    register_test_kernel();
+    auto program = scale_specialisation();
+    program.patched_items = patched_items;
+    if (patched_items == 0) {
+      runtime->programs().kernel(program, "scale");
+    } else {
+      test::expect_error(ErrorCode::build_failed, {"cannot be patched"},
+                         [&] { runtime->programs().kernel(program, "scale"); });
+    }
+    return runtime->programs().builds();
+  };
+  if (builds(0) < 0) GTEST_SKIP() << "no OpenCL device";
+  EXPECT_EQ(builds(384), 1);
+  EXPECT_EQ(builds(0), 0);
+  EXPECT_EQ(files().size(), 1u);
 }
 
 TEST_F(ProgramFiles, ServeNoKernelWhoseIncludedFileHasChanged) {

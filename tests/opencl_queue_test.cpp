@@ -270,6 +270,29 @@ TEST_F(QueueTest, AFailedBuildBringsItsLogAndIsRemembered) {
   EXPECT_EQ(runtime_->programs().builds(), 1);
 }
 
+TEST_F(QueueTest, APatchedProgramIsAnother) {
+  const auto plain = scale_specialisation();
+  auto patched = plain;
+  patched.patched_items = 384;
+  EXPECT_FALSE(patched == plain);
+  EXPECT_NE(hash_of(patched), hash_of(plain));
+  // Found by ==, too, where two have one hash.
+  patched.hash = hash_of(plain);
+  auto& programs = runtime_->programs();
+  programs.kernel(plain, "scale");
+  // A processor's binary is no PTX; that of this kernel has no marks.
+  const std::string why = runtime_->facts().is_cpu ? "it is no text" : "";
+  for (int i = 0; i < 2; ++i) {
+    for (const std::string& part :
+         {std::string(test_kernel_file), "cannot be patched for sm_90a: " + why,
+          std::string("another implementation may serve")}) {
+      expect_error(ErrorCode::build_failed, part, [&] { programs.kernel(patched, "scale"); });
+    }
+  }
+  programs.kernel(plain, "scale");
+  EXPECT_EQ(programs.builds(), 2);
+}
+
 TEST_F(QueueTest, ForeignHandlesAreNamed) {
   const auto other = Runtime::open({});
   cl_int status = CL_SUCCESS;

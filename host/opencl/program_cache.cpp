@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/opencl/program_cache.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -17,6 +19,7 @@
 #include "host/opencl/embedded_kernels.hpp"
 #include "host/opencl/errors.hpp"
 #include "host/opencl/hashing.hpp"
+#include "host/opencl/ptx.hpp"
 
 namespace tessera::opencl {
 
@@ -67,6 +70,7 @@ cl_int KernelObject::set_memory(cl_uint index, cl_mem memory, std::int64_t epoch
 std::uint64_t hash_of(const Specialisation& key) noexcept {
   Hash hash;
   for (const std::string* text : {&key.options, &key.file, &key.engine}) hash.add(*text);
+  hash.add(static_cast<std::uint64_t>(key.patched_items));
   return hash.value() != 0 ? hash.value() : 1;
 }
 
@@ -170,25 +174,58 @@ struct ProgramCache::Impl {
     const bool has_standard = wanted.options.find("-cl-std=") != std::string::npos;
     const std::string options = wanted.options + (wanted.options.empty() ? "" : " ") +
                                 (has_standard ? "-w" : "-cl-std=CL1.2 -w");
-    if (dump.is_on()) {
-      made.dumped_as = ProgramDump::name_of(wanted.file, source, options);
-      return compile(wanted, source, options, made.dumped_as);
-    }
-    if (!binaries.is_on()) return compile(wanted, source, options);
-    const std::string text = options + '\n' + source;
+    const std::string patch =
+        wanted.patched_items == 0
+            ? std::string()
+            : fmt::format("\npatched for sm_90a, {} work-items", wanted.patched_items);
+    if (dump.is_on()) made.dumped_as = ProgramDump::name_of(wanted.file, source, options + patch);
+    const std::string text = options + patch + '\n' + source;
     // Files that a caller's program includes may change, and are no part of the key.
-    if (wanted.source && depends_on_more(text)) return compile(wanted, source, options);
-    const std::string key = device_key + text;
-    if (const auto binary = binaries.find(key)) {
-      if (auto program = load(*binary, options)) return *program;
+    const bool keeps =
+        binaries.is_on() && !dump.is_on() && !(wanted.source && depends_on_more(text));
+    const std::string key = keeps ? device_key + text : std::string();
+    if (const auto kept = keeps ? binaries.find(key) : std::nullopt) {
+      // The driver does not take a file from before its update.
+      const Loaded loaded = load(*kept, options);
+      if (loaded.status == CL_SUCCESS) return loaded.program;
     }
-    const cl::Program program = compile(wanted, source, options);
-    if (const auto binary = binary_of(program())) binaries.keep(key, *binary);
+    cl::Program program = compile(made, source, options);
+    auto binary = keeps || wanted.patched_items != 0 ? binary_of(program()) : std::nullopt;
+    if (wanted.patched_items != 0) {
+      binary = patched(wanted, binary);
+      // A text that the driver does not take is what somebody wants to see.
+      if (dump.is_on()) dump.ran(made.dumped_as, *binary);
+      const Loaded loaded = load(*binary, options);
+      if (loaded.status != CL_SUCCESS) {
+        fail(loaded.status, loaded.call, loaded.program, "loading patched PTX of", wanted.file,
+             options);
+      }
+      program = loaded.program;
+    }
+    if (keeps && binary) binaries.keep(key, *binary);
     return program;
   }
 
-  /// Nothing where the driver does not take it: a file from before its update, say.
-  std::optional<cl::Program> load(const std::string& binary, const std::string& options) const {
+  /// The text for sm_90a of what the driver gives for a program.
+  std::string patched(const Specialisation& wanted,
+                      const std::optional<std::string>& binary) const {
+    try {
+      if (!binary) throw PtxRefused("the driver gives no binary");
+      return to_sm_90a(*binary, wanted.patched_items).text;
+    } catch (const PtxRefused& refused) {
+      throw Error(ErrorCode::build_failed,
+                  fmt::format("the PTX of {} on {} cannot be patched for sm_90a: {}; another "
+                              "implementation may serve",
+                              wanted.file, device_name, refused.what()));
+    }
+  }
+
+  struct Loaded {
+    cl::Program program;
+    cl_int status = CL_SUCCESS;
+    const char* call = "clBuildProgram";  ///< whose status it is
+  };
+  Loaded load(const std::string& binary, const std::string& options) const {
     const cl_device_id id = device();
     const auto* bytes = reinterpret_cast<const unsigned char*>(binary.data());
     const std::size_t size = binary.size();
@@ -196,9 +233,9 @@ struct ProgramCache::Impl {
     cl_int status = CL_SUCCESS;
     cl::Program program(
         clCreateProgramWithBinary(context(), 1, &id, &size, &bytes, &loaded, &status), false);
-    if (status != CL_SUCCESS || loaded != CL_SUCCESS) return std::nullopt;
-    status = clBuildProgram(program(), 1, &id, options.c_str(), nullptr, nullptr);
-    return status == CL_SUCCESS ? std::optional(program) : std::nullopt;
+    if (status == CL_SUCCESS) status = loaded;
+    if (status != CL_SUCCESS) return {program, status, "clCreateProgramWithBinary"};
+    return {program, clBuildProgram(program(), 1, &id, options.c_str(), nullptr, nullptr)};
   }
 
   /// Of a program that this cache made, whose context may have devices besides.
@@ -230,28 +267,34 @@ struct ProgramCache::Impl {
     return binary;
   }
 
-  cl::Program compile(const Specialisation& wanted, const std::string& source,
-                      const std::string& options, const std::string& dumped_as = {}) {
+  cl::Program compile(const Program& made, const std::string& source, const std::string& options) {
+    const std::string& file = made.key.file;
     ++builds;
     const char* text = source.c_str();
     const std::size_t length = source.size();
     cl_int status = CL_SUCCESS;
     cl::Program program(clCreateProgramWithSource(context(), 1, &text, &length, &status), false);
-    check(status, "clCreateProgramWithSource", device_name, "loading " + wanted.file);
+    check(status, "clCreateProgramWithSource", device_name, "loading " + file);
     const cl_device_id id = device();
     status = clBuildProgram(program(), 1, &id, options.c_str(), nullptr, nullptr);
-    if (!dumped_as.empty()) dump.compiled(dumped_as, source, options, build_log(program(), id));
-    if (status == CL_SUCCESS) return program;
+    if (dump.is_on()) dump.compiled(made.dumped_as, source, options, build_log(program(), id));
+    if (status != CL_SUCCESS) fail(status, "clBuildProgram", program, "building", file, options);
+    return program;
+  }
+
+  [[noreturn]] void fail(cl_int status, const char* call, const cl::Program& program,
+                         const std::string& doing, const std::string& file,
+                         const std::string& options) const {
     if (classify(status) == ErrorCode::out_of_memory) {
-      throw_error(status, "clBuildProgram", device_name, "building " + wanted.file);
+      throw_error(status, call, device_name, doing + ' ' + file);
     }
-    const std::string log = build_log(program(), id);
+    const std::string log = build_log(program(), device());
     throw Error(ErrorCode::build_failed,
-                "clBuildProgram failed with " + code_name(status) + " while building " +
-                    wanted.file + " with \"" + options + "\" on " + device_name +
-                    (log.empty() ? std::string("; the compiler left no log")
-                                 : "; the compiler says: " + first_error(log)) +
-                    "; build_log() has all of it, another implementation may serve",
+                fmt::format("{} failed with {} while {} {} with \"{}\" on {}; {}; build_log() has "
+                            "all of it, another implementation may serve",
+                            call, code_name(status), doing, file, options, device_name,
+                            log.empty() ? std::string("the compiler left no log")
+                                        : "the compiler says: " + first_error(log)),
                 log);
   }
 

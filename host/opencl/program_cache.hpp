@@ -22,12 +22,15 @@ struct Specialisation {
   std::string engine{};  ///< whose folder `ENGINE` is in its includes; empty: it has none
   /// A caller's own text, of which `file` is then just the name; null: the embedded file.
   std::shared_ptr<const std::string> source{};
+  /// Work-items of a group of a program whose PTX is patched for sm_90a (ptx.hpp); 0: it is not.
+  std::int64_t patched_items = 0;
   /// hash_of both, where somebody who keeps it has formed it; 0: not yet.
   std::uint64_t hash = 0;
 
   /// Whether both are one program; `hash` follows from the rest.
   friend bool operator==(const Specialisation& a, const Specialisation& b) noexcept {
     return a.file == b.file && a.options == b.options && a.engine == b.engine &&
+           a.patched_items == b.patched_items &&
            (a.source == b.source || (a.source && b.source && *a.source == *b.source));
   }
 };
@@ -104,8 +107,9 @@ class ProgramCache {
   };
 
   /// Compiles on first use; threads that ask for the same specialisation wait for one build.
-  /// A failed build throws Error build_failed with the compiler's log, is remembered, and throws
-  /// the same again. (Running out of memory while building is not remembered.)
+  /// A failed build throws Error build_failed with the compiler's log, or with the reason why PTX
+  /// cannot be patched, is remembered, and throws the same again. (Running out of memory while
+  /// building is not remembered.)
   Lease kernel(const Specialisation& specialisation, std::string_view entry);
 
   /// Before the first use: looks for what is compiled there first, and leaves it there. The key
