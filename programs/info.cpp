@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "host/operators/matrix_unit.hpp"
 #include "peaks/peaks.hpp"
 #include "programs/operators.hpp"
 #include "tessera/tessera.hpp"
@@ -328,6 +329,7 @@ Json gather_info(const InfoOptions& o) {
   const auto found = o.facts.empty() ? devices() : std::vector{context.device_info()};
   for (const auto& device : found) info["devices"].push_back(to_json(device));
   info["device"] = context.has_device() ? to_json(context.device_info()) : Json(nullptr);
+  if (const auto state = operators::wgmma_state(context)) info["wgmma"] = *state;
   info["threads"] = context.threads();
   info["implementations"] = implementations_to_json();
   if (!o.shape.empty()) answer(context, o, info);

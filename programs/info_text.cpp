@@ -45,6 +45,9 @@ void devices_text(const Json& info, Out out) {
         device.at("local_memory_bytes").get<std::int64_t>(),
         device.at("shares_host_memory").get<bool>() ? ", uses host memory as it is" : "");
   }
+  if (info.contains("wgmma")) {
+    fmt::format_to(out, "wgmma: {}\n", text_of(info.at("wgmma")));
+  }
   fmt::format_to(out, "Host threads: {}\n", info.at("threads").get<int>());
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradient filtering, for a chunk of rows and a range of the vocabulary: which tiles of dz, FILTER
-// columns of the vocabulary by TILE_N tokens, matter to grad_x and grad_w (kept_tiles).
+// columns of the vocabulary by TILE_N tokens, matter to grad_x and grad_w (filtered.cl).
 #include "common/info.cl"
 #include "engines/operand.cl"
 #include "linear/arguments.h"

@@ -11,6 +11,9 @@
 
 namespace tessera::engines {
 
+/// "sm_90" as 90; 0: not one of NVIDIA's.
+int capability(const opencl::DeviceFacts& facts);
+
 /// Decides whether an engine multiplies bf16 operands by what not every device has: an instruction,
 /// a matrix unit. It does after three gates: the device reports it, which the engine knows how to
 /// ask; kernels build with it (cl_kernels/engines/probe.cl); and what the device computed agrees

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "host/engines/gates.hpp"
@@ -39,16 +38,6 @@ constexpr Shape emulated = {32, 16, 1, 2, 16, 2, 1};
 
 bool emulates(const opencl::DeviceFacts& facts) {
   return facts.bf16_products == opencl::Bf16Products::emulated;
-}
-
-/// "sm_90" as 90; 0: not one of NVIDIA's.
-int capability(const opencl::DeviceFacts& facts) {
-  int number = 0;
-  if (facts.architecture.starts_with("sm_")) {
-    const char* const end = facts.architecture.data() + facts.architecture.size();
-    std::from_chars(facts.architecture.data() + 3, end, number);
-  }
-  return number;
 }
 
 class MmaEngine final : public TileEngine {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host/opencl/runtime.hpp"
+
+namespace tessera::engines {
+
+constexpr int hopper = 90;  ///< capability(facts) of the devices that have it
+
+struct WgmmaVerdict {
+  std::string reason{};  ///< why it is closed; empty: it is open
+  /// The unit in which the driver's assembler takes the strides of tensor maps; else bytes.
+  bool stride_in_16_bytes = false;
+};
+
+/// The gates before the matrix unit of NVIDIA's Hopper, which instructions of sm_90a drive: the
+/// device says that it is one; kernels with them build (cl_kernels/engines/wgmma/probe.cl); tiles
+/// that the device computes are right. Passed once per device. Thread-safe.
+class Wgmma {
+ public:
+  WgmmaVerdict verdict(opencl::Runtime& runtime);
+
+ private:
+  std::mutex mutex_;
+  std::optional<WgmmaVerdict> known_;
+  opencl::DeviceFacts facts_;  ///< of the device that it is for
+  std::vector<cl::Buffer> buffers_;
+};
+
+}  // namespace tessera::engines
