@@ -7,8 +7,8 @@
 # at the end says which passed. `style` and `smoke` are what .ci/run has of these.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-sections=(style smoke headers new_operator long lanes host_only asan tsan intel oclgrind mutations
-  fuzz readers soak wheel torch)
+sections=(style smoke headers new_operator long lanes host_only asan tsan intel oclgrind ptx
+  mutations fuzz readers soak wheel torch)
 # Of `intel` and `mutations`, where --changed asks for a part: tests, and files with planted bugs.
 intel_tests='.*'
 changed_files=()
@@ -252,6 +252,24 @@ section_oclgrind() {
   TESSERA_TEST_BF16_PAIRS=1 scripts/oclgrind.sh build/release '*opencl_cpu*bf16*'
 }
 
+# Kernels as clang makes them for NVIDIA, in an interpreter (tests/ptx): all cases of opencl.mma, of
+# opencl.simt what scripts/test.sh runs of it, and what tests of the device itself do.
+section_ptx() {
+  configure_and_build release
+  export OPENCL_LAYERS="$root/build/release/lib/libtessera_ptx_driver.so" TESSERA_PTX_REPORT=1
+  if [ ! -e "$OPENCL_LAYERS" ]; then
+    echo "no clang-19 and libclc-19 here: not checked"
+    return 77
+  fi
+  local name
+  for name in engine custom_kernel memory profile queue; do
+    "build/release/tests/opencl_${name}_test" --gtest_brief=1
+  done
+  TESSERA_TEST_IMPLEMENTATIONS=opencl.mma TESSERA_TEST_PRODUCT=1 \
+    build/release/tests/matrix_test --gtest_brief=1
+  TESSERA_TEST_IMPLEMENTATIONS=opencl.simt build/release/tests/matrix_test --gtest_brief=1
+}
+
 # Planted bugs: each must be found by a test.
 section_mutations() {
   configure_and_build release
@@ -332,7 +350,7 @@ take_changed() {
     [[ "$file" != python/*torch* && "$file" != scripts/torch_tools.sh ]] || wanted+="torch "
     case "$file" in
       cl_kernels/* | tests/engines/*)
-        wanted+="oclgrind lanes mutations intel "
+        wanted+="oclgrind ptx lanes mutations intel "
         intel_tests='^matrix_test_of_'
         ;;
       programs/npy* | host/opencl/binary_cache*) wanted+="asan readers mutations " ;;
@@ -342,6 +360,7 @@ take_changed() {
       tuning/lookup/* | tuning/tune/raw*) wanted+="host_only readers mutations " ;;
       host/* | include/* | reference/* | tuning/*) wanted+="host_only mutations " ;;
       tests/fuzz/*) wanted+="fuzz " ;;
+      tests/ptx/*) wanted+="ptx mutations " ;;
       tests/soak/*) wanted+="soak " ;;
       tests/mutations/*) wanted+="mutations " ;;
       tests/*.cmake | tests/support/* | CMake* | cmake/*) wanted+="long " ;;

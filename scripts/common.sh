@@ -85,6 +85,19 @@ install_packages() {
   fail "could not install: $missing"
 }
 
+# The same for packages that not every Debian has, and that tests can do without.
+install_where_there() {
+  local missing
+  [ "$(system_name)" = debian ] || return 0
+  missing="$(missing_packages "$@")"
+  [ -n "$missing" ] || return 0
+  quietly as_root apt-get update -q || true
+  # shellcheck disable=SC2086 # a list of words
+  if ! apt-cache show $missing >/dev/null 2>&1 || ! (install_packages $missing); then
+    say "goes on without $missing: tests that need them are skipped"
+  fi
+}
+
 # Debian's own, which Debian's Python packages belong to: another python3 may come first in PATH.
 python=/usr/bin/python3
 
@@ -96,6 +109,8 @@ packages_build=("${packages_library[@]}" ninja-build git pkg-config pocl-opencl-
 packages_demo=(bible-kjv fortunes python3-matplotlib)
 packages_test=(python3-numpy python3-venv python3-dev clang clang-format ccache)
 packages_check=(oclgrind)
+# Kernels of NVIDIA's, interpreted: without them those tests skip.
+optional_packages=(clang-19 libclc-19)
 
 # Objects that two presets, two clones or two sessions have in common are compiled once, where
 # ccache is installed. Paths within the tree count as relative; nothing that is compared holds one.

@@ -24,6 +24,8 @@ need PyTorch (scripts/torch_tools.sh), and are counted apart where it is not. Fi
   implementation         optional: TESSERA_TEST_IMPLEMENTATIONS
   engines                optional: TESSERA_TEST_ENGINES
   bf16_pairs             optional: TESSERA_TEST_BF16_PAIRS=1
+  ptx                    optional: run on the interpreted device of NVIDIA's (tests/ptx); without
+                         clang-19 it is not planted, and counted apart
   oclgrind               optional: run in Oclgrind at tiny shapes; a report there kills the mutant
   product                optional: true where only the whole product of calls finds it, which
                          scripts/test.sh does not run (tests/support/pairs.hpp)
@@ -190,15 +192,22 @@ def run_pytest(packages, mutation):
     return None
 
 
+def ptx_driver(build):
+    return os.path.join(build, "lib", "libtessera_ptx_driver.so")
+
+
 def environment(build, mutation, folder):
     env = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_TEST_")}
     layer = os.path.join(build, "lib", "libtessera_test_layer.so")
-    if os.path.exists(layer) and not mutation.get("oclgrind"):  # which is no driver of the loader's
+    if mutation.get("ptx"):
+        env["OPENCL_LAYERS"] = ptx_driver(build)
+    elif os.path.exists(layer) and not mutation.get("oclgrind"):
+        # Oclgrind is no driver of the loader's.
         env["OPENCL_LAYERS"] = layer
         env["TESSERA_LAYER_LIMITS"] = "native_float_vector=8,compute_units=2"
     # The calls that scripts/test.sh makes: what finds the bug must be among them. (Of bf16 by pairs
-    # it makes all.)
-    if not mutation.get("bf16_pairs"):
+    # and on the interpreted device it makes all.)
+    if not mutation.get("bf16_pairs") and not mutation.get("ptx"):
         env["TESSERA_TEST_PRODUCT"] = "1" if mutation.get("product") else "0"
     if "cases" in mutation:
         env["TESSERA_TEST_CASES"] = mutation["cases"]
@@ -340,6 +349,13 @@ def main():
     for mutation in apart:
         print(f"not here  {mutation['name']}: needs an allocation of {mutation['allocation']} "
               f"bytes, the device allows {largest}", flush=True)
+    if not os.path.exists(ptx_driver(build)):
+        without = [m for m in mutations if m.get("ptx")]
+        mutations = [m for m in mutations if m not in without]
+        apart += without
+        if without:
+            print(f"not here  {len(without)} of the interpreted device, which {build} lacks",
+                  flush=True)
     if not has_torch(build):
         without = [m for m in mutations if needs_torch(m)]
         mutations = [m for m in mutations if m not in without]
@@ -351,7 +367,7 @@ def main():
     for mutation in mutations:
         key = tuple(str(mutation.get(k)) for k in ("test", "filter", "cases", "implementation",
                                                     "engines", "bf16_pairs", "product",
-                                                    "oclgrind"))
+                                                    "oclgrind", "ptx"))
         distinct.setdefault(key, mutation)
     broken = 0
     for mutation, result in in_parallel(lambda m: run_unmutated(build, m), distinct.values()):

@@ -20,3 +20,6 @@ for group in "${@:-all}"; do
   esac
 done
 install_packages "${wanted[@]}"
+case " ${*:-all} " in
+  *" test "* | *" check "* | *" all "*) install_where_there "${optional_packages[@]}" ;;
+esac

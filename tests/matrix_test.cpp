@@ -56,8 +56,9 @@ void add_entries(std::vector<Entry>& entries, const TestOperator* op,
     for (const std::string& group : group_names(*op)) {
       const Entry entry = {op, implementation, on_device, pass, group};
       const auto cases = cases_of(*op, group);
-      const bool any =
-          std::any_of(cases.begin(), cases.end(), [&](const Case& c) { return is_for(entry, c); });
+      const bool any = std::any_of(cases.begin(), cases.end(), [&](const Case& c) {
+        return is_for(entry, taken_by(implementation, c));
+      });
       if (any) entries.push_back(entry);
     }
   }
@@ -91,7 +92,8 @@ void run_group(Context& context, const Entry& entry) {
   }
   int served = 0;
   int wanted = 0, promised = 0;
-  for (const Case& c : cases_of(*entry.op, entry.group)) {
+  for (const Case& row : cases_of(*entry.op, entry.group)) {
+    const Case c = taken_by(entry.implementation, row);
     if (!is_wanted(c.name)) continue;
     ++wanted;
     if (!is_for(entry, c)) continue;

@@ -28,6 +28,8 @@ bool wants_all();
 /// True with TESSERA_TEST_TINY=1: an interpreter runs the kernels; a few tiny cases only.
 bool tiny();
 
+/// The case of the table as an implementation takes it: opencl.mma sums no grad_bias.
+Case taken_by(const std::string& implementation, Case c);
 /// The implementations that this project promises for a case of the table.
 bool serves(const std::string& implementation, const Case& c);
 

@@ -4,7 +4,7 @@
 
 #include "host/engines/engine.hpp"
 
-/// The plain engine (product.cl beside this file): correct on any device, and as slow as it looks.
+/// The plain engine (engine.cl beside this file): correct on any device, and as slow as it looks.
 namespace tessera::engines {
 namespace {
 
