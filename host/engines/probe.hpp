@@ -17,8 +17,8 @@ namespace tessera::engines {
 /// An operand: `rows` of m or n, each with `depth` elements of k.
 struct ProbeOperand {
   int rows, depth;
-  bool by_k;      ///< whether what is contiguous is k, else m or n
-  int line_step;  ///< elements from one contiguous line to the next; what is between them is NaN
+  bool by_k;      ///< k is contiguous in memory, else m or n
+  int line_step;  ///< elements from one contiguous line to the next, with NaNs between
   std::vector<bf16> elements{};
 
   /// Fills it with values of all signs and of many exponents. `state`: of their generator.

@@ -626,7 +626,7 @@ R converted(A x, std::int64_t rounding) {
   }
 }
 
-/// Types that registers of 16 bits, or two halves of one of 32, have beside whole numbers.
+/// cvt.rn.bf16.f32 d, a; cvt.rn.bf16x2.f32 d, high, low.
 void build_cvt_bf16(Builder& b) {
   if (b.take("bf16x2")) {
     b.expect("f32");

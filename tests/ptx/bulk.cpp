@@ -328,7 +328,7 @@ bool build_bulk(Builder& b) {
   } else if (head == "cp" && b.has("tensor")) {
     build_tensor_copy(b);
   } else if (head == "cp" && (b.has("commit_group") || b.has("wait_group"))) {
-    // Groups of stores from shared memory, of which there are none.
+    // They wait for bulk stores, and the interpreter knows no bulk store.
     b.op.run = [](Machine&, Warp&, const Op&, Lanes) {};
   } else {
     return false;

@@ -49,7 +49,7 @@ struct Launch {
   std::vector<Argument> arguments;
   std::vector<Span> memory;
   std::vector<Span> mapped;  ///< beside it, what copies by tensor maps may read
-  std::uint64_t seed = 1;    ///< of the order; half of them let copies arrive late, half early
+  std::uint64_t seed = 1;  ///< of the order, and of whether copies arrive early, late or at random
 };
 
 struct Report {

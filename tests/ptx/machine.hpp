@@ -30,7 +30,8 @@ struct Op {
   std::int64_t guard = -1;  ///< the place of a predicate
   bool guard_is_not = false;
   std::size_t target = 0, meet = 0;  ///< of a branch: where it goes, where its sides meet again
-  /// By index: sums of wgmma's that it touches, those that it writes first; its own of a wgmma.
+  /// Registers that a wgmma adds to, by index: others' that it touches, the written ones first, and
+  /// its own.
   std::vector<std::uint32_t> sums, own_sums;
   std::size_t sums_written = 0;
   const Statement* statement = nullptr;
@@ -74,8 +75,8 @@ struct Barrier {
 struct Group {
   std::array<std::uint32_t, 3> id{};
   std::vector<std::byte> shared;
-  /// By byte of shared memory: who wrote it by an ordinary store since its last proxy fence; 0: no
-  /// warp, else its index + 1.
+  /// [byte of shared memory]: index + 1 of the warp that wrote it by an ordinary store after its
+  /// last proxy fence; 0: none.
   std::vector<std::uint8_t> ordinary;
   std::map<std::uint32_t, Mbarrier> mbarriers;
   std::array<Barrier, 16> barriers{};

@@ -147,7 +147,7 @@ void finish(Warp& w, const Product& product) {
   for (const auto sum : op.own_sums) --w.in_flight[sum];
 }
 
-void begin_product(Machine& m, Warp& w, const Op& op, Lanes lanes) {
+void begin_product(Machine&, Warp& w, const Op& op, Lanes lanes) {
   Machine::require_all(w, lanes);
   for (const auto sum : op.own_sums) {
     if (w.touched[sum] != 0) throw Fault("sums were written and no wgmma.fence came behind it");
@@ -166,7 +166,6 @@ void begin_product(Machine& m, Warp& w, const Op& op, Lanes lanes) {
   }
   ++w.product_count;
   w.products.push_back(product);
-  (void)m;
 }
 
 void build_wgmma(Builder& b) {

@@ -172,7 +172,7 @@ class Reader {
       read_entry(header);
       return;
     }
-    // Functions that clang has left behind where it put their text elsewhere; a call is not known.
+    // clang leaves functions in the text that it has inlined; the interpreter knows no call.
     if (header.find(".func") != std::string_view::npos) return skip_body();
     Variable variable = variable_of(header);
     if (end_ == '=')

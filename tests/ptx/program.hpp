@@ -27,7 +27,7 @@ struct Operand {
   std::uint32_t place = 0;  ///< of a register, or of an address's base: bytes into Entry::image
   std::uint8_t bytes = 0;   ///< of such a register for each lane; 0: a predicate
   std::uint64_t bits = 0;   ///< of a literal, or an address's offset
-  bool is_float = false;    ///< of a literal: of 32 bits where `bytes` is 4, else of 64
+  bool is_float = false;    ///< a literal like 0f3F800000, of `bytes`
   bool is_not = false;      ///< !%p
   bool has_base = false;    ///< of an address
   std::vector<Operand> list{};
@@ -58,8 +58,8 @@ struct Entry {
   std::size_t local_bytes = 0;    ///< of a lane
   bool limits_registers = false;  ///< setmaxnreg has an effect
   std::vector<Statement> statements;
-  /// A warp's registers as it begins: a predicate has a word, others 32 values side by side.
-  /// Those of the program are poison, literals and what follows from the text are there.
+  /// A warp's registers as it begins: a predicate has a word, others 32 values side by side. The
+  /// program's own are poison; literals have their values.
   std::vector<std::byte> image;
   std::uint32_t special_at[special_count] = {};
   std::map<std::pair<std::size_t, std::uint64_t>, std::uint32_t> literals;  ///< by size and bits
