@@ -46,7 +46,7 @@ void write_all(const std::filesystem::path& folder) {
       const auto to = folder / entry.name / file.path;
       std::filesystem::create_directories(to.parent_path());
       std::ofstream stream(to);
-      stream << opencl::assemble_source(std::string(file.path), entry.name);
+      stream << opencl::assemble_source(std::string(file.path), engine->folder());
       stream.close();
       if (!stream) throw std::filesystem::filesystem_error("cannot write", to, {});
       std::printf("%s\t%s\t%s\n", entry.name.c_str(), std::string(file.path).c_str(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The engine for matrix units (cl_kernels/engines/mma) needs a GPU that has them: here every
+# The engine for matrix units (cl_kernels/engines/matrix) needs a GPU that has them: here every
 # work-item forms the elements that the instruction would give it, with all the rest as it is.
 if(TESSERA_OPENCL)
   set(mma "TESSERA_TEST_BF16_PAIRS=1;TESSERA_TEST_IMPLEMENTATIONS=opencl.mma")

@@ -15,7 +15,7 @@ using engines::DotBf16;
 using opencl::Bf16Products;
 
 constexpr const char* kernel_file = "engines/cpu/dot_bf16.cl";
-constexpr const char* mma_file = "engines/mma/product.cl";
+constexpr const char* mma_file = "engines/matrix/product.cl";
 
 std::string text_of(const char* file) {
   for (const auto& kernel : opencl::embedded_kernels()) {

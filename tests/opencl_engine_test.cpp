@@ -138,7 +138,7 @@ class EngineProducts : public testing::Test {
     };
     const auto b = call.read(View::host(p.b.data(), {batches * p.n * p.k}), "b");
     call.launch(
-        {"test/pack_b.cl", engine.options() + engine.options(product, "PACK"), engine.name()},
+        {"test/pack_b.cl", engine.options() + engine.options(product, "PACK"), engine.folder()},
         range(panels), kernels::pack_b_memory{.from = b, .to = packed},
         {.row_stride = p.k,
          .k_stride = 1,
@@ -204,7 +204,7 @@ TEST_F(EngineProducts, Visited) {
               out.assign(index(batches * sizes.out_batch), 0.0f);
               const auto to = call.write(MutableView(out), "out", true);
               call.launch(
-                  {"test/visit.cl", options + " -DC_USE=USE_VISIT", engine.name()}, range,
+                  {"test/visit.cl", options + " -DC_USE=USE_VISIT", engine.folder()}, range,
                   kernels::visit_memory{.left = a, .right = b, .out = to, .scratch = scratch},
                   sizes, e);
             });
@@ -261,7 +261,8 @@ TEST_F(EngineProducts, Accumulated) {
               sizes.add = add;
               const auto to = call.write(MutableView(sums), "sums", true);
               call.launch(
-                  {"test/accumulate.cl", options + " -DC_USE=USE_ACCUMULATE", engine.name()}, range,
+                  {"test/accumulate.cl", options + " -DC_USE=USE_ACCUMULATE", engine.folder()},
+                  range,
                   kernels::accumulate_memory{.left = a, .right = b, .out = to, .scratch = scratch},
                   sizes, e);
             });
@@ -309,7 +310,7 @@ TEST_F(EngineProducts, Stored) {
                   {"test/store.cl",
                    options + " -DC_USE=USE_STORE -DC_OUT_TYPE=0 -DC_OUT_LAYOUT=" +
                        std::to_string(static_cast<int>(out_layout)),
-                   engine.name()},
+                   engine.folder()},
                   range,
                   kernels::store_memory{.left = a, .right = b, .out = to, .scratch = scratch},
                   sizes, e);
@@ -450,7 +451,7 @@ TEST_F(EngineProducts, ATileIsAnOperandOfTheNextProduct) {
           call.scratch(panels * engine->tile_n() * engine->operand_words(scores), "operand B");
       const auto b = call.read(View::host(p.b.data(), {p.n * p.k}), "b");
       call.launch(
-          {"test/pack_b.cl", engine->options() + engine->options(scores, "PACK"), engine->name()},
+          {"test/pack_b.cl", engine->options() + engine->options(scores, "PACK"), engine->folder()},
           {{index(panels), 1, 1}, {1, 1, 1}}, kernels::pack_b_memory{.from = b, .to = packed},
           {.row_stride = p.k,
            .k_stride = 1,
@@ -463,7 +464,8 @@ TEST_F(EngineProducts, ATileIsAnOperandOfTheNextProduct) {
       const auto a = call.read(View::host(p.a.data(), type, {p.m * p.k_stride}, {1}), "a");
       const auto d = call.read(View::host(p.d.data(), type, {p.m_stride * p.m_stride}, {1}), "d");
       const auto to = call.write(tensor.mutable_view(), "out", true);
-      call.launch({"test/two.cl", options, engine->name()}, engine->launch_range(parts, panels, 1),
+      call.launch({"test/two.cl", options, engine->folder()},
+                  engine->launch_range(parts, panels, 1),
                   kernels::two_memory{
                       .left = a, .right = packed, .second = d, .out = to, .scratch = scratch},
                   {.a = {p.k_stride, 1, p.m},

@@ -36,8 +36,10 @@ kernel PROBE_KERNEL void probe(global const ushort* a, int row_step, int m_count
     engine_tile tile;
     probe_multiply(&p, &tile, 0);
     if (!PROBE_WHOLE_K && !probe_is_complete(&p)) continue;
-    PROBE_FOR_ELEMENTS(m, p.now.rows, column) {
-      LANE_STORE(probe_at(&tile, m, column), c + (p.now.m + m) * TILE_N + column);
+    PROBE_FOR_ELEMENTS(i, p.now.rows, j) {
+      if (probe_row(&p, i) >= p.now.rows) continue;
+      LANE_STORE(probe_at(&tile, i, j),
+                 c + (p.now.m + probe_row(&p, i)) * TILE_N + probe_column(&p, j));
     }
   }
   if (probe_group() == 0 && get_local_id(0) == 0) c[m_count * TILE_N] = PROBE_AS_ASKED;

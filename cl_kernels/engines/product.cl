@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The contract between engines, which multiply, and the kernels of operators. This comment is all
-// of it. An engine is a folder cl_kernels/engines/<engine> with operand.cl, memory.cl and
-// product.cl, and one file host/engines/<engine>.cpp; nothing else knows its name.
+// of it. An engine is a folder of cl_kernels/engines (Engine::folder) with operand.cl, memory.cl
+// and product.cl, and one file host/engines/<engine>.cpp; nothing else knows its name.
 //
 // Instances. A product is C[m][n] = sum over k of A[m][k] * B[k][n]. A kernel names each of its
 // products:
@@ -69,20 +69,28 @@
 //                     out.how says (STORE_*, engines/arguments.h)
 //   product_clear(p)  zeros in the rows `now` of it, for all panels of the group
 //
-// A work-item sees columns of a tile, LANES of them side by side as one lane_f, and of each some of
-// the rows, which do not depend on the column; several work-items may hold rows of a column
-//   PRODUCT_FOR_COLUMNS(column)  for each column that this work-item sees: the first of LANES. All
-//                     work-items of a group take as many turns, where the calls below have barriers
-//   PRODUCT_FOR_ROWS(m, rows)  for each row below `rows` of it that this work-item holds
-//   PRODUCT_FOR_ELEMENTS(m, rows, column)  both; nothing in it may be asked of a column as a whole
-//   product_at(tile, m, column), product_put(tile, m, column, value)  of elements that it holds
-//   product_max(p, v), product_sum(p, v), product_first(p, i)
+// An epilogue visits positions of a tile: rows i and columns j, where a column is LANES of them
+// side by side, as one lane_f. A tile may be registers, so that a position's number must be known
+// where the loops are unrolled. A work-item holds the same rows of each of its columns, in
+// ascending order; several work-items may hold rows of a column
+//   PRODUCT_FOR_COLUMNS(j)  for each column that this work-item holds. All work-items of a group
+//                     take as many turns, where the calls below have barriers
+//   PRODUCT_FOR_ROWS(i, rows)  for each row below `rows` of it that this work-item holds, and maybe
+//                     for rows beyond, whose elements are anything and are not to count
+//   PRODUCT_FOR_ELEMENTS(i, rows, j)  both; nothing in it may be asked of a column as a whole
+//   product_row(p, i), product_column(p, j)  the row in the tile, the first of the LANES columns
+//   product_row_within(p, i, rows)  the row, or rows - 1 where it lies beyond: of what is read
+//   product_at(tile, i, j), product_put(tile, i, j, value)  the element
+//   product_store_operand(p, tile, to, extent, panel)
+//                     the rows `now` of the tile, as those k of a panel of an operand (engines/
+//                     operand.cl); without a tile: zeros
+//   product_max(p, v), product_sum(p, v), product_first(p, index)
 //                     the maximum, the sum, the least index over all who hold rows of the column.
 //                     All of them call it, from inside PRODUCT_FOR_COLUMNS and behind no condition,
 //                     and get the result. A maximum is never asked of a NaN. Global memory that
 //                     they read before is read by then, so that an owner may write there
-//   product_owns()    1 for one of them: it writes the column's result
-//   product_sync()    after that all of them may read it; all of them call it
+//   product_owns(p)   1 for one of them: it writes the column's result
+//   product_sync(p)   after that all of them may read what owners wrote; all of them call it
 //
 // Words. Engines pack operands in words of 32 bits along k, [panel][k][TILE_N]
 //   product_words(elements), product_elements(words)  of k
@@ -91,13 +99,13 @@
 //
 // An engine's memory.cl defines PRODUCT_KERNEL, PRODUCT_LOCALS, product_memory, PRODUCT_STRIP (rows
 // of A that go together: parts have whole strips, but for the last) and PRODUCT_WHOLE_K. Where they
-// are not 1, it defines PRODUCT_WORD_ELEMENTS, PRODUCT_PANEL_WORDS (the words of a panel are a
-// multiple) and PRODUCT_OWNERS (work-items that hold rows of a column, engines/columns.cl). With
-// PRODUCT_ORDER product_group and product_first_panel are its own. Its product.cl defines
-// product_load, product_multiply, product_multiply_tile, product_accumulate, product_store and
-// product_clear (engines/store.cl has them for tiles in local memory), product_at, product_put and
-// the loops. Its operand.cl (engines/operand.cl) defines engine_tile, a tile of C, which instances
-// have in common.
+// are not 1, it defines PRODUCT_WORD_ELEMENTS and PRODUCT_PANEL_WORDS (the words of a panel are a
+// multiple). With PRODUCT_ORDER product_group and product_first_panel are its own. Its product.cl
+// defines product_load, product_multiply, product_multiply_tile, product_accumulate, product_store
+// and product_clear (engines/store.cl helps), the loops and all that is asked inside them
+// (engines/columns.cl, where positions are coordinates); with PRODUCT_STORES_OPERAND
+// product_store_operand, too. Its operand.cl (engines/operand.cl) defines engine_tile, a tile of C,
+// which instances have in common.
 #include "engines/arguments.h"
 #include "engines/operand.cl"
 #include "engines/walk.cl"
@@ -155,9 +163,6 @@ typedef struct {
 
 #include "engines/ENGINE/memory.cl"  // as product
 
-#ifndef PRODUCT_OWNERS
-#define PRODUCT_OWNERS 1
-#endif
 #ifndef PRODUCT_WORD_ELEMENTS
 #define PRODUCT_WORD_ELEMENTS 1
 #endif
@@ -297,9 +302,9 @@ ALWAYS_INLINE int product_next(product_state* p) {
   return 1;
 }
 
-#define PRODUCT_FOR_ELEMENTS(m, rows, column) \
-  PRODUCT_FOR_ROWS(m, rows)                   \
-    PRODUCT_FOR_COLUMNS(column)
+#define PRODUCT_FOR_ELEMENTS(i, rows, j) \
+  PRODUCT_FOR_ROWS(i, rows)              \
+    PRODUCT_FOR_COLUMNS(j)
 
 // The sums of the tile are complete after this step of k. Behind PRODUCT_WHOLE_K, a plain number:
 // an epilogue may hold barriers, and PoCL 3.1 miscompiled those behind a condition.
@@ -318,6 +323,17 @@ ALWAYS_INLINE int product_columns(const product_state* p, int panel) {
 }
 #endif
 
-#include "engines/columns.cl"  // as product
-// Behind it, since an engine may use it.
 #include "engines/ENGINE/product.cl"  // as product
+
+#ifndef PRODUCT_STORES_OPERAND
+ALWAYS_INLINE void product_store_operand(const product_state* p, const engine_tile* tile,
+                                         global operand_word* to, long extent, int panel) {
+  PRODUCT_FOR_ELEMENTS(i, p->now.rows, j) {
+    const int row = product_row(p, i);
+    if (row >= p->now.rows) continue;
+    const long k = p->now.m + row;
+    operand_store(tile ? product_at(tile, i, j) : (lane_f)(0.0f),
+                  to + operand_index(extent, panel, k, product_column(p, j)), k);
+  }
+}
+#endif

@@ -11,7 +11,7 @@
 #include "linear/logits.cl"
 
 // Adds up a block's sums over all who hold rows of the column.
-ALWAYS_INLINE void total_block(const logits_state* p, lane_stats* block) {
+ALWAYS_INLINE void total_block(logits_state* p, lane_stats* block) {
   block->sum = logits_sum(p, block->sum);
 #if WANT_CLASS
   block->class_logit = logits_sum(p, block->class_logit);
@@ -30,16 +30,18 @@ ALWAYS_INLINE void total_block(const logits_state* p, lane_stats* block) {
 #endif
 }
 
-// The first pass comes to the logit of column v, which may be a row's target.
-ALWAYS_INLINE void see_target(lane_targets* target, int v, lane_f logit, lane_f* label_logit) {
+// The first pass comes to the logit of column v, which may be a row's target; take_label leaves out
+// a label that does not count.
+ALWAYS_INLINE void see_target(lane_targets* target, int v, int counts, lane_f logit,
+                              lane_f* label_logit) {
 #if TARGETS == TARGETS_LABELS
   *label_logit = target->label == (lane_i)(v) ? logit : *label_logit;
 #elif TARGETS == TARGETS_PAIRS
-  if (PAIRS_NEAR(target, v)) pairs_keep(target, v, logit);
+  if (counts && PAIRS_NEAR(target, v)) pairs_keep(target, v, logit);
 #endif
 }
 // It has seen `rows` columns from v_first on.
-ALWAYS_INLINE void take_label(const logits_state* p, lane_stats* s, const lane_targets* target,
+ALWAYS_INLINE void take_label(logits_state* p, lane_stats* s, const lane_targets* target,
                               int v_first, int rows, lane_f label_logit) {
 #if TARGETS == TARGETS_LABELS
   const lane_i is_here =
@@ -49,11 +51,13 @@ ALWAYS_INLINE void take_label(const logits_state* p, lane_stats* s, const lane_t
 #endif
 }
 
-// The second pass adds the logit of column v, whose class weight is c.
+// The second pass adds the logit of column v, whose class weight is c. One that does not count is
+// -Inf, and neither its class nor its probability is there.
 static inline void add_difference(lane_stats* s, lane_f difference, lane_targets* target, long v,
-                                  lane_f c) {
+                                  int counts, lane_f c) {
+  c = counts ? c : (lane_f)(0.0f);
 #if TARGETS == TARGETS_DENSE
-  const lane_f probability = dense_at(target, v);
+  const lane_f probability = counts ? dense_at(target, v) : (lane_f)(0.0f);
   stats_add_target(s, difference, probability, c);
 #if !PARTIAL
   c = dense_target(target->sizes, probability, c);
@@ -90,9 +94,9 @@ kernel LOGITS_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
       logits_multiply(&p, &tile, panel);
       if (!LOGITS_WHOLE_K && !logits_is_complete(&p)) continue;
       if (EPILOGUE == 0) continue;
-      LOGITS_FOR_COLUMNS(column) {
+      LOGITS_FOR_COLUMNS(j) {
 #if STATISTICS
-        const int row = panel * TILE_N + column;
+        const int row = panel * TILE_N + logits_column(&p, j);
         lane_targets target;
         OPEN_TARGETS(&target, row, v_first)
         global float* at = slice_stats + row;
@@ -107,14 +111,17 @@ kernel LOGITS_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
         lane_f maximum = s.max;
         lane_f label_logit = (lane_f)(0.0f);
 #endif
-        LOGITS_FOR_ROWS(m, now.rows) {
-          const int v = v_first + m;
-          const lane_f z = logits_at(&tile, m, column) + (lane_f)(BIAS_AT((long)v));
-          const lane_f logit = lane_logit(z, a.size.logit.scale, a.size.logit.cap);
-          logits_put(&tile, m, column, logit);
+        LOGITS_FOR_ROWS(i, now.rows) {
+          const int counts = logits_row(&p, i) < now.rows;
+          const int v = v_first + logits_row(&p, i);
+          const long v_read = v_first + logits_row_within(&p, i, now.rows);
+          const lane_f z = logits_at(&tile, i, j) + (lane_f)(BIAS_AT(v_read));
+          const lane_f logit =
+              counts ? lane_logit(z, a.size.logit.scale, a.size.logit.cap) : (lane_f)(-INFINITY);
+          logits_put(&tile, i, j, logit);
 #if STATISTICS
           maximum = logit > maximum ? logit : maximum;
-          see_target(&target, v, logit, &label_logit);
+          see_target(&target, v, counts, logit, &label_logit);
           stats_argmax(&s, logit, (lane_i)(v));
 #endif
         }
@@ -132,22 +139,26 @@ kernel LOGITS_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
         lane_stats block;
         stats_clear(&block, 0);
 #if EPILOGUE > 1
-        LOGITS_FOR_ROWS(m, now.rows) {
-          const long v = v_first + m;
-          add_difference(&block, logits_at(&tile, m, column) - shift, &target, v,
-                         (lane_f)(CLASS_AT(v)));
+        LOGITS_FOR_ROWS(i, now.rows) {
+          const long v = v_first + logits_row_within(&p, i, now.rows);
+          add_difference(&block, logits_at(&tile, i, j) - shift, &target, v,
+                         logits_row(&p, i) < now.rows, (lane_f)(CLASS_AT(v)));
         }
 #endif
         total_block(&p, &block);
         stats_join(&s, &block);
-        if (logits_owns()) stats_store(&s, at, a.size.ld);
-        logits_sync();
+        if (logits_owns(&p)) stats_store(&s, at, a.size.ld);
 #endif
       }
+#if STATISTICS
+      logits_sync(&p);
+#endif
 #if KEEP_LOGITS
       // After both passes, so that whole lines are written at once.
-      LOGITS_FOR_ELEMENTS(m, now.rows, column) {
-        KEPT_STORE(logits_at(&tile, m, column), KEPT_AT((long)panel, now.m + m), column);
+      LOGITS_FOR_ELEMENTS(i, now.rows, j) {
+        if (logits_row(&p, i) >= now.rows) continue;
+        KEPT_STORE(logits_at(&tile, i, j), KEPT_AT((long)panel, now.m + logits_row(&p, i)),
+                   logits_column(&p, j));
       }
 #endif
     }

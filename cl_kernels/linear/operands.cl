@@ -44,15 +44,12 @@
 
 // grad_bias is summed of dz in f32. Where that is rounded as it is stored (OPERAND_ROUNDING), sums
 // of LANES tokens each are made on the way: one work-item visits all tokens of column v of a range.
+ALWAYS_INLINE void add_to_bias(global float* lanes, long v, lane_f value, int first) {
 #if BIAS_LANES
-#define ADD_TO_BIAS(value, v, first)                                     \
-  {                                                                      \
-    global float* sum_ = bias_lanes + a.at.bias_lanes + (long)(v)*LANES; \
-    LANE_STORE((first) ? (value) : LANE_LOAD(sum_) + (value), sum_);     \
-  }
-#else
-#define ADD_TO_BIAS(value, v, first)
+  lanes += v * LANES;
+  LANE_STORE(first ? value : LANE_LOAD(lanes) + value, lanes);
 #endif
+}
 
 // Kept logits may lie in memory of 16-bit elements, and begin where any of them does (KEPT_HALVES:
 // they are then read and written as pairs of those). Where a row of that memory is the

@@ -4,7 +4,7 @@
 #include "engines/operand.cl"
 #include "linear/arguments.h"
 
-// The same from sums of LANES each, which the gradient made where it rounded dz (ADD_TO_BIAS).
+// The same from sums of LANES each, which the gradient made where it rounded dz (add_to_bias).
 // Work-item (v).
 kernel void sum_bias_lanes(global const float* bias_lanes, global float* sums,
                            sum_bias_lanes_arguments a) {

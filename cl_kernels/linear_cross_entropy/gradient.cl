@@ -5,8 +5,6 @@
 #include "linear/logits.cl"
 #include "linear_cross_entropy/arguments.h"
 
-#define DZ_AT(panel, v, column) (dz + a.at.dz + operand_index(a.size.dz_columns, panel, v, column))
-
 // Work-groups: (group of slices, group of panels), as in forward.
 kernel LOGITS_KERNEL void gradient(
     global const ELEMENT(W_TYPE) * w, global const ELEMENT(BIAS_TYPE) * bias,
@@ -15,6 +13,7 @@ kernel LOGITS_KERNEL void gradient(
     global operand_word* dz, global float* values, global const ELEMENT(TARGET_TYPE) * targets,
     global float* bias_lanes, global float* scratch, gradient_arguments a, engine_call e) {
   LOGITS_LOCALS(memory);
+  bias_lanes += a.at.bias_lanes;
   const long counted = COUNTED_TOKENS;
   logits_state p;
   open_logits(&p, &memory, scratch + a.at.scratch, &e, w + a.at.w, &a.size.w, x + a.at.x,
@@ -27,33 +26,34 @@ kernel LOGITS_KERNEL void gradient(
     for (int panel = p.panel_begin; panel < panel_end; ++panel) {
       // Panels without a row that counts (their number may be known to the device only) are 0.
       if ((long)panel * TILE_N >= counted) {
-        LOGITS_FOR_ELEMENTS(m, now.rows, column) {
-          operand_store((lane_f)(0.0f), DZ_AT(panel, now.m + m, column), now.m + m);
-          ADD_TO_BIAS((lane_f)(0.0f), now.m + m, panel == 0 && column == 0)
+        logits_store_operand(&p, 0, dz + a.at.dz, a.size.dz_columns, panel);
+        for (int m = 0; panel == 0 && m < now.rows; ++m) {
+          add_to_bias(bias_lanes, now.m + m, (lane_f)(0.0f), 1);
         }
         continue;
       }
       engine_tile tile;
       logits_multiply(&p, &tile, panel);
       if (!LOGITS_WHOLE_K && !logits_is_complete(&p)) continue;
-      LOGITS_FOR_COLUMNS(column) {
-        const int row = panel * TILE_N + column;
+      LOGITS_FOR_COLUMNS(j) {
+        const int row = panel * TILE_N + logits_column(&p, j);
         const int v_first = (int)(a.size.v_base + now.m);
         lane_targets target;
         OPEN_TARGETS(&target, row, v_first)
         lane_row r;
         load_lane_row(&r, coefficients + a.at.coefficients, a.size.ld, row);
-        LOGITS_FOR_ROWS(m, now.rows) {
-          const int v = v_first + m;
-          const lane_f z = logits_at(&tile, m, column);
+        LOGITS_FOR_ROWS(i, now.rows) {
+          const int v = v_first + logits_row_within(&p, i, now.rows);
+          const lane_f z = logits_at(&tile, i, j);
           const lane_f logit =
               lane_logit(z + (lane_f)(BIAS_AT((long)v)), a.size.logit.scale, a.size.logit.cap);
           const lane_f g = targets_dlogit(&target, v, logit, (lane_f)(CLASS_AT((long)v)), &r);
           const lane_f value = lane_dz(g, logit, a.size.logit.scale, a.size.logit.cap);
-          operand_store(value, DZ_AT(panel, now.m + m, column), now.m + m);
-          ADD_TO_BIAS(value, now.m + m, panel == 0 && column == 0)
+          logits_put(&tile, i, j, value);
+          add_to_bias(bias_lanes, now.m + logits_row(&p, i), value, panel == 0 && j == 0);
         }
       }
+      logits_store_operand(&p, &tile, dz + a.at.dz, a.size.dz_columns, panel);
     }
   }
 }
@@ -66,6 +66,7 @@ kernel void gradient_of_kept(global const ELEMENT(CLASS_TYPE) * class_weight,
                              global operand_word* dz, global float* values,
                              global const ELEMENT(TARGET_TYPE) * targets, global float* bias_lanes,
                              gradient_of_kept_arguments a) {
+  bias_lanes += a.at.bias_lanes;
   const long v_begin = (long)get_global_id(1) * a.size.v_block;
   const long v_end = min(v_begin + a.size.v_block, a.size.v_count);
   const int step = (int)get_global_size(0) * LANES;
@@ -84,10 +85,10 @@ kernel void gradient_of_kept(global const ELEMENT(CLASS_TYPE) * class_weight,
       global const ushort* logits = KEPT_AT((long)panel, v);
       for (int column = (int)get_global_id(0) * LANES, n = 0; column < TILE_N;
            column += step, ++n) {
-        global operand_word* to = DZ_AT(panel, v, column);
+        global operand_word* to = dz + a.at.dz + operand_index(a.size.dz_columns, panel, v, column);
         if (!is_used) {
           operand_store((lane_f)(0.0f), to, v);
-          ADD_TO_BIAS((lane_f)(0.0f), v, a.size.first && panel == 0 && column == 0)
+          add_to_bias(bias_lanes, v, (lane_f)(0.0f), a.size.first && panel == 0 && column == 0);
           continue;
         }
         PREFETCH(KEPT_AT((long)panel, v + 8) + 2 * column);
@@ -96,7 +97,7 @@ kernel void gradient_of_kept(global const ELEMENT(CLASS_TYPE) * class_weight,
                                         (lane_f)(CLASS_AT(a.size.v_base + v)), &rows[n]);
         const lane_f value = lane_dz(g, logit, a.size.logit.scale, a.size.logit.cap);
         operand_store(value, to, v);
-        ADD_TO_BIAS(value, v, a.size.first && panel == 0 && column == 0)
+        add_to_bias(bias_lanes, v, value, a.size.first && panel == 0 && column == 0);
       }
     }
   }

@@ -31,6 +31,7 @@ kernel void distill_gradient(global const int* labels, global const int* info,
                              global operand_word* dz, global float* values,
                              global const ELEMENT(TARGET_TYPE) * targets, global float* bias_lanes,
                              distill_gradient_arguments a) {
+  bias_lanes += a.at.bias_lanes;
   const long v_begin = (long)get_global_id(1) * a.size.v_block;
   const long v_end = min(v_begin + a.size.v_block, a.size.v_count);
   const int step = (int)get_global_size(0) * LANES;
@@ -49,7 +50,7 @@ kernel void distill_gradient(global const int* labels, global const int* info,
         global operand_word* to = dz + a.at.dz + operand_index(a.size.dz_columns, panel, v, column);
         if (!is_used) {
           operand_store((lane_f)(0.0f), to, v);
-          ADD_TO_BIAS((lane_f)(0.0f), v, panel == 0 && column == 0)
+          add_to_bias(bias_lanes, v, (lane_f)(0.0f), panel == 0 && column == 0);
           continue;
         }
         const int row = panel * TILE_N + column;
@@ -67,7 +68,7 @@ kernel void distill_gradient(global const int* labels, global const int* info,
         g += t.factor == (lane_f)(0.0f) ? (lane_f)(0.0f) : t.factor * slope;
         const lane_f value = lane_dz(g, logit, a.size.logit.scale, a.size.logit.cap);
         operand_store(value, to, v);
-        ADD_TO_BIAS(value, v, panel == 0 && column == 0)
+        add_to_bias(bias_lanes, v, value, panel == 0 && column == 0);
       }
     }
   }

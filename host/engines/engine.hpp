@@ -18,7 +18,7 @@
 #include "tessera/execution.hpp"
 
 /// What the host knows of an engine, a way in which a device multiplies. Its kernels are in
-/// cl_kernels/engines/<name>, under the contract of cl_kernels/engines/product.cl. An engine
+/// cl_kernels/engines/<folder>, under the contract of cl_kernels/engines/product.cl. An engine
 /// answers for products C[m][n] = sum over k of A[m][k] B[k][n], never for an operator.
 namespace tessera::engines {
 
@@ -107,6 +107,8 @@ class Engine {
 
   /// "cpu" or "simt"; the implementation is "opencl." + name.
   virtual std::string name() const = 0;
+  /// Its folder of cl_kernels/engines, whose kernels may be for more than one engine.
+  virtual std::string folder() const { return name(); }
   /// -D options of every kernel that the engine has a part in.
   virtual std::string options() const = 0;
   /// More of them for a product: the format of its operands, under the name that a kernel gives it

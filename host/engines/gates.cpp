@@ -50,7 +50,7 @@ std::string probe(opencl::Runtime& runtime, const Engine& engine,
   const auto scratch = queue.buffer(nullptr, bytes_of(engine.scratch_words(cut, parts, 1, 1)));
   const auto c = queue.buffer(result.data(), result.size() * sizeof(float));
 
-  const opencl::Specialisation program{"engines/probe.cl", options_of(engine), engine.name()};
+  const opencl::Specialisation program{"engines/probe.cl", options_of(engine), engine.folder()};
   const auto pack = runtime.programs().kernel(program, "pack_probe");
   const auto multiply = runtime.programs().kernel(program, "probe");
   queue.launch(*pack, {{1, 1, 1}, {1, 1, 1}}, b_at, cl_int{probe_row_step}, packed,

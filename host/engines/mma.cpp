@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "host/engines/fragment.hpp"
 #include "host/engines/gates.hpp"
 #include "host/engines/tiles.hpp"
 #include "host/opencl/runtime.hpp"
@@ -12,29 +13,39 @@
 namespace tessera::engines {
 namespace {
 
-/// A tile of C by warps of 32, from steps of `depth` words of k, `stages` of them at a time.
+constexpr std::int64_t registers_of_unit = 65536;
+
+/// A tile of C by warps, from steps of `depth` words of k, `stages` of them at a time.
 struct Shape {
   std::int64_t tile_m, tile_n, warps_m, warps_n, depth, stages;
   std::int64_t groups = 1;  ///< that a multiprocessor is to have registers for
-  std::int64_t items() const { return 32 * warps_m * warps_n; }
-  /// The largest form of operand A and B for each stage, or the tile of C (engines/mma/memory.cl).
+  std::int64_t items() const { return mma_sync.lanes * warps_m * warps_n; }
+  /// The largest form of operand A and B for each stage, or the tile of C
+  /// (engines/matrix/memory.cl).
   std::int64_t local_bytes() const {
     const std::int64_t a = std::max(
         {tile_m * (depth + 4), 2 * depth * (tile_m / 2 + 4), tile_m / 2 * (2 * depth + 8)});
-    return 4 * (std::max(stages * (a + depth * (tile_n + 8)), tile_m * (tile_n + 8)) + items());
+    return 4 * (stages * (a + depth * (tile_n + 8)) + items() / 2);
   }
-  /// Each work-item has its sums, and 64 for the rest.
-  std::int64_t registers() const { return tile_m * tile_n + 64 * items(); }
+  /// A group takes so many of them.
+  std::int64_t registers() const { return registers_of_unit / groups; }
+  /// A warp has whole results of the instruction, also where its rows are the tile's columns.
+  constexpr bool is_whole() const {
+    constexpr std::int64_t edge = std::max(mma_sync.m, mma_sync.n);
+    return tile_m % (edge * warps_m) == 0 && tile_n % (edge * warps_n) == 0 &&
+           2 * depth % mma_sync.k == 0;
+  }
 };
 
 /// Fastest first. A warp multiplies 64 x 64 of the first, which takes all registers of a
 /// multiprocessor; the second is for few columns. Their groups have more local memory than drivers
 /// report: from sm_90 on NVIDIA's compiler takes up to 227 KiB. The third has the 48 KiB that all
 /// devices do.
-constexpr Shape large = {128, 256, 2, 4, 32, 3, 1}, narrow = {128, 128, 2, 4, 32, 3, 2},
+constexpr Shape large = {128, 256, 2, 4, 32, 3, 1}, narrow = {128, 128, 2, 4, 32, 3, 1},
                 small = {64, 128, 2, 4, 16, 3, 2};
 /// For devices without the instruction, where every product takes a whole tile's time.
-constexpr Shape emulated = {32, 16, 1, 2, 16, 2, 1};
+constexpr Shape emulated = {32, 16, 2, 1, 16, 2, 1};
+static_assert(large.is_whole() && narrow.is_whole() && small.is_whole() && emulated.is_whole());
 
 bool emulates(const opencl::DeviceFacts& facts) {
   return facts.bf16_products == opencl::Bf16Products::emulated;
@@ -53,10 +64,10 @@ class MmaEngine final : public TileEngine {
         emulates_(emulates(facts)) {}
 
   std::string name() const override { return "mma"; }
+  std::string folder() const override { return "matrix"; }
   using Engine::options;
   std::string options() const override {
     // Left alone, the compiler takes as many registers as there are for one group.
-    constexpr std::int64_t registers_of_unit = 65536;
     std::string limit;
     if (shape_.groups > 1 && !emulates_) {
       limit = fmt::format(" -cl-nv-maxrregcount={}",
@@ -64,9 +75,10 @@ class MmaEngine final : public TileEngine {
     }
     return fmt::format(
                "-DLANES=1 -DTILE_M={} -DTILE_N={} -DWARPS_M={} -DWARPS_N={} -DDEPTH={} -DSTAGES={} "
-               "-DBAND={} -DPACK_STEP={} -DMMA={}",
+               "-DBAND={} -DPACK_STEP={} -DMMA={} -DEPILOGUE_UNROLLED={}",
                shape_.tile_m, shape_.tile_n, shape_.warps_m, shape_.warps_n, shape_.depth,
-               shape_.stages, emulates_ ? 2 : 8, pack_step(), emulates_ ? 2 : 1) +
+               shape_.stages, emulates_ ? 2 : 8, pack_step(), emulates_ ? 2 : 1,
+               emulates_ ? 0 : 1) +
            limit;
   }
   std::vector<NamedValue> knobs() const override {
@@ -130,6 +142,9 @@ EngineEntry mma_engine() {
     constexpr const char* instead = "; opencl.simt serves";
     if (!emulates(facts)) {
       if (capability(facts) < 80) return "the device has no mma.sync of bf16 (NVIDIA, sm_80 on)";
+      if (const auto reason = why_unusable(mma_sync, facts.sub_group_sizes)) {
+        return *reason + instead;
+      }
       if (facts.local_memory_bytes < small.local_bytes() ||
           facts.max_work_group_size < small.items()) {
         return fmt::format(

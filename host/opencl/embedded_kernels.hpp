@@ -17,7 +17,7 @@ struct EmbeddedKernel {
 const std::vector<EmbeddedKernel>& embedded_kernels();
 
 /// The text of `path` with `#include "..."` lines (paths relative to cl_kernels) resolved, each
-/// file once; "engines/ENGINE/" is the folder of `engine`. A file with names that begin with
+/// file once; "engines/ENGINE/" is the folder `engine` there. A file with names that begin with
 /// product_ or PRODUCT_ is included as an instance, `#include "..."  // as logits`, as often as it
 /// has another name: these names begin with logits_ and LOGITS_ then
 /// (cl_kernels/engines/product.cl). Throws Error build_failed, with file and line, for an unknown

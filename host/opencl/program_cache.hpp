@@ -19,7 +19,7 @@ namespace tessera::opencl {
 struct Specialisation {
   std::string file;      ///< path inside cl_kernels
   std::string options;   ///< "-DLANES=8 -DX_TYPE=1 ..."; part of the cache key
-  std::string engine{};  ///< whose folder `ENGINE` is in its includes; empty: it has none
+  std::string engine{};  ///< the folder that `ENGINE` is in its includes; empty: it has none
   /// A caller's own text, of which `file` is then just the name; null: the embedded file.
   std::shared_ptr<const std::string> source{};
   /// Work-items of a group of a program whose PTX is patched for sm_90a (ptx.hpp); 0: it is not.

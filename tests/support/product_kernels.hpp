@@ -54,14 +54,15 @@ kernel C_KERNEL void visit(global const ELEMENT(C_A_TYPE) * left,
       engine_tile tile;
       c_multiply(&p, &tile, panel);
       if (!C_WHOLE_K && !c_is_complete(&p)) continue;
-      C_FOR_COLUMNS(column) {
+      C_FOR_COLUMNS(j) {
         lane_f top = (lane_f)(-INFINITY);
         lane_f sum = (lane_f)(0.0f);
         lane_i at = (lane_i)(INT_MAX);
-        C_FOR_ROWS(m, now.rows) {
-          const lane_f c = (lane_f)(2.0f) * c_at(&tile, m, column);
-          c_put(&tile, m, column, c);
-          at = c > top ? (lane_i)((int)now.m + m) : at;
+        C_FOR_ROWS(i, now.rows) {
+          if (c_row(&p, i) >= now.rows) continue;
+          const lane_f c = (lane_f)(2.0f) * c_at(&tile, i, j);
+          c_put(&tile, i, j, c);
+          at = c > top ? (lane_i)((int)now.m + c_row(&p, i)) : at;
           top = c > top ? c : top;
           sum += c;
         }
@@ -69,20 +70,22 @@ kernel C_KERNEL void visit(global const ELEMENT(C_A_TYPE) * left,
         const lane_i first = c_first(&p, top == best ? at : (lane_i)(INT_MAX));
         const lane_f total = c_sum(&p, sum);
         // One part is one tile here, so that no other group adds to it.
-        if (c_owns()) {
+        if (c_owns(&p)) {
           global float* stats = to + (a.size.m_count + 4 * now.part) * a.size.m_stride +
-                                panel * TILE_N + column;
+                                panel * TILE_N + c_column(&p, j);
           LANE_STORE(best, stats);
           LANE_STORE(total, stats + a.size.m_stride);
           LANE_STORE(AS_LANE_F(first), stats + 2 * a.size.m_stride);
           LANE_STORE(LANE_LOAD(stats + 3 * a.size.m_stride) + (lane_f)(1.0f),
                      stats + 3 * a.size.m_stride);
         }
-        c_sync();
       }
-      C_FOR_ELEMENTS(m, now.rows, column) {
-        LANE_STORE(c_at(&tile, m, column),
-                   to + (now.m + m) * a.size.m_stride + panel * TILE_N + column);
+      c_sync(&p);
+      C_FOR_ELEMENTS(i, now.rows, j) {
+        const int m = c_row(&p, i);
+        if (m >= now.rows) continue;
+        LANE_STORE(c_at(&tile, i, j),
+                   to + (now.m + m) * a.size.m_stride + panel * TILE_N + c_column(&p, j));
       }
     }
   }
@@ -164,9 +167,9 @@ kernel C_KERNEL void two(global const ELEMENT(C_A_TYPE) * left, global const ope
         engine_tile score;
         scores_multiply(&s, &score, panel);
         if (!SCORES_WHOLE_K && !scores_is_complete(&s)) continue;
-        SCORES_FOR_ELEMENTS(m, s.now.rows, column) {
-          const lane_f z = scores_at(&score, m, column);
-          scores_put(&score, m, column, (lane_f)(1.0f) / ((lane_f)(1.0f) + z * z));
+        SCORES_FOR_ELEMENTS(i, s.now.rows, j) {
+          const lane_f z = scores_at(&score, i, j);
+          scores_put(&score, i, j, (lane_f)(1.0f) / ((lane_f)(1.0f) + z * z));
         }
         c_multiply_tile(&c, &tile, &score, (int)s.now.m, s.now.rows);
       }

@@ -18,13 +18,13 @@ ALWAYS_INLINE lane_f product_broadcast(global const float* a) { return (lane_f)(
 #include "engines/cpu/operand_a.cl"  // as product
 
 // A tile has rows to spare, which the last strip writes.
-#define PRODUCT_FOR_COLUMNS(column) for (int column = 0; column < TILE_N; column += LANES)
-#define PRODUCT_FOR_ROWS(m, rows) for (int m = 0; m < (rows); ++m)
-ALWAYS_INLINE lane_f product_at(const engine_tile* tile, int m, int column) {
-  return LANE_LOAD(tile->at + m * TILE_N + column);
+#include "engines/columns.cl"  // as product
+#define PRODUCT_FOR_COLUMNS(j) for (int j = 0; j < TILE_N; j += LANES)
+ALWAYS_INLINE lane_f product_at(const engine_tile* tile, int i, int j) {
+  return LANE_LOAD(tile->at + i * TILE_N + j);
 }
-ALWAYS_INLINE void product_put(engine_tile* tile, int m, int column, lane_f value) {
-  LANE_STORE(value, tile->at + m * TILE_N + column);
+ALWAYS_INLINE void product_put(engine_tile* tile, int i, int j, lane_f value) {
+  LANE_STORE(value, tile->at + i * TILE_N + j);
 }
 
 // Steps of k unrolled: addresses become constants, and the few integer

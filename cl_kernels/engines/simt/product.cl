@@ -12,15 +12,13 @@ ALWAYS_INLINE int product_n(int n) {
   return n / 4 * (4 * PRODUCT_COLUMNS) + item_n * 4 + n % 4;
 }
 
-// A column belongs to one work-item, which holds all of it.
-#define PRODUCT_FOR_COLUMNS(column) \
-  for (int column = (int)get_local_id(0); column < TILE_N; column += PRODUCT_ITEMS)
-#define PRODUCT_FOR_ROWS(m, rows) for (int m = 0; m < (rows); ++m)
-ALWAYS_INLINE float product_at(const engine_tile* tile, int m, int column) {
-  return tile->at[m * TILE_N + column];
+#include "engines/columns.cl"  // as product
+#define PRODUCT_FOR_COLUMNS(j) for (int j = (int)get_local_id(0); j < TILE_N; j += PRODUCT_ITEMS)
+ALWAYS_INLINE float product_at(const engine_tile* tile, int i, int j) {
+  return tile->at[i * TILE_N + j];
 }
-ALWAYS_INLINE void product_put(engine_tile* tile, int m, int column, float value) {
-  tile->at[m * TILE_N + column] = value;
+ALWAYS_INLINE void product_put(engine_tile* tile, int i, int j, float value) {
+  tile->at[i * TILE_N + j] = value;
 }
 
 // A is read panel by panel inside the multiplication.
@@ -196,4 +194,7 @@ ALWAYS_INLINE void product_accumulate(product_state* p, global float* sums, int 
 
 #if PRODUCT_USE == USE_STORE
 #include "engines/store.cl"  // as product
+ALWAYS_INLINE void product_store(const product_state* p, const engine_tile* tile, int panel) {
+  product_write(p, tile->at, panel);
+}
 #endif

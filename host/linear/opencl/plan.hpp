@@ -101,7 +101,7 @@ bool looks_first(const Request& request, const Schedule& schedule);
 std::int64_t all_rows(const engines::Engine& engine, const Schedule& schedule);
 
 /// Whether one work-item of the engine forms dz of all tokens against a column of the vocabulary,
-/// so that it can sum grad_bias as it does (ADD_TO_BIAS).
+/// so that it can sum grad_bias as it does (add_to_bias).
 bool sums_bias_itself(const engines::Engine& engine);
 /// What Schedule::dz is of one that is otherwise complete.
 engines::Stored stored_dz(const Request& request, const engines::Engine& engine,

@@ -95,7 +95,7 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
     p.write_x = {"linear/write_x.cl",
                  shape + " " + opencl::type_option("OUT_TYPE", g.grad_x.dtype())};
   }
-  for (auto* program : p.all()) program->engine = engine.name();
+  for (auto* program : p.all()) program->engine = engine.folder();
   return p;
 }
 

@@ -25,7 +25,7 @@ Programs programs_of(const linear::Request& r, const engines::Engine& engine,
                                           r.inputs.bias, r.loss.options.logit_soft_cap) +
                     linear::row_options(r) + linear::kept_options(r, engine, s) +
                     linear::dz_options(r, engine, s)};
-  p.gradient.engine = engine.name();
+  p.gradient.engine = engine.folder();
   return p;
 }
 

@@ -57,7 +57,7 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const line
   p.rows = {"linear_distillation/rows.cl", divergence};
   for (auto* program :
        {&p.again, &p.teacher, &p.pack_teacher, &p.take_logits, &p.sums, &p.gradient}) {
-    program->engine = engine.name();
+    program->engine = engine.folder();
   }
   return p;
 }

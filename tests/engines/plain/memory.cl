@@ -6,7 +6,6 @@
 #define PRODUCT_KERNEL __attribute__((reqd_work_group_size(PRODUCT_ITEMS, 1, 1)))
 #define PRODUCT_STRIP TILE_M
 #define PRODUCT_WHOLE_K 1
-#define PRODUCT_OWNERS TILE_M
 typedef struct {
   local float* values;  // [TILE_M][TILE_N]
 } product_memory;

@@ -6,13 +6,54 @@
 
 ALWAYS_INLINE int product_m(void) { return (int)get_local_id(0) / TILE_N; }
 ALWAYS_INLINE int product_n(void) { return (int)get_local_id(0) % TILE_N; }
-#define PRODUCT_FOR_COLUMNS(column) \
-  for (int column = product_n(); column < TILE_N; column += TILE_N)
-#define PRODUCT_FOR_ROWS(m, rows) for (int m = product_m(); m < (rows); m += TILE_M)
-ALWAYS_INLINE float product_at(const engine_tile* tile, int m, int column) { return tile->value; }
-ALWAYS_INLINE void product_put(engine_tile* tile, int m, int column, float value) {
+// The one position of a work-item, whose row may lie beyond those that count.
+#define PRODUCT_FOR_COLUMNS(j) for (int j = 0; j < 1; ++j)
+#define PRODUCT_FOR_ROWS(i, rows) for (int i = 0; i < 1; ++i)
+ALWAYS_INLINE int product_row(const product_state* p, int i) { return product_m(); }
+ALWAYS_INLINE int product_row_within(const product_state* p, int i, int rows) {
+  return min(product_m(), rows - 1);
+}
+ALWAYS_INLINE int product_column(const product_state* p, int j) { return product_n(); }
+ALWAYS_INLINE float product_at(const engine_tile* tile, int i, int j) { return tile->value; }
+ALWAYS_INLINE void product_put(engine_tile* tile, int i, int j, float value) {
   tile->value = value;
 }
+
+// Every holder puts down its value in memory.values, and all of them read all, in order. Complete
+// before it is read; and global memory that was read so far is read before an owner writes there.
+ALWAYS_INLINE local float* product_gather(const product_state* p, float value) {
+  const int item = (int)get_local_id(0);
+  p->memory.values[item] = value;
+  barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+  return p->memory.values + item % TILE_N;
+}
+ALWAYS_INLINE float product_max(const product_state* p, float value) {
+  local const float* values = product_gather(p, value);
+  float result = values[0];
+  for (int i = 1; i < TILE_M; ++i) {
+    const float other = values[i * TILE_N];
+    result = other > result ? other : result;
+  }
+  barrier(CLK_LOCAL_MEM_FENCE);  // read before it is written again
+  return result;
+}
+ALWAYS_INLINE float product_sum(const product_state* p, float value) {
+  local const float* values = product_gather(p, value);
+  float result = 0.0f;
+  for (int i = 0; i < TILE_M; ++i) result += values[i * TILE_N];
+  barrier(CLK_LOCAL_MEM_FENCE);  // read before it is written again
+  return result;
+}
+ALWAYS_INLINE int product_first(const product_state* p, int index) {
+  local const int* values = (local const int*)product_gather(p, as_float(index));
+  int result = values[0];
+  for (int i = 1; i < TILE_M; ++i) result = min(result, values[i * TILE_N]);
+  barrier(CLK_LOCAL_MEM_FENCE);  // read before it is written again
+  return result;
+}
+ALWAYS_INLINE int product_owns(const product_state* p) { return get_local_id(0) < TILE_N; }
+// Written by one, read by all for the next tile.
+ALWAYS_INLINE void product_sync(const product_state* p) { barrier(CLK_GLOBAL_MEM_FENCE); }
 
 // Nothing is brought in ahead.
 ALWAYS_INLINE void product_load(product_state* p) {}

@@ -99,13 +99,15 @@ ALWAYS_INLINE uint product_halves(local const uint* at, uint which) {
 }
 #else
 #if PRODUCT_A_BY_M
-#define PRODUCT_TURNED ".trans"
+#define PRODUCT_TRANS ".trans"
 #else
-#define PRODUCT_TURNED ""
+#define PRODUCT_TRANS ""
 #endif
 #endif
 // The address at which this work-item reads the 16 x 16 block from row m, the first of its warp,
 // and element 16 * k of a step; the block of the next 16 rows is PRODUCT_NEXT_A words further.
+// Lanes of 8 each read a quarter of it, 8 x 8: the second one is below the first or, where C is
+// turned, beside it.
 #if PRODUCT_A_STORED
 #define PRODUCT_NEXT_A (8 * PRODUCT_LD_A)
 #elif PRODUCT_A_BY_M
@@ -114,12 +116,14 @@ ALWAYS_INLINE uint product_halves(local const uint* at, uint which) {
 #define PRODUCT_NEXT_A (16 * PRODUCT_LD_A)
 #endif
 ALWAYS_INLINE local const uint* product_blocks_a(local const uint* step, int m, int k, int lane) {
+  const int below = PRODUCT_TURNED ? lane / 16 : lane / 8 % 2;
+  const int beside = PRODUCT_TURNED ? lane / 8 % 2 : lane / 16;
 #if PRODUCT_A_STORED
   return step + (m / 2 + lane / 8) * PRODUCT_LD_A + 16 * k + lane % 4 * 2;
 #elif PRODUCT_A_BY_M
-  return step + (16 * k + lane / 16 * 8 + lane % 8) * PRODUCT_LD_A + m / 2 + lane / 8 % 2 * 4;
+  return step + (16 * k + beside * 8 + lane % 8) * PRODUCT_LD_A + m / 2 + below * 4;
 #else
-  return step + (m + lane % 16) * PRODUCT_LD_A + 8 * k + lane / 16 * 4;
+  return step + (m + below * 8 + lane % 8) * PRODUCT_LD_A + 8 * k + beside * 4;
 #endif
 }
 // One block for the instruction.
@@ -127,11 +131,11 @@ ALWAYS_INLINE void product_block_a(uint* a, local const uint* at, int lane) {
 #if PRODUCT_A_STORED
   const uint which = lane / 4 % 2 ? 0x7632u : 0x5410u;
   a[0] = product_halves(at, which);
-  a[1] = product_halves(at + 4 * PRODUCT_LD_A, which);
-  a[2] = product_halves(at + 8, which);
+  a[PRODUCT_TURNED ? 2 : 1] = product_halves(at + 4 * PRODUCT_LD_A, which);
+  a[PRODUCT_TURNED ? 1 : 2] = product_halves(at + 8, which);
   a[3] = product_halves(at + 4 * PRODUCT_LD_A + 8, which);
 #else
-  __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4" PRODUCT_TURNED
+  __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4" PRODUCT_TRANS
                    ".shared.b16 {%0, %1, %2, %3}, [%4];"
                    : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
                    : "l"(at)

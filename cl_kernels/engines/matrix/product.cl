@@ -1,22 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine for matrix units that a warp of 32 drives together (NVIDIA's mma.sync, by inline PTX):
-// products of bf16 with f32 sums. Of the STAGES steps in local memory one is multiplied while the
-// others come. MMA 1 is the instruction; MMA 2 has every work-item form the elements that the
-// instruction would give it, for devices without one.
+// products of bf16 with f32 sums, which stay in registers (tile.cl). Of the STAGES steps in local
+// memory one is multiplied while the others come. MMA 1 is the instruction; MMA 2 has every
+// work-item form the elements that the instruction would give it, for devices without one.
 
-// A warp has PRODUCT_M x PRODUCT_N results of the instruction, each 16 x 8.
-#define PRODUCT_M (TILE_M / WARPS_M / 16)
-#define PRODUCT_N (TILE_N / WARPS_N / 8)
-
-#define PRODUCT_FOR_COLUMNS(column) \
-  for (int column = (int)get_local_id(0) % TILE_N; column < TILE_N; column += PRODUCT_ITEMS)
-#define PRODUCT_FOR_ROWS(m, rows) \
-  for (int m = (int)get_local_id(0) / TILE_N; m < (rows); m += PRODUCT_OWNERS)
-ALWAYS_INLINE float product_at(const engine_tile* tile, int m, int column) {
-  return tile->at[m * ENGINE_LD_C + column];
+#define PRODUCT_FOR_COLUMNS(j) TILE_UNROLL for (int j = 0; j < tile_columns(PRODUCT_TURNED); ++j)
+#define PRODUCT_FOR_ROWS(i, rows) TILE_UNROLL for (int i = 0; i < tile_rows(PRODUCT_TURNED); ++i)
+ALWAYS_INLINE int product_row(const product_state* p, int i) {
+  return tile_row(&p->memory.place, PRODUCT_TURNED, i);
 }
-ALWAYS_INLINE void product_put(engine_tile* tile, int m, int column, float value) {
-  tile->at[m * ENGINE_LD_C + column] = value;
+ALWAYS_INLINE int product_row_within(const product_state* p, int i, int rows) {
+  return min(product_row(p, i), rows - 1);
+}
+ALWAYS_INLINE int product_column(const product_state* p, int j) {
+  return tile_column(&p->memory.place, PRODUCT_TURNED, j);
+}
+ALWAYS_INLINE float product_at(const engine_tile* tile, int i, int j) {
+  return tile_at(tile, PRODUCT_TURNED, i, j);
+}
+ALWAYS_INLINE void product_put(engine_tile* tile, int i, int j, float value) {
+#if PRODUCT_TURNED
+  tile->sums[tile_result(1, j, i)][tile_element(j, i)] = value;
+#else
+  tile->sums[tile_result(0, i, j)][tile_element(i, j)] = value;
+#endif
 }
 
 // Operands come in step by step inside the multiplication.
@@ -56,7 +63,7 @@ ALWAYS_INLINE void product_arrived(void) {}
 #define PRODUCT_PARTS (DEPTH / 8)
 ALWAYS_INLINE int product_share(int all, int part) { return all * part / PRODUCT_PARTS; }
 
-#include "engines/mma/operand_a.cl"  // as product
+#include "engines/matrix/operand_a.cl"  // as product
 
 #define PRODUCT_QUADS_B (TILE_N * DEPTH / 4 / PRODUCT_ITEMS)
 #define PRODUCT_DOWN_B (PRODUCT_ITEMS / (TILE_N / 4))
@@ -83,79 +90,87 @@ ALWAYS_INLINE void product_bring_b(local uint* to, const matrix_b* b, long panel
   }
 }
 
-// The result r of a work-item: 2 columns of a row, as the instruction spreads them over a warp.
-#define PRODUCT_RESULTS (2 * PRODUCT_M * PRODUCT_N)
-ALWAYS_INLINE int product_result_row(int r, int warp, int lane) {
-  return warp / WARPS_N * (16 * PRODUCT_M) + r / (2 * PRODUCT_N) * 16 + r % 2 * 8 + lane / 4;
-}
-ALWAYS_INLINE int product_result_column(int r, int warp, int lane) {
-  return warp % WARPS_N * (8 * PRODUCT_N) + r / 2 % PRODUCT_N * 8 + lane % 4 * 2;
-}
-
+// A block of both operands that a warp multiplies: 16 of k from its rows of A, in the instruction's
+// form of 16 rows, and from its columns of B, 8 each. Both forms consist of the same quarters, 8
+// rows or columns by 8 of k, so that either operand can be the instruction's first.
 #if MMA == 1
-// sums += a * b of one 16 x 8 result over 16 elements of k.
-ALWAYS_INLINE void product_instruction(float2* low, float2* high, const uint* a, const uint* b) {
+ALWAYS_INLINE void product_instruction(float* sums, uint a0, uint a1, uint a2, uint a3, uint b0,
+                                       uint b1) {
   __asm__ volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
       "{%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(low->x), "+f"(low->y), "+f"(high->x), "+f"(high->y)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-// A warp's share of a block of both operands.
 typedef struct {
-  uint a[PRODUCT_M][4], b[PRODUCT_N][2];
+  uint a[WARP_M / 16][4], b[WARP_N / 8][2];
 } product_block;
-ALWAYS_INLINE void product_take(product_block* block, local const uint* step, int k, int warp,
-                                int lane) {
-  local const uint* b_at = step + PRODUCT_WORDS_A + (8 * k + lane % 4) * PRODUCT_LD_B +
-                           warp % WARPS_N * (8 * PRODUCT_N) + lane / 4;
-  local const uint* a_at = product_blocks_a(step, warp / WARPS_N * (16 * PRODUCT_M), k, lane);
+ALWAYS_INLINE void product_take(product_block* block, const tile_place* place,
+                                local const uint* step_a, local const uint* step_b, int k) {
+  const int lane = place->lane;
+  local const uint* b_at = step_b + (8 * k + mma_sync_b_row(0, lane) / 2) * PRODUCT_LD_B +
+                           place->warp_n + mma_sync_b_column(0, lane);
+  local const uint* a_at = product_blocks_a(step_a, place->warp_m, k, lane);
 #pragma unroll
-  for (int m = 0; m < PRODUCT_M; ++m) {
+  for (int m = 0; m < WARP_M / 16; ++m) {
     product_block_a(block->a[m], a_at + m * PRODUCT_NEXT_A, lane);
   }
 #pragma unroll
-  for (int n = 0; n < PRODUCT_N; ++n) {
+  for (int n = 0; n < WARP_N / 8; ++n) {
     block->b[n][0] = b_at[8 * n];
     block->b[n][1] = b_at[4 * PRODUCT_LD_B + 8 * n];
   }
 }
-ALWAYS_INLINE void product_multiply_block(float2* sums, const product_block* block) {
+ALWAYS_INLINE void product_multiply_block(engine_tile* tile, const product_block* block) {
 #pragma unroll
-  for (int m = 0; m < PRODUCT_M; ++m) {
+  for (int r = 0; r < tile_down(PRODUCT_TURNED); ++r) {
 #pragma unroll
-    for (int n = 0; n < PRODUCT_N; ++n) {
-      float2* to = sums + 2 * (m * PRODUCT_N + n);
-      product_instruction(to, to + 1, block->a[m], block->b[n]);
+    for (int s = 0; s < tile_across(PRODUCT_TURNED); ++s) {
+      float* sums = tile->sums[r * tile_across(PRODUCT_TURNED) + s];
+#if PRODUCT_TURNED
+      const uint(*columns)[2] = block->b + 2 * r;
+      const uint* rows = block->a[s / 2] + s % 2 * 2;
+      product_instruction(sums, columns[0][0], columns[1][0], columns[0][1], columns[1][1], rows[0],
+                          rows[1]);
+#else
+      const uint* rows = block->a[r];
+      product_instruction(sums, rows[0], rows[1], rows[2], rows[3], block->b[s][0], block->b[s][1]);
+#endif
     }
   }
 }
 #else
 typedef struct {
-  local const uint* step;
-  int k, warp, lane;
+  const tile_place* place;
+  local const uint *step_a, *step_b;
+  int k;
 } product_block;
-ALWAYS_INLINE void product_take(product_block* block, local const uint* step, int k, int warp,
-                                int lane) {
-  block->step = step;
+ALWAYS_INLINE void product_take(product_block* block, const tile_place* place,
+                                local const uint* step_a, local const uint* step_b, int k) {
+  block->place = place;
+  block->step_a = step_a;
+  block->step_b = step_b;
   block->k = k;
-  block->warp = warp;
-  block->lane = lane;
 }
-ALWAYS_INLINE void product_multiply_block(float2* sums, const product_block* block) {
-  for (int r = 0; r < PRODUCT_RESULTS; ++r) {
-    const int m = product_result_row(r, block->warp, block->lane);
-    const int n = product_result_column(r, block->warp, block->lane);
-    float2 sum = sums[r];
-    for (int k = 16 * block->k; k < 16 * (block->k + 1); ++k) {
-      const float a = as_float(product_element_a(block->step, m, k) << 16);
-      const uint2 b = vload2(0, block->step + PRODUCT_WORDS_A + k / 2 * PRODUCT_LD_B + n);
-      sum = fma((float2)(a), as_float2(k % 2 ? b & (uint2)(0xffff0000u) : b << 16), sum);
+ALWAYS_INLINE void product_multiply_block(engine_tile* tile, const product_block* block) {
+  for (int i = 0; i < tile_rows(PRODUCT_TURNED); ++i) {
+    for (int j = 0; j < tile_columns(PRODUCT_TURNED); ++j) {
+      const int m = tile_row(block->place, PRODUCT_TURNED, i);
+      const int n = tile_column(block->place, PRODUCT_TURNED, j);
+      float sum = product_at(tile, i, j);
+      for (int k = 16 * block->k; k < 16 * (block->k + 1); ++k) {
+        const float a = as_float(product_element_a(block->step_a, m, k) << 16);
+        const uint b = block->step_b[k / 2 * PRODUCT_LD_B + n];
+        sum = fma(a, as_float(k % 2 ? b & 0xffff0000u : b << 16), sum);
+      }
+      product_put(tile, i, j, sum);
     }
-    sums[r] = sum;
   }
 }
 #endif
+ALWAYS_INLINE void product_clear_sums(engine_tile* tile) {
+  PRODUCT_FOR_ELEMENTS(i, TILE_M, j) product_put(tile, i, j, 0.0f);
+}
 
 ALWAYS_INLINE local uint* product_stage(const product_state* p, int stage) {
   return p->memory.shared + stage * PRODUCT_STAGE;
@@ -196,15 +211,15 @@ ALWAYS_INLINE void product_clear_half(const product_state* p, local uint* step, 
 #endif
 }
 
-// sums = A * B over all of the tile's depth; every work-item of the group takes part.
-ALWAYS_INLINE void product_sums(const product_state* p, int panel, float2* sums) {
+// tile = A * B over all of the tile's depth; every work-item of the group takes part.
+ALWAYS_INLINE void product_multiply(product_state* p, engine_tile* tile, int panel) {
   const int item = (int)get_local_id(0);
-  const int warp = item / 32, lane = item % 32;
   const int whole = product_a_is_whole(&p->a, &p->now);
-#pragma unroll
-  for (int r = 0; r < PRODUCT_RESULTS; ++r) sums[r] = (float2)(0.0f);
+  tile_place place;
+  tile_find(&place, item);
+  product_clear_sums(tile);
   int k = product_skip(p, panel, 0), coming = k, at = 0;
-  // The steps, and the tile in their place, are free to be overwritten.
+  // The steps are free to be overwritten.
   barrier(CLK_LOCAL_MEM_FENCE);
 // Unrolled, its addresses would be kept in registers throughout.
 #pragma unroll 1
@@ -224,10 +239,11 @@ ALWAYS_INLINE void product_sums(const product_state* p, int panel, float2* sums)
     const int free = at == 0 ? STAGES - 1 : at - 1;
 #pragma unroll
     for (int part = 0; part < PRODUCT_PARTS; ++part) {
+      local const uint* step = product_stage(p, at);
       product_block block;
-      product_take(&block, product_stage(p, at), part, warp, lane);
+      product_take(&block, &place, step, step + PRODUCT_WORDS_A, part);
       product_bring(p, panel, coming, free, item, whole, part);
-      product_multiply_block(sums, &block);
+      product_multiply_block(tile, &block);
     }
     coming = product_skip(p, panel, coming + DEPTH);
     product_sent();
@@ -235,83 +251,71 @@ ALWAYS_INLINE void product_sums(const product_state* p, int panel, float2* sums)
     k = product_skip(p, panel, k + DEPTH);
   }
   product_arrived();  // what was sent last is nothing
-}
-
-// Into the local tile, for an epilogue; complete when this returns.
-ALWAYS_INLINE void product_put_sums(const product_state* p, engine_tile* tile, const float2* sums,
-                                    int first) {
-  const int item = (int)get_local_id(0);
-  tile->at = (local float*)p->memory.shared + PRODUCT_TILE_AT;
-  barrier(CLK_LOCAL_MEM_FENCE);  // the steps that it takes the place of have been read
-#pragma unroll
-  for (int r = 0; r < PRODUCT_RESULTS; ++r) {
-    local float2* at =
-        (local float2*)(tile->at + product_result_row(r, item / 32, item % 32) * ENGINE_LD_C +
-                        product_result_column(r, item / 32, item % 32));
-    *at = first ? sums[r] : *at + sums[r];
-  }
-  // The epilogue reads elements that other work-items wrote.
-  barrier(CLK_LOCAL_MEM_FENCE);
+#if PRODUCT_USE == USE_ACCUMULATE
+  p->memory.place = place;
+#else
+  tile_find_anew(&p->memory.place);
+#endif
 }
 
 #if PRODUCT_B_TILE
-// The rows of the other tile become the pairs of one step after the other.
+// The other tile, which is turned, lies behind a step of A as words of pairs of its rows.
 ALWAYS_INLINE void product_multiply_tile(product_state* p, engine_tile* tile,
                                          const engine_tile* other, int k, int depth) {
   const int item = (int)get_local_id(0);
+  local uint* step = p->memory.shared;
+  local uint* columns = step + PRODUCT_WORDS_A;
   p->now.k = product_words(k);
   p->now.depth = (int)product_words(depth);
   const int whole = product_a_is_whole(&p->a, &p->now);
-  float2 sums[PRODUCT_RESULTS];
-#pragma unroll
-  for (int r = 0; r < PRODUCT_RESULTS; ++r) sums[r] = (float2)(0.0f);
-  local uint* step = product_stage(p, 0);
+  tile_place place;
+  tile_find(&place, item);
+  if (k == 0) product_clear_sums(tile);
+  barrier(CLK_LOCAL_MEM_FENCE);  // what lies there has been read
+  TILE_UNROLL for (int i = 0; i < tile_rows(1); i += 2) {
+    const int row = tile_row(&place, 1, i);
+    TILE_UNROLL for (int j = 0; j < tile_columns(1); ++j) {
+      columns[row / 2 * PRODUCT_LD_B + tile_column(&place, 1, j)] =
+          tile_pair(row < depth ? tile_at(other, 1, i, j) : 0.0f,
+                    row + 1 < depth ? tile_at(other, 1, i + 1, j) : 0.0f);
+    }
+  }
   for (int at = 0; at < p->now.depth; at += DEPTH) {
-    barrier(CLK_LOCAL_MEM_FENCE);  // the step before has been read
     for (int part = 0; part < PRODUCT_PARTS; ++part) {
       product_bring_a(step, &p->a, &p->now, at, item, whole, part);
     }
     product_sent();
-    for (int i = item; i < DEPTH * TILE_N; i += PRODUCT_ITEMS) {
-      const int word = i / TILE_N, n = i % TILE_N, row = 2 * (at + word);
-      const uint low = row < depth ? float_to_bf16(product_at(other, row, n)) : 0;
-      const uint high = row + 1 < depth ? float_to_bf16(product_at(other, row + 1, n)) : 0;
-      step[PRODUCT_WORDS_A + word * PRODUCT_LD_B + n] = low | high << 16;
-    }
     product_arrived();
     barrier(CLK_LOCAL_MEM_FENCE);  // both operands are complete before they are read
     for (int part = 0; part < PRODUCT_PARTS; ++part) {
       product_block block;
-      product_take(&block, step, part, item / 32, item % 32);
-      product_multiply_block(sums, &block);
+      product_take(&block, &place, step, columns + at * PRODUCT_LD_B, part);
+      product_multiply_block(tile, &block);
     }
+    barrier(CLK_LOCAL_MEM_FENCE);  // the step has been read
   }
-  product_put_sums(p, tile, sums, k == 0);
-}
-#else
-ALWAYS_INLINE void product_multiply(product_state* p, engine_tile* tile, int panel) {
-  float2 sums[PRODUCT_RESULTS];
-  product_sums(p, panel, sums);
-  product_put_sums(p, tile, sums, 1);
+  tile_find_anew(&p->memory.place);
 }
 #endif
 
 // Straight into memory, for sums that outlive the group. No work-item reads another's elements, so
 // nothing has to be waited for.
 ALWAYS_INLINE void product_accumulate(product_state* p, global float* to, int panel, int first) {
-  const int item = (int)get_local_id(0);
-  float2 sums[PRODUCT_RESULTS];
-  product_sums(p, panel, sums);
-#pragma unroll
-  for (int r = 0; r < PRODUCT_RESULTS; ++r) {
-    const int m = product_result_row(r, item / 32, item % 32);
-    if (m >= p->now.rows) continue;
-    global float2* at =
-        (global float2*)(to + m * TILE_N + product_result_column(r, item / 32, item % 32));
-    *at = first ? sums[r] : *at + sums[r];
+  engine_tile tile;
+  product_multiply(p, &tile, panel);
+  PRODUCT_FOR_ROWS(i, p->now.rows) {
+    if (product_row(p, i) >= p->now.rows) continue;
+    global float* row = to + product_row(p, i) * TILE_N;
+    TILE_UNROLL for (int j = 0; j < tile_columns(0); j += 2) {
+      global float2* at = (global float2*)(row + product_column(p, j));
+      const float2 sums = (float2)(product_at(&tile, i, j), product_at(&tile, i, j + 1));
+      *at = first ? sums : *at + sums;
+    }
   }
 }
 
-#if PRODUCT_USE == USE_STORE
-#include "engines/store.cl"  // as product
+#if PRODUCT_USE == USE_VISIT
+#include "engines/matrix/columns.cl"  // as product
+#elif PRODUCT_USE == USE_STORE
+#include "engines/matrix/store.cl"  // as product
 #endif

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Geometry of the mma engine: a work-group of WARPS_M x WARPS_N warps of 32 computes a TILE_M x
-// TILE_N tile from STAGES steps of DEPTH words of both operands in local memory.
+// Geometry of the engine for matrix units: a work-group of WARPS_M x WARPS_N warps computes a
+// TILE_M x TILE_N tile from STAGES steps of DEPTH words of both operands in local memory. The tile
+// itself stays in registers (tile.cl).
 
-#define PRODUCT_ITEMS (32 * WARPS_M * WARPS_N)
+#define PRODUCT_ITEMS TILE_ITEMS
 #define PRODUCT_KERNEL __attribute__((reqd_work_group_size(PRODUCT_ITEMS, 1, 1)))
 #define PRODUCT_STRIP TILE_M
 #define PRODUCT_WHOLE_K 1
 #define PRODUCT_WORD_ELEMENTS 2
+
+// 1: the instruction's rows are columns of C; else along n, where a matrix is written along it.
+#define PRODUCT_TURNED \
+  (PRODUCT_USE == USE_VISIT || (PRODUCT_USE == USE_STORE && PRODUCT_OUT_LAYOUT == ALONG_FIRST))
 
 // A step of A lies as it does in global memory (operand_a.cl): rows along k; rows along m for each
 // k where its m are contiguous (PRODUCT_A_BY_M); of a stored A rows along k for each pair of m. The
@@ -30,37 +35,29 @@
 #define PRODUCT_LD_B (TILE_N + 8)
 #define PRODUCT_STAGE (PRODUCT_WORDS_A + DEPTH * PRODUCT_LD_B)
 
-// A tile of C that an epilogue visits takes the place of the steps; a tile that is summed over
-// several others has a place of its own behind one step.
-#define PRODUCT_TILE_WORDS (TILE_M * ENGINE_LD_C)
+// Another tile as operand B is all there, behind one step of A.
 #if PRODUCT_B_TILE
-#define PRODUCT_TILE_AT PRODUCT_STAGE
-#define PRODUCT_SHARED (PRODUCT_STAGE + PRODUCT_TILE_WORDS)
-#elif PRODUCT_USE == USE_ACCUMULATE || STAGES * PRODUCT_STAGE > PRODUCT_TILE_WORDS
-#define PRODUCT_TILE_AT 0
-#define PRODUCT_SHARED (STAGES * PRODUCT_STAGE)
+#define PRODUCT_SHARED (PRODUCT_WORDS_A + TILE_M / 2 * PRODUCT_LD_B)
 #else
-#define PRODUCT_TILE_AT 0
-#define PRODUCT_SHARED PRODUCT_TILE_WORDS
+#define PRODUCT_SHARED (STAGES * PRODUCT_STAGE)
 #endif
+// Warps with rows of the same columns tell each other a word for each column that their lanes have
+// at a time, in two turns. Without the instruction lanes meet there, too.
+#define PRODUCT_TOLD (WARPS_M * WARPS_N * LANE_LINES)
+#define PRODUCT_VALUES \
+  (PRODUCT_USE == USE_VISIT ? 2 * PRODUCT_TOLD + (MMA == 2) * PRODUCT_ITEMS : 4)
 
-// Work-items that hold rows of the same column, which put down what they have in `values`.
-#define PRODUCT_OWNERS (PRODUCT_ITEMS > TILE_N ? PRODUCT_ITEMS / TILE_N : 1)
 typedef struct {
   local uint* shared;
-  local float* values;  // [PRODUCT_ITEMS]
+  local float* values;  // [2][WARPS_M][WARPS_N][LANE_LINES], [PRODUCT_ITEMS]
+  int turn;             // of the values
+  tile_place place;     // since the last product
 } product_memory;
 // Four words each, so that rows begin where 16 bytes may be read.
-#if PRODUCT_ITEMS > TILE_N
 #define PRODUCT_LOCALS(memory)                          \
   local uint4 product_local_shared[PRODUCT_SHARED / 4]; \
-  local float product_local_values[PRODUCT_ITEMS];      \
-  const product_memory memory = {(local uint*)product_local_shared, product_local_values}
-#else
-#define PRODUCT_LOCALS(memory)                          \
-  local uint4 product_local_shared[PRODUCT_SHARED / 4]; \
-  const product_memory memory = {(local uint*)product_local_shared, 0}
-#endif
+  local float product_local_values[PRODUCT_VALUES];     \
+  const product_memory memory = {(local uint*)product_local_shared, product_local_values, 0}
 
 // The groups come in bands of BAND panels, which take turns first: those that run at once then
 // share what they read of both operands.

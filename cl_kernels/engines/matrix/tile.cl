@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tile of C in the registers of a work-group: a warp has a part of TILE_M / WARPS_M rows and
+// TILE_N / WARPS_N columns, as results of the instruction, MMA_SYNC_M x MMA_SYNC_N each. Tiles that
+// an epilogue visits are turned: the instruction's rows are columns of C. A work-item then has few
+// columns with many rows each, which four lanes of a warp share; and pairs of rows, which is how
+// an operand is stored.
+#ifndef TESSERA_MATRIX_TILE_CL
+#define TESSERA_MATRIX_TILE_CL
+
+#include "engines/matrix/fragment.h"
+
+#define TILE_ITEMS (MMA_SYNC_LANES * WARPS_M * WARPS_N)
+#define WARP_M (TILE_M / WARPS_M)
+#define WARP_N (TILE_N / WARPS_N)
+// Results that a warp has below each other, and beside each other, along the instruction's rows and
+// columns.
+ALWAYS_INLINE int tile_down(int turned) { return (turned ? WARP_N : WARP_M) / MMA_SYNC_M; }
+ALWAYS_INLINE int tile_across(int turned) { return (turned ? WARP_M : WARP_N) / MMA_SYNC_N; }
+// A lane has the elements of two rows and two columns of a result, so that a warp's lanes have
+// LANE_LINES rows of it at a time.
+#define LANE_DOWN 2
+#define LANE_ACROSS 2
+#define LANE_LINES (MMA_SYNC_M / LANE_DOWN)
+
+typedef struct {
+  float sums[WARP_M * WARP_N / (MMA_SYNC_M * MMA_SYNC_N)][LANE_DOWN * LANE_ACROSS];
+} engine_tile;
+
+// A work-item's place: its lane, and the first row and column of its warp's part.
+typedef struct {
+  int lane, warp_m, warp_n;
+} tile_place;
+ALWAYS_INLINE void tile_find(tile_place* at, int item) {
+  at->lane = item % MMA_SYNC_LANES;
+  at->warp_m = item / MMA_SYNC_LANES / WARPS_N * WARP_M;
+  at->warp_n = item / MMA_SYNC_LANES % WARPS_N * WARP_N;
+}
+// The same, but unknown to the compiler, which would else keep what follows for each position in
+// registers throughout the product.
+ALWAYS_INLINE void tile_find_anew(tile_place* at) {
+  int item = (int)get_local_id(0);
+#if MMA == 1
+  __asm__ volatile("" : "+r"(item));
+#endif
+  tile_find(at, item);
+}
+
+// The lane's r-th row (a line) and s-th column in the instruction's orientation, from the warp's
+// first on.
+ALWAYS_INLINE int tile_line(const tile_place* at, int r) {
+  return r / LANE_DOWN * MMA_SYNC_M + mma_sync_c_row(r % LANE_DOWN * LANE_ACROSS, at->lane);
+}
+ALWAYS_INLINE int tile_along(const tile_place* at, int s) {
+  return s / LANE_ACROSS * MMA_SYNC_N + mma_sync_c_column(s % LANE_ACROSS, at->lane);
+}
+// Sums have the element of both in this result, at this place.
+ALWAYS_INLINE int tile_result(int turned, int r, int s) {
+  return r / LANE_DOWN * tile_across(turned) + s / LANE_ACROSS;
+}
+ALWAYS_INLINE int tile_element(int r, int s) {
+  return r % LANE_DOWN * LANE_ACROSS + s % LANE_ACROSS;
+}
+
+// Positions of rows and columns of C.
+ALWAYS_INLINE int tile_rows(int turned) {
+  return turned ? LANE_ACROSS * tile_across(1) : LANE_DOWN * tile_down(0);
+}
+ALWAYS_INLINE int tile_columns(int turned) {
+  return turned ? LANE_DOWN * tile_down(1) : LANE_ACROSS * tile_across(0);
+}
+ALWAYS_INLINE int tile_row(const tile_place* at, int turned, int i) {
+  return at->warp_m + (turned ? tile_along(at, i) : tile_line(at, i));
+}
+ALWAYS_INLINE int tile_column(const tile_place* at, int turned, int j) {
+  return at->warp_n + (turned ? tile_line(at, j) : tile_along(at, j));
+}
+ALWAYS_INLINE float tile_at(const engine_tile* tile, int turned, int i, int j) {
+  return turned ? tile->sums[tile_result(1, j, i)][tile_element(j, i)]
+                : tile->sums[tile_result(0, i, j)][tile_element(i, j)];
+}
+
+// Registers have numbers: loops over positions are unrolled. (PoCL 3.1 miscompiles barriers in
+// loops that it unrolls.)
+#if MMA == 1
+#define TILE_UNROLL _Pragma("unroll")
+#else
+#define TILE_UNROLL
+#endif
+
+// Two elements as bf16 in a word, the first in its low half.
+ALWAYS_INLINE uint tile_pair(float low, float high) {
+#if MMA == 1
+  uint pair;
+  __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return float_to_bf16(low) | (uint)float_to_bf16(high) << 16;
+#endif
+}
+
+#endif
