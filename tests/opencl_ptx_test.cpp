@@ -77,6 +77,17 @@ std::vector<Case> rich_cases() {
   return cases;
 }
 
+/// Tiles of grad_w that are whole, which mma stores by 16 bytes where those begin right, and tiles
+/// that are not.
+std::vector<Case> whole_tiles() {
+  std::vector<Case> cases{rich("added", WLayout::vh, 5, 128, 136),
+                          rich("along_v", WLayout::hv, 5, 128, 136),
+                          rich("odd", WLayout::hv, 5, 128, 131)};
+  cases[0].accumulate = true;
+  for (auto& c : cases) c.gradients = grad_w_bit;
+  return cases;
+}
+
 TEST_F(PtxTest, MmaAgreesWithTheOracleInAnyOrder) {
   Context context(quiet());
   for (const auto& c : rich_cases()) {
@@ -85,6 +96,27 @@ TEST_F(PtxTest, MmaAgreesWithTheOracleInAnyOrder) {
       driver_.seed(seed);
       ASSERT_TRUE(run_case(context, "opencl.mma", Pass::value_and_grad, c));
     }
+  }
+}
+
+TEST_F(PtxTest, MmaStoresWholeTiles) {
+  Context context(quiet());
+  for (const auto& c : whole_tiles()) {
+    SCOPED_TRACE(c.name);
+    ASSERT_TRUE(run_case(context, "opencl.mma", Pass::backward, c));
+  }
+}
+
+/// A group forms the tiles of a slice, of which it keeps the logits alone.
+TEST_F(PtxTest, MmaFormsOneTileAfterTheOther) {
+  Context context(quiet());
+  Case c = rich("distilled", WLayout::vh, 5, 40, 301);
+  c.op = &test_operator<linear_distillation::Operator>();
+  c.side_type = DType::bf16;
+  c.block_sizes = {128, 128, 384};
+  for (const unsigned long long seed : {1, 2, 3}) {
+    driver_.seed(seed);
+    ASSERT_TRUE(run_case(context, "opencl.mma", Pass::forward, c)) << seed;
   }
 }
 
