@@ -6,32 +6,10 @@
 #include "common/info.cl"
 #include "common/lanes.cl"
 
-#ifndef EPILOGUE_UNROLLED
-#define EPILOGUE_UNROLLED 0
-#endif
-// An engine that keeps tiles in registers has its epilogues unrolled as a whole, which compilers
-// give up where they get too long: there tanh has few instructions, within 2 units of the last
-// place. Where e^-2|x| would lose digits it is a polynomial (Cephes, tanhf).
-#if EPILOGUE_UNROLLED
-static inline lane_f lane_tanh(lane_f x) {
-  const lane_f square = x * x;
-  lane_f near = fma(square, (lane_f)(-5.70498872745e-3f), (lane_f)(2.06390887954e-2f));
-  near = fma(near, square, (lane_f)(-5.37397155531e-2f));
-  near = fma(near, square, (lane_f)(1.33314422036e-1f));
-  near = fma(near, square, (lane_f)(-3.33332819422e-1f));
-  near = fma(near * square, x, x);
-  const lane_f e = lane_exp((lane_f)(-2.0f) * fabs(x));
-  const lane_f far = copysign(((lane_f)(1.0f) - e) / ((lane_f)(1.0f) + e), x);
-  return fabs(x) < (lane_f)(0.625f) ? near : far;
-}
-#else
-ALWAYS_INLINE lane_f lane_tanh(lane_f x) { return tanh(x); }
-#endif
-
 // scale * z, soft-capped where SOFT_CAP is compiled in.
 static inline lane_f lane_logit(lane_f z, float scale, float cap) {
 #if SOFT_CAP
-  return (lane_f)(cap)*lane_tanh((lane_f)(scale / cap) * z);
+  return (lane_f)(cap)*tanh((lane_f)(scale / cap) * z);
 #else
   return (lane_f)(scale)*z;
 #endif

@@ -75,10 +75,9 @@ class MmaEngine final : public TileEngine {
     }
     return fmt::format(
                "-DLANES=1 -DTILE_M={} -DTILE_N={} -DWARPS_M={} -DWARPS_N={} -DDEPTH={} -DSTAGES={} "
-               "-DBAND={} -DPACK_STEP={} -DMMA={} -DEPILOGUE_UNROLLED={}",
+               "-DBAND={} -DPACK_STEP={} -DMMA={}",
                shape_.tile_m, shape_.tile_n, shape_.warps_m, shape_.warps_n, shape_.depth,
-               shape_.stages, emulates_ ? 2 : 8, pack_step(), emulates_ ? 2 : 1,
-               emulates_ ? 0 : 1) +
+               shape_.stages, emulates_ ? 2 : 8, pack_step(), emulates_ ? 2 : 1) +
            limit;
   }
   std::vector<NamedValue> knobs() const override {

@@ -5,11 +5,7 @@
 // The value of the work-item whose number differs in this bit, of the same warp.
 ALWAYS_INLINE float product_swap(const product_state* p, float value, int bit) {
 #if MMA == 1
-  float other;
-  __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;"
-                   : "=f"(other)
-                   : "f"(value), "r"(bit));
-  return other;
+  return as_float(tile_swap(as_uint(value), bit));
 #else
   local float* values = p->memory.values + 2 * PRODUCT_TOLD;
   barrier(CLK_LOCAL_MEM_FENCE);  // what was told before has been read
@@ -20,9 +16,9 @@ ALWAYS_INLINE float product_swap(const product_state* p, float value, int bit) {
 }
 
 // Tells the warps with the same columns, and returns the words that they told, PRODUCT_TOLD /
-// WARPS_M apart. The barrier: these are complete before they are read, and an owner writes to
-// global memory only what all have read. The next turn has other words; behind its barrier these
-// have been read.
+// WARPS_M apart. Behind the barrier the words are complete, and all have read the global memory
+// that an owner then writes. The next turn has other words, and behind its barrier these have been
+// read.
 ALWAYS_INLINE local const float* product_told(product_state* p, float value) {
   local float* values = p->memory.values + p->memory.turn * PRODUCT_TOLD;
   const int warp = (int)get_local_id(0) / MMA_SYNC_LANES;
@@ -32,33 +28,34 @@ ALWAYS_INLINE local const float* product_told(product_state* p, float value) {
   barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
   return values + warp % WARPS_N * LANE_LINES + column;
 }
-ALWAYS_INLINE float product_larger(float a, float b) { return b > a ? b : a; }
-ALWAYS_INLINE float product_max(product_state* p, float value) {
-  value = product_larger(value, product_swap(p, value, 1));
-  value = product_larger(value, product_swap(p, value, 2));
+#define PRODUCT_LARGER 0
+#define PRODUCT_ADDED 1
+#define PRODUCT_LESS_INDEX 2  // the bits are an int
+ALWAYS_INLINE float product_joined(int how, float a, float b) {
+  if (how == PRODUCT_LARGER) return b > a ? b : a;
+  if (how == PRODUCT_ADDED) return a + b;
+  return as_float(min(as_int(a), as_int(b)));
+}
+// Every holder gets the same bits: lanes exchange, and warps' words are joined in order.
+ALWAYS_INLINE float product_reduce(product_state* p, int how, float value) {
+  value = product_joined(how, value, product_swap(p, value, 1));
+  value = product_joined(how, value, product_swap(p, value, 2));
   local const float* told = product_told(p, value);
   value = told[0];
 #pragma unroll
-  for (int w = 1; w < WARPS_M; ++w) value = product_larger(value, told[w * WARPS_N * LANE_LINES]);
+  for (int w = 1; w < WARPS_M; ++w) {
+    value = product_joined(how, value, told[w * WARPS_N * LANE_LINES]);
+  }
   return value;
+}
+ALWAYS_INLINE float product_max(product_state* p, float value) {
+  return product_reduce(p, PRODUCT_LARGER, value);
 }
 ALWAYS_INLINE float product_sum(product_state* p, float value) {
-  value += product_swap(p, value, 1);
-  value += product_swap(p, value, 2);
-  local const float* told = product_told(p, value);
-  value = told[0];
-#pragma unroll
-  for (int w = 1; w < WARPS_M; ++w) value += told[w * WARPS_N * LANE_LINES];
-  return value;
+  return product_reduce(p, PRODUCT_ADDED, value);
 }
 ALWAYS_INLINE int product_first(product_state* p, int index) {
-  index = min(index, as_int(product_swap(p, as_float(index), 1)));
-  index = min(index, as_int(product_swap(p, as_float(index), 2)));
-  local const float* told = product_told(p, as_float(index));
-  index = as_int(told[0]);
-#pragma unroll
-  for (int w = 1; w < WARPS_M; ++w) index = min(index, as_int(told[w * WARPS_N * LANE_LINES]));
-  return index;
+  return as_int(product_reduce(p, PRODUCT_LESS_INDEX, as_float(index)));
 }
 ALWAYS_INLINE int product_owns(const product_state* p) {
   return p->memory.place.warp_m == 0 && mma_sync_c_column(0, p->memory.place.lane) == 0;

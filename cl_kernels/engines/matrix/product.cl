@@ -19,11 +19,7 @@ ALWAYS_INLINE float product_at(const engine_tile* tile, int i, int j) {
   return tile_at(tile, PRODUCT_TURNED, i, j);
 }
 ALWAYS_INLINE void product_put(engine_tile* tile, int i, int j, float value) {
-#if PRODUCT_TURNED
-  tile->sums[tile_result(1, j, i)][tile_element(j, i)] = value;
-#else
-  tile->sums[tile_result(0, i, j)][tile_element(i, j)] = value;
-#endif
+  tile_put(tile, PRODUCT_TURNED, i, j, value);
 }
 
 // Operands come in step by step inside the multiplication.
@@ -217,7 +213,9 @@ ALWAYS_INLINE void product_multiply(product_state* p, engine_tile* tile, int pan
   const int whole = product_a_is_whole(&p->a, &p->now);
   tile_place place;
   tile_find(&place, item);
-  product_clear_sums(tile);
+  // The sums by themselves: where a compiler does not unroll a long epilogue, its tile is memory.
+  engine_tile sums;
+  product_clear_sums(&sums);
   int k = product_skip(p, panel, 0), coming = k, at = 0;
   // The steps are free to be overwritten.
   barrier(CLK_LOCAL_MEM_FENCE);
@@ -243,7 +241,7 @@ ALWAYS_INLINE void product_multiply(product_state* p, engine_tile* tile, int pan
       product_block block;
       product_take(&block, &place, step, step + PRODUCT_WORDS_A, part);
       product_bring(p, panel, coming, free, item, whole, part);
-      product_multiply_block(tile, &block);
+      product_multiply_block(&sums, &block);
     }
     coming = product_skip(p, panel, coming + DEPTH);
     product_sent();
@@ -251,6 +249,7 @@ ALWAYS_INLINE void product_multiply(product_state* p, engine_tile* tile, int pan
     k = product_skip(p, panel, k + DEPTH);
   }
   product_arrived();  // what was sent last is nothing
+  PRODUCT_FOR_ELEMENTS(i, TILE_M, j) product_put(tile, i, j, product_at(&sums, i, j));
 #if PRODUCT_USE == USE_ACCUMULATE
   p->memory.place = place;
 #else

@@ -18,11 +18,7 @@ ALWAYS_INLINE int product_first_along(const tile_place* at) { return at->warp_n;
 // Four lanes have a word each of four blocks of 8 elements of a line; product_turn gives a lane all
 // words of the block that has its number, 16 bytes, and back.
 ALWAYS_INLINE void product_exchange(uint* low, uint* high, int lane, int bit) {
-  const uint mine = lane & bit ? *low : *high;
-  uint other;
-  __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;"
-                   : "=r"(other)
-                   : "r"(mine), "r"(bit));
+  const uint other = tile_swap(lane & bit ? *low : *high, bit);
   *low = lane & bit ? other : *low;
   *high = lane & bit ? *high : other;
 }

@@ -35,8 +35,8 @@ ALWAYS_INLINE void tile_find(tile_place* at, int item) {
   at->warp_m = item / MMA_SYNC_LANES / WARPS_N * WARP_M;
   at->warp_n = item / MMA_SYNC_LANES % WARPS_N * WARP_N;
 }
-// The same, but unknown to the compiler, which would else keep what follows for each position in
-// registers throughout the product.
+// Hides the number from the compiler, which would otherwise compute the row and the column of each
+// position before a product and keep them in registers throughout.
 ALWAYS_INLINE void tile_find_anew(tile_place* at) {
   int item = (int)get_local_id(0);
 #if MMA == 1
@@ -75,8 +75,12 @@ ALWAYS_INLINE int tile_column(const tile_place* at, int turned, int j) {
   return at->warp_n + (turned ? tile_line(at, j) : tile_along(at, j));
 }
 ALWAYS_INLINE float tile_at(const engine_tile* tile, int turned, int i, int j) {
-  return turned ? tile->sums[tile_result(1, j, i)][tile_element(j, i)]
-                : tile->sums[tile_result(0, i, j)][tile_element(i, j)];
+  const int r = turned ? j : i, s = turned ? i : j;
+  return tile->sums[tile_result(turned, r, s)][tile_element(r, s)];
+}
+ALWAYS_INLINE void tile_put(engine_tile* tile, int turned, int i, int j, float value) {
+  const int r = turned ? j : i, s = turned ? i : j;
+  tile->sums[tile_result(turned, r, s)][tile_element(r, s)] = value;
 }
 
 // Registers have numbers: loops over positions are unrolled. (PoCL 3.1 miscompiles barriers in
@@ -85,6 +89,17 @@ ALWAYS_INLINE float tile_at(const engine_tile* tile, int turned, int i, int j) {
 #define TILE_UNROLL _Pragma("unroll")
 #else
 #define TILE_UNROLL
+#endif
+
+#if MMA == 1
+// The word of the lane whose number differs in this bit.
+ALWAYS_INLINE uint tile_swap(uint word, int bit) {
+  uint other;
+  __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;"
+                   : "=r"(other)
+                   : "r"(word), "r"(bit));
+  return other;
+}
 #endif
 
 // Two elements as bf16 in a word, the first in its low half.
