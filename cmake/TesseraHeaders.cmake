@@ -20,7 +20,8 @@ set(folders bench examples host peaks programs reference tests tuning)
 list(TRANSFORM folders APPEND "/*.hpp")
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${folders} cl_kernels/*.h)
 # Parts of the text of kernels_<instructions>.cpp, which say by a macro for which it is.
-list(FILTER headers EXCLUDE REGEX "/reference/streaming/kernels_(impl|types|distill)\\.hpp$")
+list(FILTER headers EXCLUDE REGEX
+     "/reference/streaming/kernels_(impl|types|distill|attention)\\.hpp$")
 file(GLOB_RECURSE public_headers CONFIGURE_DEPENDS include/*.hpp)
 tessera_headers(tessera_public_headers BASE "${PROJECT_SOURCE_DIR}/include" FILES ${public_headers}
                 LINK Eigen3::Eigen)

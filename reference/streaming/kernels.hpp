@@ -106,6 +106,22 @@ struct DistillMix {
   float both, from_q, sum_q;
 };
 
+/// One row of a tile of attention's logits, which are products so far.
+struct AttentionRow {
+  std::int64_t n;           ///< keys of the tile, padded to lane_quantum
+  std::int64_t first, end;  ///< the row sees keys [first, end)
+  const float* bias;        ///< [n], unaligned, read where the row sees; may be null
+  float cap;                ///< 0: none
+  float slope, place;       ///< a logit loses slope * |place - key|
+  float max;                ///< running
+};
+
+/// The row's share of its statistics. The sum is relative to `max`, not below the running one.
+struct AttentionStep {
+  float max;  ///< NaN when any logit that the row sees is NaN or +Inf; -Inf: all are, so far
+  float sum;
+};
+
 struct Kernels {
   const char* name;    ///< "baseline", "avx2" or "avx512"
   std::int64_t lanes;  ///< floats per register
@@ -153,6 +169,14 @@ struct Kernels {
   /// In place: the teacher's logits become what the divergence adds to dz.
   void (*distill_gradient)(const float* student, float* teacher, std::int64_t n,
                            const DistillRow& row, float scale, float cap);
+
+  /// In place: products become exp(logit - max), and 0 where the row sees no key.
+  AttentionStep (*attend)(float* row, const AttentionRow& terms);
+  /// target[i] *= factor.
+  void (*scale)(float* target, std::int64_t n, float factor);
+  /// target[i] += factor * source[i].
+  void (*add_scaled)(const float* source, std::int64_t n, float factor, float* target);
+  bool (*all_finite)(const float* source, std::int64_t n);
 };
 
 /// The best that this machine runs.

@@ -341,15 +341,34 @@ void add(const float* source, std::int64_t n, float* target) {
 }  // namespace
 }  // namespace tessera::streaming
 
+#include "reference/streaming/kernels_attention.hpp"
 #include "reference/streaming/kernels_distill.hpp"
 
 namespace tessera::streaming {
 
 extern const Kernels TESSERA_ISA_JOIN(kernels_, TESSERA_ISA);
 const Kernels TESSERA_ISA_JOIN(kernels_, TESSERA_ISA) = {
-    TESSERA_ISA_NAME, lanes,  gemm,         gemm_scratch, load,     store, load_block, store_block,
-    finish,           reduce, class_sum_of, weigh,        gradient, add,   distill,    distill_mix,
+    TESSERA_ISA_NAME,
+    lanes,
+    gemm,
+    gemm_scratch,
+    load,
+    store,
+    load_block,
+    store_block,
+    finish,
+    reduce,
+    class_sum_of,
+    weigh,
+    gradient,
+    add,
+    distill,
+    distill_mix,
     distill_gradient,
+    attend,
+    scale,
+    add_scaled,
+    all_finite,
 };
 
 }  // namespace tessera::streaming
