@@ -19,9 +19,25 @@ std::int64_t hidden_of(const InfoOptions& o) { return o.shape[1]; }
 DType x_type_of(const InfoOptions& o) { return o.x_dtype.value_or(DType::f32); }
 DType w_type_of(const InfoOptions& o) { return o.w_dtype.value_or(x_type_of(o)); }
 
+/// The letters for --shape behind the rows of an operator that has neither H nor V: those of what
+/// a call has to have, in order.
+std::string own_letters(const Description& op) {
+  std::string letters;
+  if (op.has_letter('H') || op.has_letter('V')) return letters;
+  for (const auto& input : op.inputs) {
+    for (int axis = 0; is_needed(input.reads) && axis < input.shape.rank(); ++axis) {
+      const char letter = input.shape.axis(axis);
+      if (letter >= 'A' && letters.find(letter) == std::string::npos) letters += letter;
+    }
+  }
+  return letters;
+}
+
 /// An array of this shape in the types and the layout that the command line names.
 MutableView absent_array(const InfoOptions& o, const SymbolicShape& shape, ElementTypes types) {
+  const std::string letters = own_letters(description(o.operator_name));
   const auto extent_of = [&](char letter) {
+    if (const auto at = letters.find(letter); at != std::string::npos) return o.shape[1 + at];
     return letter == 'V' || letter == 'T' ? o.shape.back() : hidden_of(o);
   };
   const Dims extents = shape.extents({o.shape.front()}, true, extent_of);
@@ -164,6 +180,10 @@ Json request_to_json(const InfoOptions& o) {
   Json request = {{"operator", op.name}, {"pass", to_string(o.pass)}, {"b", o.shape.front()}};
   if (op.has_letter('H')) request["h"] = hidden_of(o);
   if (op.has_letter('V')) request["v"] = o.shape.back();
+  const std::string letters = own_letters(op);
+  for (std::size_t i = 0; i < letters.size(); ++i) {
+    request[std::string(1, static_cast<char>(letters[i] - 'A' + 'a'))] = o.shape[1 + i];
+  }
   request["x_dtype"] = to_string(x_type_of(o));
   if (op.has_weights()) {
     request["w_dtype"] = to_string(w_type_of(o));
@@ -243,7 +263,8 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
         description);
   };
   add_integers("--shape", o.shape, 'x',
-               "tokens, hidden, vocabulary; BxV or BxHxV for an operator without H")
+               "tokens, hidden, vocabulary; BxV or BxHxV for an operator without H; its own "
+               "letters for one without both")
       ->type_name("BxHxV")
       ->group(shape);
   const std::vector<std::pair<std::string, std::optional<DType>>> types = {
@@ -290,7 +311,13 @@ void check_info_options(const CLI::App& app, InfoOptions& o) {
   const bool has_columns = op.has_letter('V'), has_hidden = op.has_letter('H');
   const bool fits =
       (o.shape.size() == 3 && has_columns) || (o.shape.size() == 2 && !(has_hidden && has_columns));
-  if (!o.shape.empty() && !fits) {
+  if (const std::string letters = own_letters(op); !o.shape.empty() && !letters.empty()) {
+    if (o.shape.size() != 1 + letters.size()) {
+      throw CLI::ValidationError(
+          "--shape", fmt::format("takes {} numbers, BATCHx{}, as the shapes of {} are written",
+                                 1 + letters.size(), fmt::join(letters, "x"), op.name));
+    }
+  } else if (!o.shape.empty() && !fits) {
     const char* wants = !has_columns ? "takes two numbers, tokens x hidden: 512x2048"
                         : has_hidden
                             ? "takes three numbers, tokens x hidden x vocabulary: 512x2048x32768"

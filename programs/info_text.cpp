@@ -98,10 +98,10 @@ void explain_text(const Json& plan, Out out) {
 void plan_text(const Json& info, Out out) {
   const auto& request = info.at("request");
   fmt::format_to(out, "\n{} {}", text_of(request.at("operator")), text_of(request.at("pass")));
-  for (const char* extent : {"b", "h", "v"}) {
-    if (!request.contains(extent)) continue;
-    fmt::format_to(out, " {} {}", static_cast<char>(std::toupper(extent[0])),
-                   request.at(extent).get<std::int64_t>());
+  for (const auto& [name, extent] : request.items()) {
+    if (name.size() != 1) continue;
+    fmt::format_to(out, " {} {}", static_cast<char>(std::toupper(name[0])),
+                   extent.get<std::int64_t>());
   }
   if (request.contains("w_dtype")) {
     fmt::format_to(out, ", x {}, w {} {}:\n", text_of(request.at("x_dtype")),

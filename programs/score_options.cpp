@@ -141,7 +141,7 @@ LossOptions ScoreOptions::loss_options() const {
 
 std::string text_of(const OptionValue& value, std::span<const char* const> choices) {
   if (!choices.empty()) return choices[static_cast<std::size_t>(std::get<std::int64_t>(value))];
-  return std::visit([](auto held) { return fmt::format("{}", held); }, value);
+  return to_string(value);
 }
 
 CLI::Option* add_value(CLI::App& app, const std::string& name, const std::string& help,

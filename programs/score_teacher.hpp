@@ -33,8 +33,10 @@ Json described_to_json(const Options& options, const Described& described) {
     const OptionValue value = option.value(options);
     if (!option.choices.empty()) {
       json[option.name] = text_of(value, option.choices);
+    } else if (const auto* number = std::get_if<float>(&value)) {
+      json[option.name] = *number;
     } else {
-      std::visit([&](auto held) { json[option.name] = held; }, value);
+      json[option.name] = std::get<std::int64_t>(value);
     }
   }
   return json;

@@ -280,4 +280,15 @@ bool same_memory(const View& a, const View& b) noexcept {
          a.byte_offset() == b.byte_offset() && (a.host_data() != nullptr || a.is_device());
 }
 
+std::string describe_row(std::int64_t row, const Dims& leading) {
+  std::string text = std::to_string(row);
+  if (leading.rank() < 2) return text;
+  Dims index = leading;
+  for (int axis = leading.rank() - 1; axis >= 0; --axis) {
+    index[axis] = row % leading[axis];
+    row /= leading[axis];
+  }
+  return text + " (index " + to_string(index) + ")";
+}
+
 }  // namespace tessera::arguments

@@ -130,6 +130,9 @@ class Checks {
 /// "[3, 4]"
 std::string to_string(const Dims& dims);
 
+/// "5", or "5 (index [1, 2])" where there are several leading axes.
+std::string describe_row(std::int64_t row, const Dims& leading);
+
 /// True when two views of known memory begin at the same place.
 bool same_memory(const View& a, const View& b) noexcept;
 

@@ -34,12 +34,18 @@ constexpr bool accepts(ElementTypes types, DType type) noexcept {
 ///
 /// "[..., H]": leading axes, then H. "..." is the leading axes of the operator's first input, a
 /// capital letter an extent of the problem, a digit itself. "() or [...]": the leading axes, or no
-/// axes where the call's options reduce them away.
+/// axes where the call's options reduce them away. "[...|1, S|1]": each axis, the leading ones too,
+/// may be 1 and is then repeated.
 class SymbolicShape {
  public:
   consteval SymbolicShape(const char* text) : text_(text), reducible_(text[0] == '(') {
     for (const char* at = text; *at != '\0'; ++at) {
       if (*at == '.') leading_ = true;
+      if (*at == '|') {
+        repeats_ = true;
+        ++at;  // the 1
+        continue;
+      }
       if (reducible_) continue;
       if ((*at >= 'A' && *at <= 'Z') || (*at >= '1' && *at <= '9')) {
         axes_[static_cast<std::size_t>(rank_++)] = *at;
@@ -50,6 +56,8 @@ class SymbolicShape {
   constexpr const char* text() const noexcept { return text_; }
   constexpr bool has_leading() const noexcept { return leading_; }
   constexpr bool is_reducible() const noexcept { return reducible_; }
+  /// True where each axis may be 1 in the place of its extent.
+  constexpr bool repeats() const noexcept { return repeats_; }
   /// Axes behind the leading ones.
   constexpr int rank() const noexcept { return rank_; }
   constexpr char axis(int at) const noexcept { return axes_[static_cast<std::size_t>(at)]; }
@@ -73,6 +81,7 @@ class SymbolicShape {
   int rank_ = 0;
   bool leading_ = false;
   bool reducible_ = false;
+  bool repeats_ = false;
 };
 
 }  // namespace tessera

@@ -27,7 +27,7 @@ struct tessera::OperatorTraits<tessera::linear_cross_entropy::Operator>
   static constexpr auto passes = loss_passes;
   static constexpr auto inputs = with_loss_inputs<Inputs>({
       {"x", &Inputs::x, "[..., H]", ElementTypes::floating, Reads::always},
-      {"w", &Inputs::w, "[H, V]", ElementTypes::floating, Reads::always},
+      {"w", &Inputs::w, "[H, V]", ElementTypes::floating, Reads::always, Layout::weight},
       {"bias", &Inputs::bias, "[V]", ElementTypes::floating, Reads::where_given},
   });
   static constexpr auto outputs = loss_outputs;

@@ -29,10 +29,11 @@ struct tessera::OperatorTraits<tessera::linear_distillation::Operator>
   static constexpr auto passes = loss_passes;
   static constexpr auto inputs = with_loss_inputs<Inputs>({
       {"x", &Inputs::x, "[..., H]", ElementTypes::floating, Reads::always},
-      {"w", &Inputs::w, "[H, V]", ElementTypes::floating, Reads::always},
+      {"w", &Inputs::w, "[H, V]", ElementTypes::floating, Reads::always, Layout::weight},
       {"bias", &Inputs::bias, "[V]", ElementTypes::floating, Reads::where_given},
       {"teacher_x", &Inputs::teacher_x, "[..., G]", ElementTypes::floating, Reads::usually},
-      {"teacher_w", &Inputs::teacher_w, "[G, V]", ElementTypes::floating, Reads::usually},
+      {"teacher_w", &Inputs::teacher_w, "[G, V]", ElementTypes::floating, Reads::usually,
+       Layout::weight},
       {"teacher_bias", &Inputs::teacher_bias, "[V]", ElementTypes::floating, Reads::where_given},
       {"teacher_logits", &Inputs::teacher_logits, "[..., V]", ElementTypes::floating,
        Reads::in_place_of_usual},

@@ -31,7 +31,7 @@ operators::Description loss_alone() {
   for (const auto& each : loss_outputs)
     op.outputs.push_back({each.name, each.shape, each.types, each.wanted == nullptr});
   for (const auto& each : all_loss_options<LossOptions>) {
-    op.options.push_back({each.name, each.help, each.value({}), each.range, each.choices});
+    op.options.push_back(described(each));
   }
   return op;
 }

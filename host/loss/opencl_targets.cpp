@@ -104,7 +104,7 @@ void LossRows::report_bad_targets() {
         (static_cast<std::int64_t>(info[3]) << 32) | static_cast<std::uint32_t>(info[2]);
     throw Error(
         ErrorCode::label_out_of_range,
-        fmt::format(fmt::runtime(what), loss::describe_row(row, leading), info[1], v_total));
+        fmt::format(fmt::runtime(what), arguments::describe_row(row, leading), info[1], v_total));
   });
 }
 

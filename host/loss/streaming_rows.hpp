@@ -14,23 +14,19 @@
 #include "host/dispatch/table.hpp"
 #include "host/loss/request.hpp"
 #include "host/loss/targets.hpp"
+#include "host/operators/streaming.hpp"
 #include "reference/streaming/rows.hpp"
 
 /// What the `eigen` implementations of the loss operators share: the per-token half of a request,
 /// and scratch memory.
 namespace tessera::loss {
 
-streaming::Type streaming_type(DType type);
-
-/// Tasks of a call on the context's threads.
-streaming::Environment environment(ContextState& state);
-
-/// A vector as dense f32: the view's own memory where it is that already, else converted into a
-/// piece of `arena`. nullptr when the view is not given.
-const float* dense_f32(const View& view, std::int64_t first, std::int64_t count,
-                       streaming::Arena& arena);
-/// Bytes `dense_f32` may take.
-std::int64_t dense_f32_bytes(const View& view, std::int64_t count);
+using operators::dense_f32;
+using operators::dense_f32_bytes;
+using operators::environment;
+using operators::streaming_type;
+using operators::throw_workspace_too_small;
+using operators::workspace_limit;
 
 /// Rows without those that are ignored: the labelled ones in row order, then those whose label is
 /// out of range.
@@ -130,14 +126,5 @@ class StreamingRows {
   double class_total_ = 0.0;  ///< over the whole vocabulary
   const float* class_weight_ = nullptr;
 };
-
-/// The bound on scratch memory: the caller's (`strict`) or the default of the host.
-struct WorkspaceLimit {
-  std::int64_t bytes;
-  bool strict;
-};
-WorkspaceLimit workspace_limit(const std::optional<std::size_t>& requested, std::int64_t v);
-[[noreturn]] void throw_workspace_too_small(const WorkspaceLimit& limit, const std::string& shape,
-                                            std::int64_t minimum);
 
 }  // namespace tessera::loss

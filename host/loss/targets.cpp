@@ -125,7 +125,7 @@ double Targets::share_of(const Sums& sums) const {
 }
 
 std::string Targets::why_bad(std::int64_t row) const {
-  const std::string where = describe_row(row, request_.leading);
+  const std::string where = arguments::describe_row(row, request_.leading);
   const std::string limits = fmt::format("the vocabulary is 0 to {}, ignore_index is {}",
                                          request_.v_total - 1, request_.options.ignore_index);
   if (request_.labels) return fmt::format("labels: row {} is {}; {}", where, label_of(row), limits);

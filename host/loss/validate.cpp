@@ -184,17 +184,6 @@ void check_loss(arguments::Checks& checks, LossRequest& r, const LossOptions& op
   check_outputs(checks, r, source);
 }
 
-std::string describe_row(std::int64_t row, const Dims& leading) {
-  std::string text = std::to_string(row);
-  if (leading.rank() < 2) return text;
-  Dims index = leading;
-  for (int axis = leading.rank() - 1; axis >= 0; --axis) {
-    index[axis] = row % leading[axis];
-    row /= leading[axis];
-  }
-  return text + " (index " + arguments::to_string(index) + ")";
-}
-
 namespace {
 
 /// A word may be in one pair of a row: PyTorch's and vLLM's top-k have it once, and a second one is
@@ -206,7 +195,7 @@ void check_repeated(const arguments::Checks& checks, const LossRequest& r, const
   std::sort(words.begin(), words.end());
   const auto twice = std::adjacent_find(words.begin(), words.end());
   if (twice == words.end()) return;
-  checks.fail("target_indices: row " + describe_row(row, r.leading) + " has " +
+  checks.fail("target_indices: row " + arguments::describe_row(row, r.leading) + " has " +
               std::to_string(*twice) + " more than once; add up the probabilities of a word");
 }
 

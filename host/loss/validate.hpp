@@ -27,7 +27,4 @@ void check_loss(arguments::Checks& checks, LossRequest& request, const LossOptio
 void check_targets(const arguments::Checks& checks, LossRequest& request,
                    const std::vector<cl_event>& wait_for);
 
-/// "5", or "5 (index [1, 2])" when there are several leading axes.
-std::string describe_row(std::int64_t row, const Dims& leading);
-
 }  // namespace tessera::loss

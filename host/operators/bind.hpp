@@ -13,6 +13,22 @@
 /// The door between an operator's public structs and its calls as values.
 namespace tessera::operators {
 
+/// The number of different letters in the shapes.
+template <class Arguments>
+constexpr std::size_t letter_count(const Arguments& arguments) {
+  std::size_t count = 0;
+  for (char letter = 'A'; letter <= 'Z'; ++letter) {
+    const bool is_used = std::any_of(arguments.begin(), arguments.end(), [=](const auto& each) {
+      for (int axis = 0; axis < each.shape.rank(); ++axis) {
+        if (each.shape.axis(axis) == letter) return true;
+      }
+      return false;
+    });
+    if (is_used) ++count;
+  }
+  return count;
+}
+
 /// The description that OperatorTraits gives.
 template <class Op>
 Description describe() {
@@ -24,6 +40,8 @@ Description describe() {
                         decltype(Call::options)::max_count &&
                     Op::BlockSizes::axes().size() <= Blocks::max_count,
                 "a Call has room for the operator's arguments");
+  static_assert(letter_count(Traits::inputs) <= Symbols::max_letters,
+                "Symbols has room for the letters of the inputs' shapes");
   constexpr auto in_place = [](const auto& results) {
     return std::count_if(results.begin(), results.end(),
                          [](const auto& each) { return static_cast<bool>(each.in_place); });
@@ -42,24 +60,19 @@ Description describe() {
                  .block_sizes = to_named(Op::BlockSizes::get_default()),
                  .behind = Traits::behind};
   for (const auto& each : Traits::inputs) {
-    op.inputs.push_back({each.name, each.shape, each.types, each.reads});
+    op.inputs.push_back({each.name, each.shape, each.types, each.reads, each.layout});
   }
   const typename Op::Wants wants;
   for (const auto& each : Traits::outputs) {
     op.outputs.push_back(
-        {each.name, each.shape, each.types, is_wanted(each, wants), each.in_place});
+        {each.name, each.shape, each.types, is_wanted(each, wants), each.in_place, each.layout});
   }
   for (const auto& each : Traits::gradients) {
     const auto of = static_cast<std::size_t>(&input_of(each) - Traits::inputs.data());
     op.gradients.push_back({each.name, of, each.type, each.in_place, is_wanted(each, wants)});
   }
-  const auto add_options = [&](const auto& options, const auto& defaults) {
-    for (const auto& each : options) {
-      op.options.push_back({each.name, each.help, each.value(defaults), each.range, each.choices});
-    }
-  };
-  add_options(Traits::options, typename Op::Options());
-  add_options(Traits::execution_options, typename Op::ExecutionOptions());
+  for (const auto& each : Traits::options) op.options.push_back(described(each));
+  for (const auto& each : Traits::execution_options) op.options.push_back(described(each));
   return op;
 }
 

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/operators/call.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string_view>
 
 #include "host/arguments/owned.hpp"
 #include "host/operators/bind.hpp"
+
+std::string tessera::to_string(const OptionValue& value) {
+  if (std::holds_alternative<Unset>(value)) return "unset";
+  if (const auto* number = std::get_if<float>(&value)) return fmt::format("{}", *number);
+  return fmt::format("{}", std::get<std::int64_t>(value));
+}
 
 namespace tessera::operators {
 namespace {
@@ -77,6 +85,31 @@ bool Call::set(std::string_view name, const OptionValue& value) {
   if (option == nullptr) return false;
   options[static_cast<std::size_t>(option - op->options.data())] = value;
   return true;
+}
+
+Dims output_extents(const Call& call, std::size_t output) {
+  const Description& op = *call.op;
+  bool reduced = false;
+  for (std::size_t i = 0; i < op.options.size(); ++i) {
+    const auto& option = op.options[i];
+    if (std::string_view(option.name) != "reduction") continue;
+    const auto place = static_cast<std::size_t>(std::get<std::int64_t>(call.options[i]));
+    reduced = std::string_view(option.choices[place]) != "none";
+  }
+  const auto extent_of = [&](char letter) -> std::int64_t {
+    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+      const auto& shape = op.inputs[i].shape;
+      const Dims& extents = call.inputs[i].extents();
+      if (shape.repeats() || extents.rank() < shape.rank()) continue;
+      for (int axis = 0; axis < shape.rank(); ++axis) {
+        if (shape.axis(axis) == letter) return extents[extents.rank() - shape.rank() + axis];
+      }
+    }
+    return 0;
+  };
+  const Dims& first = call.inputs[0].extents();
+  const Dims leading = first.first(std::max(0, first.rank() - op.inputs[0].shape.rank()));
+  return op.outputs[output].shape.extents(leading, reduced, extent_of);
 }
 
 void Call::set_block_sizes(const std::vector<NamedValue>& values) {

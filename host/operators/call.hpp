@@ -52,9 +52,24 @@ constexpr bool reads_in(Pass pass, Reads reads) noexcept {
   return !saved || pass == Pass::backward;
 }
 
-/// What an option is: a number of f32, an integer, or one of a list of names.
-/// A choice is its place in the list; what may be unset is 0 if so, else its place + 1.
-using OptionValue = std::variant<float, std::int64_t>;
+/// The kind of an option.
+enum class OptionKind {
+  number,  ///< of f32
+  integer,
+  choice,  ///< one of a list of names
+  dtype
+};
+
+/// The value of an option that is not set; it has to be one that may be.
+struct Unset {
+  friend bool operator==(Unset, Unset) = default;
+};
+
+/// The value of an option: a number, or an integer. A choice is its place in the list, a type the
+/// integer that DType gives it.
+using OptionValue = std::variant<float, std::int64_t, Unset>;
+/// The number, or "unset".
+TESSERA_API std::string to_string(const OptionValue& value);
 
 /// The values that an option may have; a number is finite, whatever the limits.
 struct OptionRange {
@@ -62,6 +77,18 @@ struct OptionRange {
   double most = std::numeric_limits<double>::infinity();
   bool below_most = false;  ///< `most` itself is none of them
   const char* hint = "";    ///< what a message says behind the limit: ", which turns it off"
+};
+
+}  // namespace tessera
+
+namespace tessera {
+
+/// The other order of axes that an argument may be given in, from languages whose arrays say their
+/// shape alone. In C++ strides say it.
+enum class Layout {
+  fixed,   ///< none
+  weight,  ///< a layer's matrix: [H, V] or [V, H]
+  heads    ///< [..., heads, tokens, depth] or [..., tokens, heads, depth]
 };
 
 }  // namespace tessera
@@ -75,15 +102,13 @@ struct Input {
   SymbolicShape shape;
   ElementTypes types;
   Reads reads;
+  Layout layout = Layout::fixed;
 
   /// What a call has to have beside the labels.
   bool is_operand() const noexcept {
     return reads == Reads::always && types == ElementTypes::floating;
   }
-  /// A matrix that no token has an axis of: it has a layout, [H, V] or [V, H].
-  bool is_weight() const noexcept {
-    return !shape.has_leading() && !shape.is_reducible() && shape.rank() == 2;
-  }
+  bool is_weight() const noexcept { return layout == Layout::weight; }
 };
 
 struct Output {
@@ -92,6 +117,8 @@ struct Output {
   ElementTypes types;  ///< floating: of a call that owns it, the type of the first input
   bool is_wanted;      ///< by default, of a call that owns its results
   const char* in_place = nullptr;  ///< the input whose very view it may be
+  /// If `heads`, a result that the library owns lies in memory as the first input does.
+  Layout layout = Layout::fixed;
 };
 
 /// A gradient has the shape of the input that it is of, and cannot be asked for without it.
@@ -107,6 +134,8 @@ struct Gradient {
 struct Option {
   const char* name;
   const char* help;
+  OptionKind kind;
+  bool may_be_unset;
   OptionValue standard;  ///< its default
   OptionRange range;
   std::span<const char* const> choices;
@@ -166,13 +195,15 @@ struct TESSERA_API Call {
 
   const Description* op;
   Pass pass;
+  static constexpr std::size_t max_gradients = 6;
+
   Values<View, 20> inputs;
   Values<MutableView, 12> outputs;
-  Values<MutableView, 4> gradients;
-  Values<bool, 4> accumulate;  ///< of each gradient
+  Values<MutableView, max_gradients> gradients;
+  Values<bool, max_gradients> accumulate;  ///< of each gradient
   /// Which outputs and gradients a call returns that owns its results.
   Values<bool, 12> wants;
-  Values<bool, 4> wants_gradients;
+  Values<bool, max_gradients> wants_gradients;
   Values<OptionValue, 24> options;
   ImplementationList implementation{};
   std::optional<Blocks> block_sizes{};
@@ -196,6 +227,10 @@ struct Owned {
   Values<HostTensor, decltype(Call::gradients)::max_count> gradients;
   Dispatch dispatch;
 };
+
+/// The extents of the output at place `output`, by those of the inputs that are given. Nothing is
+/// checked; a letter that no input has is 0.
+TESSERA_API Dims output_extents(const Call& call, std::size_t output);
 
 /// Block sizes by name.
 std::vector<NamedValue> blocks_by_name(const Description& op, const Blocks& blocks);

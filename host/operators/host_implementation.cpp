@@ -12,23 +12,31 @@ Dispatch HostImplementation::described(const ContextState& state,
   Dispatch dispatch;
   describe(state, r, dispatch);
   dispatch.implementation = name();
-  arguments::check_fixed_workspace((name() + ", which allocates for itself,").c_str(),
-                                   r.call.workspace_bytes, r.call.workspace,
-                                   dispatch.workspace_bytes);
+  if (!minimum_workspace_bytes(state, r)) {
+    arguments::check_fixed_workspace((name() + ", which allocates for itself,").c_str(),
+                                     r.call.workspace_bytes, r.call.workspace,
+                                     dispatch.workspace_bytes);
+  }
   return dispatch;
 }
 
 std::unique_ptr<Completion::State> HostImplementation::run(
     const std::shared_ptr<ContextState>& state, const dispatch::Request& request,
     dispatch::Attempt& attempt) const {
-  const Call& call = static_cast<const Request&>(request).call;
+  const auto& given = static_cast<const Request&>(request);
+  const Call& call = given.call;
   attempt.dispatch = described(*state, request);
   if (state->device) state->device->wait_for(call.wait_for);
   dispatch::HostViews views(*state, call.queue);
   PlainRequest mapped{Call(call)};
   mapped.map_to_host(views);
+  check_values(*state, mapped);
+  std::optional<dispatch::HostWorkspace> workspace;
+  if (minimum_workspace_bytes(*state, given)) {
+    workspace.emplace(*state, views, call.workspace, attempt.dispatch.workspace_bytes);
+  }
   attempt.outputs_touched = true;
-  compute(*state, mapped, attempt.dispatch);
+  compute(*state, mapped, attempt.dispatch, workspace ? workspace->data() : nullptr);
   views.finish();
   return std::make_unique<Completion::State>();
 }
@@ -36,7 +44,10 @@ std::unique_ptr<Completion::State> HostImplementation::run(
 Plan HostImplementation::plan(ContextState& state, const dispatch::Request& request) const {
   Plan plan;
   plan.dispatch = described(state, request);
-  plan.workspace_bytes = plan.minimum_workspace_bytes = plan.dispatch.workspace_bytes;
+  plan.workspace_bytes = plan.dispatch.workspace_bytes;
+  plan.minimum_workspace_bytes =
+      minimum_workspace_bytes(state, static_cast<const Request&>(request))
+          .value_or(plan.workspace_bytes);
   return plan;
 }
 

@@ -155,7 +155,7 @@ class OpenclRow final : public dispatch::Implementation {
     if (runtime == nullptr) return "the context has no OpenCL device";
     auto reason =
         runtime->keep<PreparedCalls>().why_unsupported(own_->operands(r), engine_name_, *runtime);
-    return reason ? reason : own_->refuses(r, runtime->facts());
+    return reason ? reason : own_->refuses(r, engine_name_, runtime->facts());
   }
 
   std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
@@ -377,8 +377,12 @@ std::vector<std::int64_t> key_of(const Call& call) {
     add(call.accumulate[i]);
   }
   for (const auto& value : call.options) {
-    const auto* number = std::get_if<float>(&value);
-    add(number != nullptr ? std::bit_cast<std::int32_t>(*number) : std::get<std::int64_t>(value));
+    if (const auto* number = std::get_if<float>(&value)) {
+      add(std::bit_cast<std::int32_t>(*number));
+    } else {
+      const auto* integer = std::get_if<std::int64_t>(&value);
+      add(integer != nullptr ? *integer : INT64_MIN);  // one that no bits of a number are
+    }
   }
   add(call.block_sizes.has_value());
   if (call.block_sizes) {

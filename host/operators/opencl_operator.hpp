@@ -61,8 +61,9 @@ class OpenclOperator {
   virtual std::vector<std::int64_t> multiples(const engines::Engine& engine) const = 0;
   /// The types that its products multiply, or that its passes over rows read.
   virtual engines::Operands operands(const Request& request) const = 0;
-  /// Why no engine can serve a request on this device. Nothing: each engine decides for itself.
-  virtual std::optional<std::string> refuses(const Request& request,
+  /// Why the operator has no kernels by this engine for the request on this device. Nothing: the
+  /// engine itself can serve its operands, and the operator has what it needs.
+  virtual std::optional<std::string> refuses(const Request& request, const std::string& engine_name,
                                              const opencl::DeviceFacts& facts) const = 0;
   /// Engine, schedule and programs. Throws Error invalid_argument for illegal blocks and knobs,
   /// workspace_too_small, out_of_memory.

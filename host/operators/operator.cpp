@@ -5,7 +5,7 @@ namespace tessera::operators {
 namespace {
 
 /// The outputs of a call: those given have the shape that their letters say.
-void check_outputs(arguments::Checks& checks, Call& call, const Symbols& symbols) {
+void check_outputs(arguments::Checks& checks, Call& call, Symbols& symbols) {
   const auto& outputs = call.op->outputs;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (call.pass == Pass::backward) {
@@ -13,9 +13,20 @@ void check_outputs(arguments::Checks& checks, Call& call, const Symbols& symbols
       continue;
     }
     checks.output(outputs[i].name, call.outputs[i], outputs[i].types);
-    checks.shape(outputs[i].name, call.outputs[i], symbols.expected(outputs[i].shape),
-                 symbols.leading_source());
+    symbols.take(checks, outputs[i].name, call.outputs[i], outputs[i].shape);
   }
+}
+
+/// Strides of a dense array of these extents whose tokens stand before its heads where those of
+/// `like` do; empty: row-major.
+Dims strides_like(const View& like, const Dims& extents) {
+  const int tokens = like.rank() - 2, heads = like.rank() - 3;
+  if (like.strides()[heads] >= like.strides()[tokens]) return {};
+  Dims order = extents;
+  std::swap(order[heads], order[tokens]);
+  Dims strides = contiguous_strides(order);
+  std::swap(strides[heads], strides[tokens]);
+  return strides;
 }
 
 /// Describes the outputs that the call wants, without memory yet.
@@ -25,7 +36,10 @@ void describe_outputs(Call& call, const Symbols& symbols) {
     if (!call.wants[i]) continue;
     const DType type =
         outputs[i].types == ElementTypes::floating ? call.inputs[0].dtype() : DType::f32;
-    call.outputs[i] = MutableView::host(nullptr, type, symbols.expected(outputs[i].shape));
+    const Dims extents = symbols.expected(outputs[i].shape);
+    const Dims strides =
+        outputs[i].layout == Layout::heads ? strides_like(call.inputs[0], extents) : Dims();
+    call.outputs[i] = MutableView::host(nullptr, type, extents, strides);
   }
 }
 

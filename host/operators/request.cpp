@@ -22,10 +22,15 @@ std::string list_of(std::span<const char* const> names) {
 void check_option(const arguments::Checks& checks, const Option& option, const OptionValue& value) {
   const auto& range = option.range;
   const auto fail = [&](const std::string& what) {
-    const auto text = std::visit([](auto number) { return fmt::format("{}", number); }, value);
-    checks.fail(fmt::format("{} is {}; {}", option.name, text, what));
+    checks.fail(fmt::format("{} is {}; {}", option.name, to_string(value), what));
   };
-  const double number = std::visit([](auto held) { return static_cast<double>(held); }, value);
+  if (std::holds_alternative<Unset>(value)) {
+    if (!option.may_be_unset) fail("it cannot be left unset; give a value");
+    return;
+  }
+  const double number = std::holds_alternative<float>(value)
+                            ? static_cast<double>(std::get<float>(value))
+                            : static_cast<double>(std::get<std::int64_t>(value));
   if (!option.choices.empty()) {
     if (!(number >= 0 && number < static_cast<double>(option.choices.size()))) {
       fail("give " + list_of(option.choices));

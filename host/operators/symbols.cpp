@@ -7,9 +7,10 @@ namespace tessera::operators {
 
 namespace {
 
-/// "first" or "last" of the axes of `shape`, as messages count them.
-const char* place(const SymbolicShape& shape, int axis) {
-  return axis + 1 == shape.rank() ? "last" : "first";
+/// "the last axis", as messages count the axes behind the leading ones.
+std::string place(int axis, int rank) {
+  if (axis + 1 == rank) return "the last axis";
+  return rank == 2 ? "the first axis" : fmt::format("axis {}", axis - rank);
 }
 
 /// Whether an axis is no symbol: it is as long as the digit says.
@@ -51,9 +52,9 @@ void Symbols::check_rank(const arguments::Checks& checks, const char* name, cons
 void Symbols::disagree(const arguments::Checks& checks, const char* name, const View& view,
                        const SymbolicShape& shape, int axis, const Bound& bound) const {
   std::string text = fmt::format(
-      "{} has shape {} but {} has shape {}: the {} axis of {} must be {}, the {} axis of {}", name,
+      "{} has shape {} but {} has shape {}: {} of {} must be {}, {} of {}", name,
       arguments::to_string(view.extents()), bound.name, arguments::to_string(bound.view->extents()),
-      place(shape, axis), name, bound.letter, bound.last ? "last" : "first", bound.name);
+      place(axis, shape.rank()), name, bound.letter, place(bound.axis, bound.rank), bound.name);
   // PyTorch stores a weight [out, in].
   if (!shape.has_leading() && shape.rank() == 2 && view.extents()[1 - axis] == bound.extent) {
     text += fmt::format(
@@ -66,14 +67,34 @@ void Symbols::disagree(const arguments::Checks& checks, const char* name, const 
 
 void Symbols::fail_leading(const arguments::Checks& checks, const char* name, const View& view,
                            const Dims& wanted) const {
-  checks.fail(fmt::format("{} has shape {}, expected {}: {}; give both the same rows", name,
-                          arguments::to_string(view.extents()), arguments::to_string(wanted),
-                          leading_source().text()));
+  const auto text = [](const View& of) { return arguments::to_string(of.extents()); };
+  const bool are_rows = leading_view_->rank() == leading_.rank() + 1;
+  const std::string source =
+      are_rows ? leading_source().text() + "; give both the same rows"
+               : fmt::format("the leading axes are {}, those of {} {}; give both the same",
+                             arguments::to_string(leading_), leading_name_, text(*leading_view_));
+  checks.fail(fmt::format("{} has shape {}, expected {}: {}", name, text(view),
+                          arguments::to_string(wanted), source));
+}
+
+void Symbols::check_repeated(const arguments::Checks& checks, const char* name, const View& view,
+                             const SymbolicShape& shape) const {
+  const Dims wanted = expected(shape);
+  const Dims& given = view.extents();
+  int axis = 0;
+  if (given.rank() == wanted.rank()) {
+    while (axis < given.rank() && (given[axis] == wanted[axis] || given[axis] == 1)) ++axis;
+    if (axis == given.rank()) return;
+  }
+  checks.fail(fmt::format("{} has shape {}, expected {}, or 1 in the place of any of its axes ({})",
+                          name, arguments::to_string(given), arguments::to_string(wanted),
+                          shape.text()));
 }
 
 void Symbols::take(const arguments::Checks& checks, const char* name, const View& view,
                    const SymbolicShape& shape) {
   if (!view) return;
+  if (shape.repeats()) return check_repeated(checks, name, view, shape);
   bool known = !shape.has_leading() || leading_view_ != nullptr;
   for (int axis = 0; axis < shape.rank(); ++axis) {
     known = known && (is_number(shape.axis(axis)) || find(shape.axis(axis)));
@@ -81,21 +102,25 @@ void Symbols::take(const arguments::Checks& checks, const char* name, const View
   if (known) {  // nothing new in it
     const Dims wanted = expected(shape);
     if (view.extents() == wanted) return;
-    const char last = shape.axis(shape.rank() - 1);
-    if (is_number(last)) {
+    if (shape.rank() == 0) fail_leading(checks, name, view, wanted);
+    int axis = shape.rank() - 1;  // the last that differs
+    if (view.rank() == wanted.rank()) {
+      const auto differs = [&](int at) {
+        const int behind = view.rank() - shape.rank() + at;
+        return view.extents()[behind] != wanted[behind];
+      };
+      while (axis >= 0 && !differs(axis)) --axis;
+      if (axis < 0) fail_leading(checks, name, view, wanted);
+    }
+    if (is_number(shape.axis(axis))) {
       checks.fail(fmt::format("{} has shape {}, expected {}: {} behind {}", name,
                               arguments::to_string(view.extents()), arguments::to_string(wanted),
-                              last, leading_source().text()));
+                              shape.axis(axis), leading_source().text()));
     }
-    if (shape.has_leading() && view.rank() == wanted.rank() &&
-        view.extents().back() == wanted.back()) {
-      fail_leading(checks, name, view, wanted);
-    }
-    const Bound& bound = *find(last);
-    checks.fail(fmt::format("{} has shape {}, expected {}: {}, where {} is the {} axis of {} {}",
-                            name, arguments::to_string(view.extents()),
-                            arguments::to_string(wanted), shape.text(), bound.letter,
-                            bound.last ? "last" : "first", bound.name,
+    const Bound& bound = *find(shape.axis(axis));
+    checks.fail(fmt::format("{} has shape {}, expected {}: {}, where {} is {} of {} {}", name,
+                            arguments::to_string(view.extents()), arguments::to_string(wanted),
+                            shape.text(), bound.letter, place(bound.axis, bound.rank), bound.name,
                             arguments::to_string(bound.view->extents())));
   }
   check_rank(checks, name, view, shape);
@@ -118,7 +143,7 @@ void Symbols::take(const arguments::Checks& checks, const char* name, const View
     if (const Bound* bound = find(letter)) {
       if (bound->extent != extent) disagree(checks, name, view, shape, axis, *bound);
     } else {
-      bound_.at(count_++) = {letter, extent, name, &view, axis + 1 == shape.rank()};
+      bound_[count_++] = {letter, extent, name, &view, axis, shape.rank()};
     }
   }
 }

@@ -13,6 +13,8 @@ namespace tessera::operators {
 /// that have them first. Later arguments must agree.
 class Symbols {
  public:
+  static constexpr std::size_t max_letters = 12;
+
   /// Binds the letters of `shape` that are new to the extents of `view`, and checks the others; a
   /// view that is not given is passed over. The view must live as long as this object. Throws Error
   /// invalid_argument, which names both arguments.
@@ -33,17 +35,21 @@ class Symbols {
     std::int64_t extent;
     const char* name;  ///< of the argument
     const View* view;
-    bool last;  ///< axis of it, else the first
+    int axis;  ///< of it, behind the leading ones
+    int rank;  ///< how many of those it has
   };
   const Bound* find(char letter) const;
   void check_rank(const arguments::Checks& checks, const char* name, const View& view,
                   const SymbolicShape& shape) const;
   [[noreturn]] void disagree(const arguments::Checks& checks, const char* name, const View& view,
                              const SymbolicShape& shape, int axis, const Bound& bound) const;
+  /// Checks a shape whose letters are known: each axis has its extent, or 1.
+  void check_repeated(const arguments::Checks& checks, const char* name, const View& view,
+                      const SymbolicShape& shape) const;
   [[noreturn]] void fail_leading(const arguments::Checks& checks, const char* name,
                                  const View& view, const Dims& wanted) const;
 
-  std::array<Bound, 8> bound_{};
+  std::array<Bound, max_letters> bound_{};
   std::size_t count_ = 0;
   Dims leading_{};
   const char* leading_name_ = nullptr;

@@ -23,6 +23,7 @@ struct InputArgument {
   SymbolicShape shape;
   ElementTypes types;
   Reads reads;
+  Layout layout = Layout::fixed;
 };
 
 template <class Outputs, class Result, class Wants>
@@ -33,7 +34,8 @@ struct OutputArgument {
   ElementTypes types;
   HostTensor Result::*owned;       ///< where a call that owns its results leaves it
   bool Wants::*wanted;             ///< whether such a call has it; nullptr: always
-  const char* in_place = nullptr;  ///< as operators::Output's
+  const char* in_place = nullptr;  ///< as operators::Output's, and so is what follows
+  Layout layout = Layout::fixed;
 };
 
 template <class Operator>
@@ -55,6 +57,8 @@ template <class Options>
 struct OptionArgument {
   const char* name;
   const char* help;  ///< what it does, in a few words
+  OptionKind kind;
+  bool may_be_unset;
   OptionValue (*value)(const Options&);
   void (*set)(Options&, OptionValue);
   OptionRange range;
@@ -66,38 +70,60 @@ struct WholeOptions {
   static constexpr auto& of(auto& options) noexcept { return options; }
 };
 
-/// Describes the option that `member` is, of the part of the options that `Part` gives.
+/// The kind of an option that is a member of this type. Choices are told by their list.
+template <class Held>
+constexpr OptionKind option_kind = std::is_same_v<Held, DType>   ? OptionKind::dtype
+                                   : std::is_same_v<Held, float> ? OptionKind::number
+                                                                 : OptionKind::integer;
+template <class Held>
+constexpr OptionKind option_kind<std::optional<Held>> = option_kind<Held>;
+
+template <class Held>
+OptionValue option_value(const Held& held) {
+  if constexpr (requires { held.has_value(); }) {
+    return held ? option_value(*held) : OptionValue(Unset());
+  } else if constexpr (std::is_same_v<Held, float>) {
+    return held;
+  } else {
+    return static_cast<std::int64_t>(held);
+  }
+}
+
+/// Describes the option that `member` is, of the part of the options that `Part` gives. A member
+/// that is a std::optional may be unset.
 template <class Options, auto member, class Part = WholeOptions>
 constexpr OptionArgument<Options> option(const char* name, const char* help, OptionRange range = {},
                                          std::span<const char* const> choices = {}) {
+  using Held = std::remove_reference_t<decltype(Part::of(std::declval<Options&>()).*member)>;
   return {.name = name,
           .help = help,
-          .value = [](const Options& options) -> OptionValue {
-            const auto& held = Part::of(options).*member;
-            if constexpr (requires { held.has_value(); }) {
-              return held ? static_cast<std::int64_t>(*held) + 1 : 0;
-            } else if constexpr (std::is_same_v<decltype(held), const float&>) {
-              return held;
-            } else {
-              return static_cast<std::int64_t>(held);
-            }
-          },
-          .set =
-              [](Options& options, OptionValue value) {
-                auto& held = Part::of(options).*member;
-                using Held = std::remove_reference_t<decltype(held)>;
-                const auto assign = [&](auto given) {
-                  if constexpr (requires { held.has_value(); }) {
-                    held.reset();
-                    if (given > 0) held = static_cast<typename Held::value_type>(given - 1);
-                  } else {
-                    held = static_cast<Held>(given);
-                  }
-                };
-                std::visit(assign, value);
-              },
-          .range = range,
-          .choices = choices};
+          .kind = choices.empty() ? option_kind<Held> : OptionKind::choice,
+          .may_be_unset = requires(Held held){held.reset();
+}
+, .value = [](const Options& options) { return option_value(Part::of(options).*member); },
+  .set =
+      [](Options& options, OptionValue value) {
+        auto& held = Part::of(options).*member;
+        const auto assign = [&]<class Given>(Given given) {
+          if constexpr (std::is_same_v<Given, Unset>) {
+            held = Held();
+          } else if constexpr (requires { typename Held::value_type; }) {
+            held = static_cast<typename Held::value_type>(given);
+          } else {
+            held = static_cast<Held>(given);
+          }
+        };
+        std::visit(assign, value);
+      },
+  .range = range, .choices = choices
+};  // namespace tessera
+}
+
+/// The same by value, with its default.
+template <class Options>
+operators::Option described(const OptionArgument<Options>& option) {
+  return {option.name,      option.help,  option.kind,   option.may_be_unset,
+          option.value({}), option.range, option.choices};
 }
 
 /// Specialised for each operator's tag, a struct that names the operator's types:

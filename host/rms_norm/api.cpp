@@ -7,6 +7,7 @@
 namespace tessera::rms_norm {
 
 #include "host/operators/api.inc"
+#include "host/operators/api_backward.inc"
 
 CostEstimate cost(const Request& r) {
   using arguments::saturating_product;

@@ -7,8 +7,7 @@
 
 #include "host/arguments/offsets.hpp"
 #include "host/arguments/workspace.hpp"
-#include "host/dispatch/completion.hpp"
-#include "host/dispatch/host_views.hpp"
+#include "host/operators/host_implementation.hpp"
 #include "host/rms_norm/request.hpp"
 
 namespace tessera::rms_norm {
@@ -127,60 +126,37 @@ struct Task {
   }
 };
 
-class EigenRows final : public dispatch::Implementation {
+class EigenRows final : public operators::HostImplementation {
  public:
-  EigenRows() : Implementation({"eigen", "row by row, on the host's threads", true}) {}
+  EigenRows() : HostImplementation({"eigen", "row by row, on the host's threads", true}) {}
 
-  std::unique_ptr<Completion::State> run(const std::shared_ptr<ContextState>& state,
-                                         const dispatch::Request& request,
-                                         dispatch::Attempt& attempt) const override {
-    const auto& base = static_cast<const operators::Request&>(request);
-    const Split split = split_of(request_of(request), state->threads.size());
-    describe(request_of(request), split, attempt.dispatch);
-    if (state->device) state->device->wait_for(base.call.wait_for);
-    dispatch::HostViews views(*state, base.call.queue);
-    operators::PlainRequest mapped{operators::Call(base.call)};
-    mapped.map_to_host(views);
-    const dispatch::HostWorkspace workspace(*state, views, base.call.workspace,
-                                            split.workspace_bytes);
-    attempt.outputs_touched = true;
-    run_tasks(request_of(mapped), split, static_cast<float*>(workspace.data()), state->threads);
-    views.finish();
-    return std::make_unique<Completion::State>();
-  }
-
-  Plan plan(ContextState& state, const dispatch::Request& request) const override {
-    const auto r = request_of(request);
-    const Split split = split_of(r, state.threads.size());
-    Plan plan;
-    describe(r, split, plan.dispatch);
-    plan.workspace_bytes = split.workspace_bytes;
-    plan.minimum_workspace_bytes = split_of(r, 1).workspace_bytes;
-    return plan;
-  }
-  std::pair<std::vector<NamedValue>, BlockSource> infer(
-      ContextState& state, const dispatch::Request& request) const override {
-    Dispatch dispatch;
-    const auto r = request_of(request);
-    describe(r, split_of(r, state.threads.size()), dispatch);
-    return {dispatch.block_sizes, dispatch.block_source};
-  }
   CostEstimate cost(ContextState&, const dispatch::Request& request) const override {
     return rms_norm::cost(request_of(request));
   }
 
  private:
-  static void describe(const Request& r, const Split& split, Dispatch& dispatch) {
-    dispatch.implementation = "eigen";
+  std::optional<std::int64_t> minimum_workspace_bytes(
+      const ContextState&, const operators::Request& request) const override {
+    return split_of(request_of(request), 1).workspace_bytes;
+  }
+  void describe(const ContextState& state, const operators::Request& request,
+                Dispatch& dispatch) const override {
+    const auto r = request_of(request);
+    const Split split = split_of(r, state.threads.size());
     dispatch.device = "host";
     dispatch.schedule = "row_by_row";
     dispatch.workspace_bytes = split.workspace_bytes;
     dispatch.knobs = {{"tasks", split.tasks}};
-    const auto& given = r.base.call.block_sizes;
+    const auto& given = request.call.block_sizes;
     // Any blocks are legal; rows are shared out by threads.
     dispatch.block_source = given ? BlockSource::caller : BlockSource::heuristic;
-    dispatch.block_sizes = given ? operators::blocks_by_name(*r.base.call.op, *given)
+    dispatch.block_sizes = given ? operators::blocks_by_name(*request.call.op, *given)
                                  : to_named(BlockSizes{std::max<std::int64_t>(split.rows, 1)});
+  }
+  void compute(ContextState& state, const operators::Request& request, Dispatch&,
+               void* workspace) const override {
+    const auto r = request_of(request);
+    run_tasks(r, split_of(r, state.threads.size()), static_cast<float*>(workspace), state.threads);
   }
 
   static void run_tasks(const Request& r, const Split& split, float* memory,

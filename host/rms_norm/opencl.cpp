@@ -178,7 +178,7 @@ class Opencl final : public operators::OpenclOperator {
   engines::Operands operands(const operators::Request& request) const override {
     return {.a = request_of(request).x.dtype(), .rows = true};
   }
-  std::optional<std::string> refuses(const operators::Request& request,
+  std::optional<std::string> refuses(const operators::Request& request, const std::string&,
                                      const opencl::DeviceFacts&) const override {
     const auto r = request_of(request);
     return engines::beyond_32_bits({{"B", r.b}, {"H", r.h}});

@@ -88,7 +88,7 @@ class Textbook final : public operators::HostImplementation {
     std::tie(dispatch.block_sizes, dispatch.block_source) =
         operators::given_or_default_blocks(request.call);
   }
-  void compute(ContextState&, const operators::Request& request, Dispatch&) const override {
+  void compute(ContextState&, const operators::Request& request, Dispatch&, void*) const override {
     rms_norm::compute(request_of(request));
   }
 };

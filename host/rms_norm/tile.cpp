@@ -341,8 +341,8 @@ class TpuTile final : public operators::HostImplementation {
         arguments::saturating_product(copied * static_cast<std::int64_t>(size_of(s.type)),
                                       arguments::saturating_product(s.b, s.h)));
   }
-  void compute(ContextState& state, const operators::Request& request,
-               Dispatch& dispatch) const override {
+  void compute(ContextState& state, const operators::Request& request, Dispatch& dispatch,
+               void*) const override {
     const auto r = request_of(request);
     const Setup s = setup_of(state, r);
     TileCall call(state, r, s, dispatch);

@@ -85,7 +85,7 @@ class Opencl final : public operators::OpenclOperator {
   engines::Operands operands(const operators::Request& request) const override {
     return {.a = request_of(request).inputs.logits.dtype(), .rows = true};
   }
-  std::optional<std::string> refuses(const operators::Request& request,
+  std::optional<std::string> refuses(const operators::Request& request, const std::string&,
                                      const opencl::DeviceFacts& facts) const override {
     const auto& r = loss::loss_request(request);
     auto reason = loss::why_unsupported(r, facts);

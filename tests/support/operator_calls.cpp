@@ -26,7 +26,7 @@ operators::Call TestOperator::call_of(const CaseCall& of) const {
   set_options(c, call);
   if (of.pass == Pass::forward_partial) call.set("vocab_size_total", c.v);
   call.set("gradient_filter_eps", c.gradient_filter_eps);
-  call.set("dz_dtype", c.dz_dtype ? static_cast<std::int64_t>(*c.dz_dtype) + 1 : std::int64_t{0});
+  call.set("dz_dtype", c.dz_dtype ? OptionValue(static_cast<std::int64_t>(*c.dz_dtype)) : Unset());
   if (of.implementation != default_order) call.implementation = of.implementation;
   if (c.block_sizes) call.set_block_sizes(to_named(*c.block_sizes));
   call.knobs = c.knobs;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "host/operators/call.hpp"
 
@@ -25,16 +27,18 @@ inline std::size_t place_of(const operators::Description& op, const char* name) 
 /// A call by extents and types alone.
 inline operators::Call call_of(const Question& q, const std::string& implementation) {
   operators::Call call(operators::description(q.operation), q.pass);
-  for (const char* name : {"x", "logits", "w", "labels", "dy", "statistics", "teacher_logits"}) {
-    const auto* input = call.op->input(name);
-    if (input == nullptr || !reads_in(q.pass, input->reads)) continue;
+  const std::set<std::string_view> besides = {"statistics", "teacher_logits"};
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    const auto& input = call.op->inputs[i];
+    const bool given = input.reads == Reads::always || input.reads == Reads::by_backward;
+    if (!reads_in(q.pass, input.reads) || !(given || besides.contains(input.name))) continue;
     const auto extents =
-        input->shape.extents({q.b}, false, [&](char letter) { return letter == 'H' ? q.h : q.v; });
-    const auto type = input->types == ElementTypes::integer ? DType::i32
-                      : input->types == ElementTypes::f32   ? DType::f32
-                                                            : q.type;
-    call.inputs[place_of(*call.op, name)] =
-        View::host(nullptr, type, extents, input->is_weight() && q.vh ? Dims{1, q.h} : Dims());
+        input.shape.extents({q.b}, false, [&](char letter) { return letter == 'H' ? q.h : q.v; });
+    const auto type = input.types == ElementTypes::integer ? DType::i32
+                      : input.types == ElementTypes::f32   ? DType::f32
+                                                           : q.type;
+    call.inputs[i] =
+        View::host(nullptr, type, extents, input.is_weight() && q.vh ? Dims{1, q.h} : Dims());
   }
   call.implementation = implementation;
   return call;

@@ -44,6 +44,7 @@ template <class Option>
 OptionValue other_value(const Option& option, const OptionValue& value) {
   if (!option.choices.empty()) return std::get<std::int64_t>(value) == 0 ? std::int64_t{1} : 0;
   if (const auto* number = std::get_if<float>(&value)) return *number == 0.25f ? 0.75f : 0.25f;
+  if (std::holds_alternative<Unset>(value)) return std::int64_t{1};
   return std::get<std::int64_t>(value) == 3 ? std::int64_t{4} : 3;
 }
 

@@ -77,7 +77,7 @@ class Opencl : public operators::OpenclOperator {
     const auto rule = engine.rule();
     return {rule.n_multiple, rule.k_multiple, rule.m_multiple};
   }
-  std::optional<std::string> refuses(const operators::Request& request,
+  std::optional<std::string> refuses(const operators::Request& request, const std::string&,
                                      const opencl::DeviceFacts& facts) const final {
     auto reason = loss::why_unsupported(loss::loss_request(request), facts);
     return reason ? reason : own_refuses(own(request), facts);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
+
+#include "host/operators/streaming.hpp"
 
 #include "host/arguments/offsets.hpp"
 #include "host/arguments/workspace.hpp"
-#include "host/loss/streaming_rows.hpp"
+#include "host/dispatch/recorder.hpp"
 
-namespace tessera::loss {
+namespace tessera::operators {
 
 streaming::Type streaming_type(DType type) {
   if (type == DType::bf16) return streaming::Type::bf16;
@@ -48,9 +49,10 @@ const float* dense_f32(const View& view, std::int64_t first, std::int64_t count,
   return values;
 }
 
-WorkspaceLimit workspace_limit(const std::optional<std::size_t>& requested, std::int64_t v) {
+WorkspaceLimit workspace_limit(const std::optional<std::size_t>& requested, std::int64_t v,
+                               int threads) {
   if (requested) return {static_cast<std::int64_t>(*requested), true};
-  return {arguments::default_workspace_bytes(v), false};
+  return {arguments::default_workspace_bytes(v, threads), false};
 }
 
 void throw_workspace_too_small(const WorkspaceLimit& limit, const std::string& shape,
@@ -61,4 +63,4 @@ void throw_workspace_too_small(const WorkspaceLimit& limit, const std::string& s
                   "; give at least that, or smaller block_sizes");
 }
 
-}  // namespace tessera::loss
+}  // namespace tessera::operators
