@@ -112,6 +112,54 @@ TEST_F(MemoryTest, BuffersOfOneUse) {
 
 // What belongs to the parent's driver ends in a child without it, or is an Error: its threads,
 // which would finish the call and complete the event, are not there.
+/// An implementation on the host maps device memory. A length there is judged before y is touched.
+TEST_F(MemoryTest, AttentionMapsWhatIsOnTheDevice) {
+  std::vector<float> values(bytes / 4);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.25f * static_cast<float>(i % 7);
+  const auto filled = [&](void* host) {
+    return make(CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, host);
+  };
+  const cl::Buffer q = filled(values.data()), kv = filled(values.data());
+  const auto heads = [](const auto& of, std::int64_t tokens) {
+    return MutableView::device(of(), 0, DType::f32, {2, 1, tokens, 8});
+  };
+  Context own = context();
+  const auto run = [&](std::int32_t second) {
+    std::vector<std::int32_t> counted(bytes / 4, 1);
+    counted[1] = second;
+    const cl::Buffer counts = filled(counted.data());
+    std::vector<float> y(bytes / 4, -1.0f);
+    const cl::Buffer to = filled(y.data());
+    std::string error;
+    try {
+      attention::forward(own,
+                         {.q = heads(q, 2),
+                          .k = heads(kv, 3),
+                          .v = heads(kv, 3),
+                          .kv_lengths = View::device(counts(), 0, DType::i32, {2})},
+                         {.y = heads(to, 2)}, {})
+          .wait();
+    } catch (const Error& caught) {
+      error = caught.what();
+    }
+    runtime_->queue().enqueueReadBuffer(to, CL_TRUE, 0, bytes, y.data());
+    return std::pair(error, y);
+  };
+  const std::vector<std::int32_t> lengths = {1, 3};
+  const auto [none, y] = run(lengths[1]);
+  EXPECT_EQ(none, "");
+  const auto host = attention::forward(own, {.q = View::host(values.data(), {2, 1, 2, 8}),
+                                             .k = View::host(values.data(), {2, 1, 3, 8}),
+                                             .v = View::host(values.data(), {2, 1, 3, 8}),
+                                             .kv_lengths = View(lengths)});
+  EXPECT_TRUE(std::ranges::equal(host.y.as<float>(), std::span(y).first(32)));
+  const auto [error, untouched] = run(4);
+  EXPECT_EQ(error,
+            "attention.forward: kv_lengths of sequence 1 is 4; give 0 to 3, the number of "
+            "keys T");
+  EXPECT_EQ(untouched, std::vector<float>(bytes / 4, -1.0f));
+}
+
 TEST_F(MemoryTest, AForkedChildHasNoUseForWhatIsOnTheDevice) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer follows no forked child of a process with threads";

@@ -393,6 +393,14 @@ def test_info():
                                   "v": 1000, "x_dtype": "f32"}, f"{call}: {err} {info['request']}")
         check(info["plan"]["block_sizes"] == {"b_block_size": 8, "v_block_size": 64},
               f"{call}: {info['plan']['block_sizes']}")
+    # Neither H nor V: a number for each of its letters.
+    call = ["--operator", "attention", "--shape", "2x8x128x64x4x256x32"]
+    code, text, err = run("tessera-info", *call)
+    check(code == 0 and "attention forward B 2 Q 8 S 128 D 64 K 4 T 256 E 32, f32" in text
+          and "runs on      eigen" in text, f"{call}: {code} {err} {text}")
+    code, out, err = run("tessera-info", "--json", *call)
+    check(code == 0 and json.loads(out)["cost"]["flops"] == 2 * 8 * 128 * 256 * 2 * (64 + 32),
+          f"{call}: {code} {err} {out}")
     code, out, err = run("tessera-info", "--peaks", "--json")
     check(code == 0 and not err, f"info --peaks: {code} {err}")
     peaks = json.loads(out)["peaks"] if code == 0 else {}
@@ -417,6 +425,7 @@ def test_info():
                       ["--shape", "1x2x3", "--implementation", "reference,nothing"], ["extra"],
                       ["--shape", "4x4x4", "--block-sizes", "0,1,1"],
                       ["--shape", "4x4x4", "--block-sizes", "1,1"],
+                      ["--shape", "4x4", "--operator", "convolution"],
                       ["--shape", "4x4", "--operator", "attention"],
                       ["--operator", "softmax_cross_entropy"],
                       ["--shape", "4", "--operator", "softmax_cross_entropy"],

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <type_traits>
 
+#include "host/attention/traits.hpp"
 #include "host/linear_cross_entropy/traits.hpp"
 #include "host/linear_distillation/traits.hpp"
 #include "host/rms_norm/traits.hpp"
@@ -19,7 +20,8 @@ using LossOperators = std::tuple<
     linear_distillation::Operator
 >;
 using OtherOperators = std::tuple<
-    rms_norm::Operator
+    rms_norm::Operator,
+    attention::Operator
 >;
 // clang-format on
 

@@ -2,6 +2,7 @@
 #pragma once
 
 /// Everything.
+#include "tessera/attention.hpp"
 #include "tessera/context.hpp"
 #include "tessera/cost_estimate.hpp"
 #include "tessera/custom_kernel.hpp"
