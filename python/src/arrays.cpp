@@ -245,7 +245,7 @@ DType parse_dtype(const char* argument, nb::handle given) {
                              "float32, bfloat16, float16, int32 or int64");
 }
 
-nb::object to_numpy(HostTensor&& tensor, bool transposed) {
+nb::object to_numpy(HostTensor&& tensor, Exchanged axes) {
   auto* owned = new HostTensor(std::move(tensor));
   const nb::capsule owner(owned,
                           [](void* held) noexcept { delete static_cast<HostTensor*>(held); });
@@ -253,10 +253,12 @@ nb::object to_numpy(HostTensor&& tensor, bool transposed) {
   std::array<std::size_t, Dims::max_rank> shape{};
   std::array<std::int64_t, Dims::max_rank> strides{};
   for (std::size_t axis = 0; axis < rank; ++axis) {
-    const auto from = static_cast<int>(transposed ? rank - 1 - axis : axis);
-    shape[axis] = static_cast<std::size_t>(owned->extents()[from]);
-    strides[axis] = owned->strides()[from];
+    shape[axis] = static_cast<std::size_t>(owned->extents()[static_cast<int>(axis)]);
+    strides[axis] = owned->strides()[static_cast<int>(axis)];
   }
+  const auto [a, b] = axes;
+  std::swap(shape[static_cast<std::size_t>(a)], shape[static_cast<std::size_t>(b)]);
+  std::swap(strides[static_cast<std::size_t>(a)], strides[static_cast<std::size_t>(b)]);
   const DType type = owned->dtype();
   // An array without elements has a pointer all the same.
   static float nothing;

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/view.hpp"
@@ -56,8 +57,20 @@ class Borrowed {
 /// Throws TypeError, which names `argument`.
 DType parse_dtype(const char* argument, nb::handle given);
 
+/// Two axes of an array that Python has in the other order than the library; the same: none.
+using Exchanged = std::pair<int, int>;
+
+template <class AnyView>
+AnyView exchanged(const AnyView& view, Exchanged axes) {
+  if (axes.first == axes.second) return view;
+  Dims extents = view.extents(), strides = view.strides();
+  std::swap(extents[axes.first], extents[axes.second]);
+  std::swap(strides[axes.first], strides[axes.second]);
+  return view.reshaped(extents, strides);
+}
+
 /// A numpy array that owns the tensor; bf16 as ml_dtypes.bfloat16, or where that is not installed
-/// as uint16. `transposed`: with its two axes exchanged.
-nb::object to_numpy(HostTensor&& tensor, bool transposed);
+/// as uint16.
+nb::object to_numpy(HostTensor&& tensor, Exchanged axes = {});
 
 }  // namespace tessera::python

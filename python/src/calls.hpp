@@ -19,14 +19,20 @@ namespace nb = nanobind;
 
 /// What a Python call was given, bound to a call of the library.
 struct PythonCall {
-  PythonCall(const operators::Description& op, Pass pass) : call(op, pass) {}
+  PythonCall(const operators::Description& of, Pass pass) : op(of), call(of, pass) {}
 
+  const operators::Description& op;
   operators::Call call;
   Borrowed borrowed;
   nb::handle context;
   nb::handle out;
-  /// Of each input that is a matrix: it was given as [V, H].
+  /// True at the place of a weight that was given as [V, H].
   std::array<bool, decltype(operators::Call::inputs)::max_count> transposed{};
+  bool tokens_first = false;  ///< of arrays with heads: given as [..., tokens, heads, depth]
+
+  /// The axes that stand in the other order in Python's array of this rank.
+  Exchanged exchanged_of_input(std::size_t input, int rank) const;
+  Exchanged exchanged_of_output(std::size_t output, int rank) const;
 };
 
 /// The names of an operator's arguments in Python, made from its description: its inputs, the first
@@ -46,7 +52,8 @@ class Signature {
  private:
   enum class Kind {
     input,
-    layout,
+    weight_layout,
+    heads_layout,
     option,
     wants,
     out,
@@ -69,6 +76,7 @@ class Signature {
   void take(Given& given, PythonCall& to, std::string_view name, const Slot& slot,
             nb::handle value) const;
   void bind_inputs(const Given& given, PythonCall& to) const;
+  bool has_heads() const;
   void check_layout(const PythonCall& call, std::size_t weight) const;
   void bind_results(const Given& given, PythonCall& to) const;
   void bind_out(PythonCall& to) const;

@@ -178,7 +178,7 @@ nb::object to_array(const View& view) {
     std::memcpy(tensor.data(), view.host_data(),
                 static_cast<std::size_t>(tensor.size()) * size_of(view.dtype()));
   }
-  return to_numpy(std::move(tensor), false);
+  return to_numpy(std::move(tensor));
 }
 
 void set_functions(CustomKernelSpec& spec, nb::handle check, nb::handle launches,
@@ -319,7 +319,7 @@ struct KernelResult {
 
 KernelResult owned(CustomResult&& result) {
   KernelResult made{{}, std::move(result.dispatch)};
-  for (auto& tensor : result.outputs) made.outputs.push_back(to_numpy(std::move(tensor), false));
+  for (auto& tensor : result.outputs) made.outputs.push_back(to_numpy(std::move(tensor)));
   return made;
 }
 

@@ -19,28 +19,43 @@ using operators::Description;
 /// Texts that modules keep pointers to.
 const char* kept(std::string text) { return (new std::string(std::move(text)))->c_str(); }
 
-nb::object owned_array(const PythonCall& call, std::size_t of, HostTensor&& tensor) {
-  return tensor ? to_numpy(std::move(tensor), call.transposed[of]) : nb::none();
+/// Calls `work` without the GIL. An error about shapes says which order of axes it writes.
+template <class Work>
+auto run(const PythonCall& bound, const Work& work) {
+  try {
+    return without_gil(work);
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (!bound.tokens_first || text.find(" shape ") == std::string::npos) throw;
+    throw Error(error.code(),
+                text + " (shapes are written with heads before tokens, also with layout='bshd')");
+  }
 }
 
 Result run_owned(Context& context, PythonCall& bound) {
-  const Description& op = *bound.call.op;
-  auto owned = without_gil([&] { return operators::run_owned(context, std::move(bound.call)); });
+  const Description& op = bound.op;
+  auto owned = run(bound, [&] { return operators::run_owned(context, std::move(bound.call)); });
+  const auto array = [](HostTensor& tensor, Exchanged axes) {
+    return tensor ? to_numpy(std::move(tensor), axes) : nb::none();
+  };
   Result result(std::move(owned.dispatch));
   for (std::size_t i = 0; i < op.outputs.size(); ++i) {
     auto& tensor = owned.outputs[i];
-    result.add(op.outputs[i].name, tensor ? to_numpy(std::move(tensor), false) : nb::none());
+    result.add(op.outputs[i].name,
+               array(tensor, bound.exchanged_of_output(i, tensor.extents().rank())));
   }
   for (std::size_t i = 0; i < op.gradients.size(); ++i) {
+    auto& tensor = owned.gradients[i];
+    const std::size_t of = op.gradients[i].of;
     result.add(op.gradients[i].name,
-               owned_array(bound, op.gradients[i].of, std::move(owned.gradients[i])));
+               array(tensor, bound.exchanged_of_input(of, tensor.extents().rank())));
   }
   return result;
 }
 
 Result run_into(Context& context, PythonCall& bound) {
-  const Description& op = *bound.call.op;
-  Result result(without_gil([&] {
+  const Description& op = bound.op;
+  Result result(run(bound, [&] {
     auto completion = operators::run(context, std::move(bound.call));
     completion.wait();
     return completion.dispatch();
@@ -92,7 +107,7 @@ void bind_question(nb::module_& m, const Signature& signature, const char* name,
           }
           implementation = nb::cast<std::string>(nb::object(places[0]));
         }
-        return without_gil([&] { return ask(context, implementation, std::move(bound.call)); });
+        return run(bound, [&] { return ask(context, implementation, std::move(bound.call)); });
       },
       nb::sig(kept(signature.text(name, first) + " -> " + returns)), doc);
 }
@@ -124,7 +139,7 @@ void bind_questions(nb::module_& m, const Signature& signature) {
         PythonCall bound(signature.op(), parse_pass(signature.op(), pass_name));
         signature.bind(bound, places, 0, names);
         Context context = context_of(bound.context);
-        const auto [blocks, source] = without_gil([&] {
+        const auto [blocks, source] = run(bound, [&] {
           return operators::infer_block_sizes(context, implementation, std::move(bound.call));
         });
         return nb::make_tuple(to_dict(blocks), to_string(source));
@@ -149,6 +164,28 @@ void bind_questions(nb::module_& m, const Signature& signature) {
       "What is compiled in, in the order in which it is tried.");
 }
 
+/// For tessera.torch: of each operator the shapes of its inputs by name, without weights, which
+/// PyTorch has turned, and of its outputs, with whether they have the type of the first input.
+nb::dict shapes() {
+  nb::dict all;
+  for (const auto& op : operators::descriptions()) {
+    nb::dict inputs, outputs;
+    for (const auto& input : op.inputs) {
+      if (!input.is_weight()) inputs[input.name] = input.shape.text();
+    }
+    for (const auto& output : op.outputs) {
+      outputs[output.name] =
+          nb::make_tuple(output.shape.text(), output.types == ElementTypes::floating);
+    }
+    all[op.name] = nb::make_tuple(inputs, outputs);
+  }
+  return all;
+}
+
+const char* or_tokens_first(Layout layout) {
+  return layout == Layout::heads ? ", or its axes -3 and -2 exchanged with layout='bshd'" : "";
+}
+
 std::string listed(std::string text, const std::string& name, const char* shape) {
   return std::move(text) + "\n    " + name + ": " + shape;
 }
@@ -165,14 +202,17 @@ std::string Signature::doc(Pass pass) const {
     if (!reads_in(pass, op_->inputs[i].reads)) continue;
     const std::string or_turned =
         layouts_[i].empty() ? "" : ", or turned with " + layouts_[i] + "='vh'";
-    text = listed(std::move(text), op_->inputs[i].name, op_->inputs[i].shape.text()) + or_turned;
+    text = listed(std::move(text), op_->inputs[i].name, op_->inputs[i].shape.text()) + or_turned +
+           or_tokens_first(op_->inputs[i].layout);
   }
   if (pass != Pass::forward_partial) {
     text +=
         "\n\nResults (`wants` names those beside the usual ones, or `out` maps names to "
         "writable arrays; `accumulate` names gradients that are added to theirs):";
     for (const auto& output : op_->outputs) {
-      if (pass != Pass::backward) text = listed(std::move(text), output.name, output.shape.text());
+      if (pass == Pass::backward) continue;
+      text = listed(std::move(text), output.name, output.shape.text()) +
+             or_tokens_first(output.layout);
     }
     for (const auto& gradient : op_->gradients) {
       if (has_gradients(pass)) {
@@ -205,6 +245,7 @@ void bind_operators(nb::module_& m) {
     names.append(op.name);
   }
   m.attr("operators") = nb::tuple(names);
+  m.def("_shapes", &shapes);
 }
 
 }  // namespace tessera::python

@@ -161,7 +161,7 @@ Result combine_as(const std::vector<const Shard*>& shards, const PythonCall& bou
   Result result(std::move(combined.dispatch));
   for (const auto& each : OperatorTraits<Op>::outputs) {
     auto& tensor = combined.*each.owned;
-    result.add(each.name, tensor ? to_numpy(std::move(tensor), false) : nb::none());
+    result.add(each.name, tensor ? to_numpy(std::move(tensor)) : nb::none());
   }
   return result;
 }

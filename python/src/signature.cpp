@@ -31,9 +31,11 @@ bool has_place(Reads reads) {
   return reads == Reads::always || reads == Reads::usually || reads == Reads::by_backward;
 }
 
-/// An option that holds a type may be unset: 0 is unset, else the type's place + 1.
-bool holds_type(const operators::Option& option) {
-  return std::string_view(option.name).ends_with("_dtype");
+/// The axes that another layout than the library's has exchanged.
+Exchanged exchanged_axes(Layout layout, bool transposed, bool tokens_first, int rank) {
+  if (layout == Layout::weight && transposed && rank == 2) return {0, 1};
+  if (layout == Layout::heads && tokens_first && rank >= 3) return {rank - 3, rank - 2};
+  return {0, 0};
 }
 
 std::string joined(std::span<const char* const> names) {
@@ -43,11 +45,10 @@ std::string joined(std::span<const char* const> names) {
 }
 
 OptionValue parse_option(const operators::Option& option, nb::handle value) {
-  if (holds_type(option)) {
-    if (value.is_none()) return std::int64_t{0};
-    return static_cast<std::int64_t>(parse_dtype(option.name, value)) + 1;
+  if (option.kind == OptionKind::dtype) {
+    return static_cast<std::int64_t>(parse_dtype(option.name, value));
   }
-  if (!option.choices.empty()) {
+  if (option.kind == OptionKind::choice) {
     const std::string name = nb::isinstance<nb::str>(value) ? nb::cast<std::string>(value) : "";
     const auto found = std::find(option.choices.begin(), option.choices.end(), name);
     if (found == option.choices.end()) {
@@ -57,11 +58,10 @@ OptionValue parse_option(const operators::Option& option, nb::handle value) {
     }
     return static_cast<std::int64_t>(found - option.choices.begin());
   }
-  const bool is_integer = std::holds_alternative<std::int64_t>(option.standard);
   if (PyBool_Check(value.ptr())) {
     raise(PyExc_TypeError, std::string(option.name) + " is a bool; give a number");
   }
-  if (is_integer) {
+  if (option.kind == OptionKind::integer) {
     std::int64_t number = 0;
     if (!PyIndex_Check(value.ptr()) || !nb::try_cast(value, number)) {
       raise(PyExc_TypeError, std::string(option.name) + " is " + nb::repr(value).c_str() +
@@ -78,24 +78,37 @@ OptionValue parse_option(const operators::Option& option, nb::handle value) {
   return static_cast<float>(number);
 }
 
-const char* type_of(const operators::Option& option) {
-  if (holds_type(option)) return "Any | None";
-  if (!option.choices.empty()) return "str";
-  return std::holds_alternative<float>(option.standard) ? "float" : "int";
+std::string type_of(const operators::Option& option) {
+  constexpr const char* types[] = {"float", "int", "str", "Any"};
+  return std::string(types[static_cast<int>(option.kind)]) + (option.may_be_unset ? " | None" : "");
 }
 
 std::string default_text(const operators::Option& option) {
-  if (holds_type(option)) return "None";
-  if (!option.choices.empty()) {
-    return "'" +
-           std::string(
-               option.choices[static_cast<std::size_t>(std::get<std::int64_t>(option.standard))]) +
-           "'";
+  if (std::holds_alternative<Unset>(option.standard)) return "None";
+  if (const auto* number = std::get_if<float>(&option.standard)) {
+    return nb::repr(nb::float_(static_cast<double>(*number))).c_str();
   }
-  return nb::repr(std::holds_alternative<float>(option.standard)
-                      ? nb::float_(static_cast<double>(std::get<float>(option.standard)))
-                      : nb::object(nb::int_(std::get<std::int64_t>(option.standard))))
-      .c_str();
+  const auto integer = std::get<std::int64_t>(option.standard);
+  if (option.kind == OptionKind::choice) {
+    return "'" + std::string(option.choices[static_cast<std::size_t>(integer)]) + "'";
+  }
+  if (option.kind == OptionKind::dtype) {
+    return "'" + std::string(to_string(static_cast<DType>(integer))) + "'";
+  }
+  return std::to_string(integer);
+}
+
+/// True for the layout that is not the library's; each has a name and its axes.
+bool is_other(std::string_view name, nb::handle value,
+              const std::array<std::pair<const char*, const char*>, 2>& layouts) {
+  const auto& [own, other] = layouts;
+  const std::string given = nb::isinstance<nb::str>(value) ? nb::cast<std::string>(value) : "";
+  if (given != own.first && given != other.first) {
+    raise(PyExc_ValueError, std::string(name) + " is " + nb::repr(value).c_str() + "; give '" +
+                                own.first + "' for " + own.second + " or '" + other.first +
+                                "' for " + other.second);
+  }
+  return given == other.first;
 }
 
 /// The elements of a str, or of an iterable of them.
@@ -138,6 +151,14 @@ std::optional<std::size_t> place_of(const All& all, std::string_view name) {
 
 }  // namespace
 
+Exchanged PythonCall::exchanged_of_input(std::size_t input, int rank) const {
+  return exchanged_axes(op.inputs[input].layout, transposed[input], tokens_first, rank);
+}
+
+Exchanged PythonCall::exchanged_of_output(std::size_t output, int rank) const {
+  return exchanged_axes(op.outputs[output].layout, false, tokens_first, rank);
+}
+
 /// What stays in Python's hands until all arguments are known.
 struct Signature::Given {
   std::array<PyObject*, decltype(operators::Call::inputs)::max_count> inputs{};
@@ -173,8 +194,10 @@ void Signature::add_names() {
     }
   }
   for (std::size_t i = 0; i < layouts_.size(); ++i) {
-    if (!layouts_[i].empty()) add(layouts_[i], Kind::layout, i, layouts_[i] + ": str = 'hv'");
+    if (layouts_[i].empty()) continue;
+    add(layouts_[i], Kind::weight_layout, i, layouts_[i] + ": str = 'hv'");
   }
+  if (has_heads()) add("layout", Kind::heads_layout, 0, "layout: str = 'bhsd'");
   for (std::size_t i = 0; i < op_->options.size(); ++i) {
     const auto& option = op_->options[i];
     add(option.name, Kind::option, i,
@@ -185,6 +208,11 @@ void Signature::add_names() {
     add(name, static_cast<Kind>(static_cast<std::size_t>(Kind::wants) + i), 0,
         name + std::string(": ") + standard);
   }
+}
+
+bool Signature::has_heads() const {
+  return std::any_of(op_->inputs.begin(), op_->inputs.end(),
+                     [](const auto& input) { return input.layout == Layout::heads; });
 }
 
 std::string Signature::text(const std::string& function, const char* first) const {
@@ -209,8 +237,12 @@ void Signature::take(Given& given, PythonCall& to, std::string_view name, const 
                      nb::handle value) const {
   auto& call = to.call;
   if (slot.kind == Kind::option) {
-    if (value.is_none() && !holds_type(op_->options[slot.at])) return;
-    call.options[slot.at] = parse_option(op_->options[slot.at], value);
+    const auto& option = op_->options[slot.at];
+    if (!value.is_none()) {
+      call.options[slot.at] = parse_option(option, value);
+    } else if (option.may_be_unset) {
+      call.options[slot.at] = Unset();
+    }
     return;
   }
   if (value.is_none()) return;
@@ -221,15 +253,14 @@ void Signature::take(Given& given, PythonCall& to, std::string_view name, const 
       }
       given.inputs[slot.at] = value.ptr();
       break;
-    case Kind::layout: {
-      const std::string layout = nb::isinstance<nb::str>(value) ? nb::cast<std::string>(value) : "";
-      if (layout != "hv" && layout != "vh") {
-        raise(PyExc_ValueError, std::string(name) + " is " + nb::repr(value).c_str() +
-                                    "; give 'hv' for [H, V] or 'vh' for [V, H]");
-      }
-      to.transposed[slot.at] = layout == "vh";
+    case Kind::weight_layout:
+      to.transposed[slot.at] = is_other(name, value, {{{"hv", "[H, V]"}, {"vh", "[V, H]"}}});
       break;
-    }
+    case Kind::heads_layout:
+      to.tokens_first = is_other(
+          name, value,
+          {{{"bhsd", "[..., heads, tokens, depth]"}, {"bshd", "[..., tokens, heads, depth]"}}});
+      break;
     case Kind::wants:
       given.wants = value;
       break;
@@ -326,7 +357,7 @@ void Signature::bind_inputs(const Given& given, PythonCall& to) const {
     view = input.shape.is_reducible() ? to.borrowed.input_or_number(input.name, given.inputs[i])
                                       : to.borrowed.input(input.name, given.inputs[i]);
     check_type(input.name, input.types, view);
-    if (input.is_weight() && view.rank() == 2 && to.transposed[i]) view = view.transposed();
+    view = exchanged(view, to.exchanged_of_input(i, view.rank()));
   }
   for (std::size_t i = 0; i < op_->inputs.size(); ++i) {
     if (!layouts_[i].empty()) check_layout(to, i);
@@ -406,11 +437,12 @@ void Signature::bind_out(PythonCall& to) const {
       auto& view = call.outputs[*output];
       view = to.borrowed.output(op_->outputs[*output].name, array.ptr());
       check_type(op_->outputs[*output].name, op_->outputs[*output].types, view);
+      view = exchanged(view, to.exchanged_of_output(*output, view.rank()));
     } else if (gradient && has_gradients(call.pass)) {
       auto& view = call.gradients[*gradient];
       view = to.borrowed.output(op_->gradients[*gradient].name, array.ptr());
       check_type(op_->gradients[*gradient].name, ElementTypes::floating, view);
-      if (to.transposed[op_->gradients[*gradient].of] && view.rank() == 2) view = view.transposed();
+      view = exchanged(view, to.exchanged_of_input(op_->gradients[*gradient].of, view.rank()));
     } else {
       raise(PyExc_ValueError, std::string("out has ") + nb::repr(key).c_str() + ", which " +
                                   op_->name + "." + to_string(call.pass) + " does not write");

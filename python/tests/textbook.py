@@ -82,3 +82,37 @@ def rms_norm(x, scale, dy, epsilon=1e-6, offset=0.0):
     g = dy * (offset + scale)
     grad_x = r * g - x * r**3 * (g * x).mean(axis=1, keepdims=True)
     return x * r * (offset + scale), grad_x, (dy * x * r).sum(axis=0)
+
+
+def attention(q, k, v, *, bias=None, kv_lengths=None, sinks=None, alibi_slopes=None, scale=None,
+              causal="no", window_left=-1, window_right=-1, logit_soft_cap=0.0):
+    """y [..., Q, S, E] and lse [..., Q, S]; the arrays have heads before tokens."""
+    queries, keys = q.shape[-2], k.shape[-2]
+    group = q.shape[-3] // k.shape[-3]
+    k, v = (np.repeat(each, group, axis=-3) for each in (k, v))
+    z = q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if logit_soft_cap:
+        z = logit_soft_cap * np.tanh(z / logit_soft_cap)
+    n = keys if kv_lengths is None else np.asarray(kv_lengths)[..., None, None, None]
+    j = np.arange(keys)
+    place = np.arange(queries)[:, None] + (0 if causal == "upper_left" else n - queries)
+    seen = j < n
+    if causal != "no":
+        seen = seen & (j <= place)
+    if window_left >= 0:
+        seen = seen & (j >= place - window_left)
+    if window_right >= 0:
+        seen = seen & (j <= place + window_right)
+    if bias is not None:
+        z = z + bias
+    if alibi_slopes is not None:
+        z = z - alibi_slopes[:, None, None] * np.abs(place - j)
+    z = np.where(seen, z, -np.inf)
+    sink = np.full(q.shape[-3], -np.inf) if sinks is None else sinks
+    most = np.maximum(z.max(axis=-1, initial=-np.inf), sink[:, None])
+    most = np.where(np.isneginf(most), 0.0, most)
+    e = np.exp(z - most[..., None])
+    total = e.sum(axis=-1) + np.exp(sink[:, None] - most)
+    with np.errstate(divide="ignore"):
+        lse = most + np.log(total)
+    return e @ v / np.where(total > 0, total, 1.0)[..., None], lse

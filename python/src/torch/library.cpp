@@ -147,31 +147,42 @@ struct Bound {
   /// Makes the results, in order.
   void make_results();
   void set_option(std::size_t at, StableIValue value);
-  Dims extents_of(const operators::Output& output) const;
 
   const Operation& operation;
   operators::Call call;
   std::array<Tensor, decltype(operators::Call::inputs)::max_count> inputs;
-  std::array<Tensor, 16> results;
+  std::array<Tensor, decltype(operators::Call::outputs)::max_count + operators::Call::max_gradients>
+      results;
   std::size_t result_count = 0;
   std::string wrong_option;  ///< why the first option that is none of its choices is not
 };
 
+/// Nothing: the option is left unset.
+template <class T>
+std::optional<T> taken(const operators::Option& option, StableIValue value) {
+  if (option.may_be_unset) return stable::to<std::optional<T>>(value);
+  return stable::to<T>(value);
+}
+
 void Bound::set_option(std::size_t at, StableIValue value) {
   const auto& option = operation.op->options[at];
-  if (!option.choices.empty()) {
-    const auto name = stable::to<std::string>(value);
-    const auto found = std::find(option.choices.begin(), option.choices.end(), name);
+  auto& to = call.options[at];
+  if (option.kind == OptionKind::number) {
+    const auto given = taken<double>(option, value);
+    to = given ? OptionValue(static_cast<float>(*given)) : Unset();
+  } else if (option.kind == OptionKind::integer) {
+    const auto given = taken<std::int64_t>(option, value);
+    to = given ? OptionValue(*given) : Unset();
+  } else if (const auto name = taken<std::string>(option, value); !name) {
+    to = Unset();
+  } else {
+    const auto found = std::find(option.choices.begin(), option.choices.end(), *name);
     if (found == option.choices.end()) {
-      wrong_option = std::string(option.name) + " is '" + name + "'; give one of";
+      wrong_option = std::string(option.name) + " is '" + *name + "'; give one of";
       for (const char* each : option.choices) wrong_option += std::string(" '") + each + "'";
       return;
     }
-    call.options[at] = static_cast<std::int64_t>(found - option.choices.begin());
-  } else if (std::holds_alternative<float>(option.standard)) {
-    call.options[at] = static_cast<float>(stable::to<double>(value));
-  } else {
-    call.options[at] = stable::to<std::int64_t>(value);
+    to = static_cast<std::int64_t>(found - option.choices.begin());
   }
 }
 
@@ -213,27 +224,12 @@ void Bound::take(StableIValue* stack) {
   }
 }
 
-Dims Bound::extents_of(const operators::Output& output) const {
-  const auto& shape = operation.op->inputs[0].shape;
-  const Dims& x = call.inputs[0].extents();
-  const Dims leading = x.first(std::max(0, x.rank() - shape.rank()));
-  bool reduced = false;
-  for (std::size_t i = 0; i < operation.op->options.size(); ++i) {
-    const auto& option = operation.op->options[i];
-    if (std::string_view(option.name) != "reduction") continue;
-    const auto place = static_cast<std::size_t>(std::get<std::int64_t>(call.options[i]));
-    reduced = std::string_view(option.choices[place]) != "none";
-  }
-  // Letters that an output has are those of the first input.
-  return output.shape.extents(leading, reduced, [&](char) { return x.empty() ? 0 : x.back(); });
-}
-
 void Bound::make_results() {
   const auto& op = *operation.op;
   for (const std::size_t at : operation.outputs) {
     const DType type =
         op.outputs[at].types == ElementTypes::floating ? call.inputs[0].dtype() : DType::f32;
-    auto& made = results[result_count++] = new_tensor(type, extents_of(op.outputs[at]));
+    auto& made = results[result_count++] = new_tensor(type, operators::output_extents(call, at));
     call.outputs[at] = view_of(op.outputs[at].name, made);
   }
   if (!operation.has_gradients()) return;

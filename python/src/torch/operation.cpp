@@ -15,8 +15,7 @@ using operators::Option;
 
 /// Without those of shards, whose calls PyTorch's autograd has no form for, and of types.
 bool is_offered(const Option& option) {
-  const std::string_view name = option.name;
-  return !name.starts_with("vocab_") && !name.ends_with("_dtype");
+  return !std::string_view(option.name).starts_with("vocab_") && option.kind != OptionKind::dtype;
 }
 
 /// The loss, or what else a call returns by default, and what backward can be given of it.
@@ -30,16 +29,20 @@ std::string text_of(float number) {
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
+std::string default_of(const Option& option) {
+  if (std::holds_alternative<Unset>(option.standard)) return "None";
+  if (const auto* number = std::get_if<float>(&option.standard)) return text_of(*number);
+  const auto integer = std::get<std::int64_t>(option.standard);
+  if (option.kind != OptionKind::choice) return std::to_string(integer);
+  return std::string("\"") + option.choices[static_cast<std::size_t>(integer)] + "\"";
+}
+
 std::string declaration(const Option& option) {
-  if (!option.choices.empty()) {
-    const auto place = static_cast<std::size_t>(std::get<std::int64_t>(option.standard));
-    return std::string("str ") + option.name + "=\"" + option.choices[place] + "\"";
-  }
-  if (const auto* number = std::get_if<float>(&option.standard)) {
-    return std::string("float ") + option.name + "=" + text_of(*number);
-  }
-  return std::string("int ") + option.name + "=" +
-         std::to_string(std::get<std::int64_t>(option.standard));
+  const char* type = option.kind == OptionKind::number    ? "float"
+                     : option.kind == OptionKind::integer ? "int"
+                                                          : "str";
+  return std::string(type) + (option.may_be_unset ? "? " : " ") + option.name + "=" +
+         default_of(option);
 }
 
 }  // namespace

@@ -73,12 +73,13 @@ class Operator:
         #: What forward takes, in order.
         self.inputs = [a.name for a in self.forward._schema.arguments if not a.kwarg_only]
         self.outputs = [r.name for r in self.forward._schema.returns]
-        backward = [a.name for a in self.backward._schema.arguments]
+        #: Backward is None, and there are no gradients, where the library has none.
+        backward = [a.name for a in self.backward._schema.arguments] if self.backward else []
         #: Outputs that backward is given again. It takes the statistics in place of lse.
         self.saved = [name for name in self.outputs if name in backward and name != "lse"]
         #: The cotangent of an output, where it has one.
         self.cotangents = {name: f"d{name}" for name in self.outputs if f"d{name}" in backward}
-        self.gradients = [r.name for r in self.backward._schema.returns]
+        self.gradients = [r.name for r in self.backward._schema.returns] if self.backward else []
         #: For each gradient the place of the input that it is of.
         self.places = [self.inputs.index(name.removeprefix("grad_")) for name in self.gradients]
 
@@ -112,23 +113,41 @@ def _arguments(op, args, options):
     return {**named, **options}
 
 
-_LAST_AXES = {"lse": (), "statistics": (2,), "divergence_statistics": (5,)}
+def _axes(shape):
+    """What stands behind the leading axes: "[..., Q, S]" has Q and S."""
+    return [axis for axis in shape.strip("[]").split(", ") if axis and not axis.startswith("...")]
 
 
-def _register_fake(op):
+def _output_shape(shape, inputs, given):
+    """An output's shape, by those of the inputs that are given; `inputs` has theirs in letters."""
+    letters = {}
+    for name, each in inputs.items():
+        # An axis that may be 1 says nothing of its letter.
+        if given.get(name) is None or "|" in each or each.startswith("("):
+            continue
+        axes = _axes(each)
+        extents = given[name].shape[given[name].dim() - len(axes):]
+        letters = {**dict(zip(axes, extents, strict=True)), **letters}
+    first = next(iter(inputs))
+    leading = given[first].shape[:given[first].dim() - len(_axes(inputs[first]))]
+    if shape.startswith("("):
+        return leading if given["reduction"] == "none" else ()
+    own = [int(axis) if axis.isdigit() else letters[axis] for axis in _axes(shape)]
+    return (*leading, *own) if "..." in shape else tuple(own)
+
+
+def _register_fake(operator, op):
+    inputs, outputs = _core._shapes()[operator.name]
+
     def fake(*args, **options):
         given = _arguments(op, args, options)
         x = args[0]
-        leading = x.shape[:-1]
 
         def result(name):
-            if name == "loss":
-                return x.new_empty(leading if given["reduction"] == "none" else (),
-                                   dtype=torch.float32)
-            if name in _LAST_AXES:
-                return x.new_empty((*leading, *_LAST_AXES[name]), dtype=torch.float32)
-            if not name.startswith("grad_"):
-                return x.new_empty(x.shape)
+            if name in outputs:
+                shape, has_first_type = outputs[name]
+                return x.new_empty(_output_shape(shape, inputs, given),
+                                   dtype=x.dtype if has_first_type else torch.float32)
             of = given[name.removeprefix("grad_")]
             if of is None or not given[f"wants_{name}"]:
                 return x.new_empty((0,))
@@ -213,11 +232,12 @@ def _register_autograd(operator, op):
         return tuple(by_name.get(name) for name in names)
 
     def no_derivative(ctx, *cotangents):
-        raise NotImplementedError(f"{op} has no derivative: tessera computes first derivatives "
-                                  "only")
+        raise NotImplementedError(f"{op} has no derivative: tessera computes "
+                                  + ("first derivatives only" if operator.backward else
+                                     f"no gradients of {operator.name}"))
 
     name = op.name().split(".")[0]
-    if op is operator.backward:
+    if op is operator.backward or operator.backward is None:
         torch.library.register_autograd(name, no_derivative)
     else:
         torch.library.register_autograd(name, backward, setup_context=setup_context)
@@ -227,5 +247,5 @@ operators = {name: Operator(name) for name in _core.operators}
 for _operator in operators.values():
     for _op in (_operator.forward, _operator.backward, _operator.value_and_grad):
         if _op is not None:
-            _register_fake(_op)
+            _register_fake(_operator, _op)
             _register_autograd(_operator, _op)

@@ -330,3 +330,23 @@ def test_context():
     tt.set_context(None)
     with pytest.raises(TypeError, match="context is a int"):
         tt.set_context(3)
+
+
+def test_operator_without_gradients():
+    """Its forward runs; a derivative is refused rather than 0."""
+    generator = torch.Generator().manual_seed(1)
+    q, k, v = (torch.randn(2, heads, 6, 8, generator=generator) for heads in (4, 2, 2))
+    forward = torch.ops.tessera.attention_forward
+    call = {"implementation": "reference", "causal": "lower_right"}
+    y = forward(q.requires_grad_(), k, v, **call)
+    wanted = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True,
+                                            enable_gqa=True)
+    # Logits are below 8, and the scale is rounded to f32.
+    torch.testing.assert_close(y.double(), wanted, rtol=0, atol=8 * 2.0**-23)
+    with pytest.raises(NotImplementedError, match="tessera computes no gradients of attention"):
+        y.sum().backward()
+    assert q.grad is None
+    with torch.no_grad():
+        assert torch.equal(forward(q, k, v, scale=8**-0.5, **call), y)
+        last = forward(q, k, v, scale=0.0, **call)[:, :, -1]  # which sees all keys alike
+    torch.testing.assert_close(last, v.mean(2).repeat_interleave(2, dim=1))

@@ -45,6 +45,9 @@ def samples():
     yield ops.linear_distillation_value_and_grad, (x.detach(), w.detach()), {**teacher, **EIGEN}
     yield ops.rms_norm_forward, (x, bias[:20]), EIGEN
     yield ops.rms_norm_backward, (x.detach(), None, x.detach()), EIGEN
+    q, k, v = p.randn(2, 4, 5, 8).bfloat16(), p.randn(2, 2, 7, 8), p.randn(2, 2, 7, 6)
+    yield ops.attention_forward, (q, k, v, p.randn(2, 1, 5, 1)), {"implementation": "reference",
+                                                                  "scale": 0.3}
 
 
 @pytest.mark.parametrize("sample", samples(), ids=lambda sample: sample[0].__name__)

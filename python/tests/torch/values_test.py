@@ -7,7 +7,8 @@ import torch.nn.functional as F
 
 import tessera
 import tessera.torch as tt
-from conftest import Problem, cross_entropy, double, pairs_of
+from conftest import Problem, cross_entropy, double
+from pairs import pairs_of
 
 TYPES = {"f32": (torch.float32, None), "bf16": (torch.bfloat16, None),
          "f16": (torch.float16, None), "bf16 x, f32 w": (torch.bfloat16, torch.float32)}
