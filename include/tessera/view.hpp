@@ -220,7 +220,8 @@ class MutableView : public View {
 TESSERA_API void use_large_pages(void* memory, std::size_t bytes) noexcept;
 
 /// An array in host memory that owns its elements, without gaps; what calls without output views
-/// return. Row-major, except that the gradient of a transposed weight is stored as the weight is.
+/// return. Row-major, except that the gradient of a transposed weight is stored as the weight is,
+/// and attention's y as q where q has tokens before heads.
 class HostTensor {
  public:
   HostTensor() = default;

@@ -430,7 +430,7 @@ AttentionPlan plan_with(const AttentionShape& shape, const Blocks& wanted, int t
       std::min({ceil_div(enough_tasks, blocks), shape.keys / least_part, parts_limit / of_part}), 1,
       enough_tasks);
   plan.threads = static_cast<int>(std::min<std::int64_t>(threads, blocks * plan.parts));
-  plan.schedule = plan.parts > 1 ? "parts of keys" : "rows";
+  plan.schedule = plan.parts > 1 ? "parts_of_keys" : "blocks_of_rows";
   return plan;
 }
 
@@ -495,7 +495,7 @@ void run_attention(const AttentionProblem& problem, const AttentionPlan& plan,
   parallel_for(environment, plan.threads, "attention", blocks * plan.parts,
                [&](std::int64_t task, int worker) { attention.attend(task, worker); });
   if (plan.parts == 1) return;
-  parallel_for(environment, plan.threads, "parts of keys", blocks,
+  parallel_for(environment, plan.threads, "merge", blocks,
                [&](std::int64_t block, int worker) { attention.merge(block, worker); });
 }
 
