@@ -6,7 +6,7 @@ if(TESSERA_OPENCL)
   set(groups "*/linear_cross_entropy_*_pairs:*/linear_distillation_*_pairs")
   add_test(NAME matrix_test_mma COMMAND matrix_test --gtest_brief=1 --gtest_filter=${groups})
   set_tests_properties(matrix_test_mma PROPERTIES COST 30 TIMEOUT 900 ENVIRONMENT
-                       "${mma};TESSERA_TEST_CASES=bf16")
+                       "${mma};TESSERA_TEST_CASES=f16")
   add_test(NAME matrix_test_mma_more COMMAND matrix_test --gtest_brief=1
            --gtest_filter=*linear_*opencl_mma*)
   set_tests_properties(matrix_test_mma_more PROPERTIES LABELS long TIMEOUT 1800 ENVIRONMENT

@@ -16,6 +16,7 @@ using opencl::Bf16Products;
 
 constexpr const char* kernel_file = "engines/cpu/dot_bf16.cl";
 constexpr const char* mma_file = "engines/matrix/product.cl";
+constexpr const char* pair_file = "engines/operand.cl";
 
 std::string text_of(const char* file) {
   for (const auto& kernel : opencl::embedded_kernels()) {
@@ -32,6 +33,7 @@ class Bf16PairsTest : public ::testing::Test {
   void TearDown() override {
     opencl::override_embedded_kernel(kernel_file, original_);
     opencl::override_embedded_kernel(mma_file, mma_original_);
+    opencl::override_embedded_kernel(pair_file, pair_original_);
   }
 
   opencl::Runtime& runtime() { return *opencl::runtime_of(context_.state()); }
@@ -87,7 +89,8 @@ class Bf16PairsTest : public ::testing::Test {
   std::vector<std::string> warnings_;
   Context context_{
       {.warning_handler = [this](const std::string& text) { warnings_.push_back(text); }}};
-  const std::string original_ = text_of(kernel_file), mma_original_ = text_of(mma_file);
+  const std::string original_ = text_of(kernel_file), mma_original_ = text_of(mma_file),
+                    pair_original_ = text_of(pair_file);
 };
 
 TEST_F(Bf16PairsTest, ThisProcessorIsAsked) {
@@ -167,24 +170,59 @@ TEST_F(Bf16PairsTest, TwoOperandsInBf16AndNoOthers) {
 }
 
 /// The matrix units have gates of the same kind; behind a closed one another engine serves.
-TEST_F(Bf16PairsTest, AClosedGateOfMatrixUnitsLetsTheNextEngineServe) {
+class MatrixUnitsTest : public Bf16PairsTest {
+ protected:
+  /// Why opencl.mma does not serve a forward, and opencl.simt does; "": it does. A new context, so
+  /// that nothing is known.
+  static std::string refusal(DType x, DType w) {
+    Context context({.warning_handler = [](const std::string&) {}});
+    opencl::runtime_of(context.state())->facts_for_test().bf16_products = Bf16Products::emulated;
+    const auto shape = [](DType type, const Dims& extents) {
+      return View::host(nullptr, type, extents);
+    };
+    const Dispatch dispatch =
+        linear_cross_entropy::plan(
+            context, Pass::forward,
+            {.x = shape(x, {21, 35}), .labels = shape(DType::i32, {21}), .w = shape(w, {35, 67})},
+            {}, {}, {}, {.implementation = {"opencl.mma", "opencl.simt"}})
+            .dispatch;
+    if (dispatch.implementation == "opencl.mma") return "";
+    EXPECT_EQ(dispatch.implementation, "opencl.simt");
+    EXPECT_EQ(dispatch.refused.size(), 1u);
+    return dispatch.refused.empty() ? "?" : dispatch.refused[0].reason;
+  }
+};
+
+TEST_F(MatrixUnitsTest, AClosedGateLetsTheNextEngineServe) {
   opencl::override_embedded_kernel(mma_file, "#error \"a reason\"\nint product_x;\n");
-  runtime().facts_for_test().bf16_products = Bf16Products::emulated;
-  const auto shape = [](DType type, const Dims& extents) {
-    return View::host(nullptr, type, extents);
-  };
-  const Dispatch dispatch =
-      linear_cross_entropy::plan(context_, Pass::forward,
-                                 {.x = shape(DType::bf16, {21, 35}),
-                                  .labels = shape(DType::i32, {21}),
-                                  .w = shape(DType::bf16, {35, 67})},
-                                 {}, {}, {}, {.implementation = {"opencl.mma", "opencl.simt"}})
-          .dispatch;
-  EXPECT_EQ(dispatch.implementation, "opencl.simt");
-  ASSERT_EQ(dispatch.refused.size(), 1u);
-  EXPECT_EQ(dispatch.refused[0].implementation, "opencl.mma");
-  EXPECT_TRUE(dispatch.refused[0].reason.starts_with("mma.sync is not to be used: the driver "))
-      << dispatch.refused[0].reason;
+  for (const DType type : {DType::bf16, DType::f16}) {
+    const auto reason = refusal(type, type);
+    EXPECT_TRUE(reason.starts_with("mma.sync is not to be used: the driver ")) << reason;
+  }
+}
+
+/// What only numbers of f16 show: those of bf16, and subnormal ones read as 0.
+TEST_F(MatrixUnitsTest, F16HasGatesOfItsOwn) {
+  const std::string right = "return f16_to_float(bits);";
+  const auto at = pair_original_.find(right);
+  ASSERT_NE(at, std::string::npos);
+  for (const char* wrong :
+       {"return bf16_to_float(bits);", "return bits & 0x7c00 ? f16_to_float(bits) : 0.0f;"}) {
+    opencl::override_embedded_kernel(pair_file,
+                                     std::string(pair_original_).replace(at, right.size(), wrong));
+    EXPECT_EQ(refusal(DType::f16, DType::f16),
+              "mma.sync is not to be used: a tile that the device computed so is wrong");
+    EXPECT_EQ(refusal(DType::bf16, DType::bf16), "");
+  }
+}
+
+TEST_F(MatrixUnitsTest, BothOperandsAreOfOneType) {
+  EXPECT_EQ(refusal(DType::f16, DType::f16), "");
+  EXPECT_EQ(refusal(DType::f16, DType::bf16),
+            "it multiplies bf16 by bf16 and f16 by f16; a product of the call has bf16 by f16; "
+            "opencl.simt serves");
+  EXPECT_NE(refusal(DType::bf16, DType::f16), "");
+  EXPECT_NE(refusal(DType::f32, DType::f16), "");
 }
 
 TEST_F(Bf16PairsTest, GradientsSayWhetherDzWasRounded) {

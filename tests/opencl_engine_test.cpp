@@ -341,17 +341,22 @@ struct TwoProducts {
   std::vector<float> b;
   std::vector<double> expected, allowed;
 
-  /// `d_k_stride`, `d_m_stride` of D; `rounding` of f(S), where it becomes an operand.
-  TwoProducts(DType of_type, std::int64_t d_m_stride, std::int64_t d_k_stride, double rounding)
+  /// `d_k_stride`, `d_m_stride` of D; `rounding` of f(S), where it becomes an operand, and `step`,
+  /// half of what parts its least numbers.
+  TwoProducts(DType of_type, std::int64_t d_m_stride, std::int64_t d_k_stride, double rounding,
+              double step)
       : type(of_type) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
-    const auto draw = [&] { return static_cast<float>(bf16(normal(random))); };
+    const auto draw = [&] {
+      const float value = normal(random);
+      return type == DType::f16 ? static_cast<float>(f16(value)) : static_cast<float>(bf16(value));
+    };
     // The spare elements, which nothing may be multiplied with, are NaN.
     const auto put = [&](std::vector<std::byte>& to, std::int64_t count, std::int64_t at,
                          float value) {
       to.resize(index(count) * size_of(type), std::byte{0xff});
-      const auto narrow = bf16(value);
+      const auto narrow = type == DType::f16 ? f16(value).bits : bf16(value).bits;
       std::memcpy(to.data() + index(at) * size_of(type),
                   type == DType::f32 ? static_cast<const void*>(&value) : &narrow, size_of(type));
     };
@@ -381,7 +386,7 @@ struct TwoProducts {
       f.push_back(1.0 / (1.0 + sum * sum));
       wrong.push_back(std::isinf(sum) ? 0.0
                                       : static_cast<double>(k + 1) * 0x1p-24 * size +
-                                            (rounding + 0x1p-22) * f.back());
+                                            (rounding + 0x1p-22) * f.back() + step);
     }
     for (std::int64_t i = 0; i < c * n; ++i) {
       double sum = 0.0, bound = 0.0;
@@ -399,19 +404,19 @@ struct TwoProducts {
 };
 
 TEST_F(EngineProducts, ATileIsAnOperandOfTheNextProduct) {
-  for (const DType type : {DType::f32, DType::bf16}) {
+  for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
     runtime_->facts_for_test().bf16_products = opencl::Bf16Products::emulated;
     for (const auto& entry : engines::all_engines()) {
       const engines::Operands operands{.n = TwoProducts::n, .a = type, .b = type};
       if (entry.why_unsupported(runtime_->facts(), operands)) continue;
-      SCOPED_TRACE(entry.name + (type == DType::bf16 ? ", bf16" : ", f32"));
+      SCOPED_TRACE(entry.name + ", " + to_string(type));
       std::vector<std::string> notes;
       const auto engine = entry.shapes(runtime_->facts(), operands, runtime_, notes).front();
-      // An engine that widens bf16 multiplies as with f32.
-      const bool rounds = engine->stored_type(type, type) == DType::bf16;
-      if (type == DType::bf16 && !rounds) continue;
+      // An engine that widens what is narrower multiplies as with f32.
+      const bool rounds = type != DType::f32;
+      if (engine->stored_type(type, type) != type) continue;
       // D lies along the rows of S, or across them.
-      const Layout layout = type == DType::bf16 ? Layout::along_second : Layout::along_first;
+      const Layout layout = rounds ? Layout::along_second : Layout::along_first;
       const std::int64_t d_m = layout == Layout::along_second ? TwoProducts::m_stride : 1;
       const std::int64_t d_k = layout == Layout::along_second ? 1 : TwoProducts::m_stride;
       const Product scores{.m = TwoProducts::m,
@@ -431,7 +436,11 @@ TEST_F(EngineProducts, ATileIsAnOperandOfTheNextProduct) {
                             .b = type,
                             .a_layout = layout,
                             .b_tile = true};
-      const TwoProducts p(type, d_m, d_k, rounds ? 0x1p-8 : 0.0);
+      const TwoProducts p(type, d_m, d_k,
+                          !rounds              ? 0.0
+                          : type == DType::f16 ? 0x1p-11
+                                               : 0x1p-8,
+                          type == DType::f16 ? 0x1p-25 : 0.0);
       const auto own = engine->cut(product, 1);
       const std::int64_t panels = engines::ceil_div(p.n, engine->tile_n());
       const std::int64_t parts = engine->parts(p.c, own, 1);

@@ -99,6 +99,16 @@ TEST_F(PtxTest, MmaAgreesWithTheOracleInAnyOrder) {
   }
 }
 
+TEST_F(PtxTest, MmaMultipliesF16) {
+  Context context(quiet());
+  for (auto c : rich_cases()) {
+    c.name += "_f16";
+    c.x_type = c.w_type = DType::f16;
+    SCOPED_TRACE(c.name);
+    ASSERT_TRUE(run_case(context, "opencl.mma", Pass::forward, c));
+  }
+}
+
 TEST_F(PtxTest, MmaStoresWholeTiles) {
   Context context(quiet());
   for (const auto& c : whole_tiles()) {

@@ -131,6 +131,7 @@ const Line lines[] = {
     {"cvt.rpi.f32.f32 %f0, %f2;", bits(-2.0f)},
     {"cvt.rzi.u32.f32 %r0, %f3;", 0},
     {"cvt.rn.bf16x2.f32 %r0, %f1, %f2;", 0x3FC0C020u},
+    {"cvt.rn.f16x2.f32 %r0, %f1, %f2;", 0x3E00C100u},
     {"cvt.rn.bf16.f32 %h1, %f1; cvt.u32.u16 %r0, %h1;", 0x3FC0u},
     {"add.f32 %f0, %f1, %f2;", bits(-1.0f)},
     {"fma.rn.f32 %f0, %f1, %f2, %f1;", bits(1.5f * -2.5f + 1.5f)},

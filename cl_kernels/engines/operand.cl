@@ -45,6 +45,18 @@
 #define ALONG_FIRST 1
 #define STRIDED 2
 
+// What lies in words by pairs is of this type: TYPE_BF16 or TYPE_F16.
+#ifndef PAIR_TYPE
+#define PAIR_TYPE TYPE_BF16
+#endif
+#if PAIR_TYPE == TYPE_F16
+static inline float pair_to_float(ushort bits) { return f16_to_float(bits); }
+static inline ushort float_to_pair(float value) { return float_to_f16(value); }
+#else
+static inline float pair_to_float(ushort bits) { return bf16_to_float(bits); }
+static inline ushort float_to_pair(float value) { return float_to_bf16(value); }
+#endif
+
 // A word of an operand, in which only its engine sees numbers.
 typedef struct {
   uint bits;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of pairs of bf16, for engines that multiply those: a word of the bits of two along k, the
-// second 0 where k is odd. Included before engines/panels.cl.
+// Words of pairs (PAIR_TYPE), for engines that multiply those: a word of the bits of two along k,
+// the second 0 where k is odd. Included before engines/panels.cl.
 #ifndef TESSERA_PAIRS_CL
 #define TESSERA_PAIRS_CL
 
@@ -8,12 +8,13 @@
 #define WORD_ELEMENTS 2
 #define WORD_VECTOR(p) AS_LANE_F(LANE_LOAD_PAIRS(p))
 #define WORD_AT(p, k, k_count, stride) pair_at(p, k, k_count, stride)
-// An engine has pairs of what is bf16; the rest is for programs that are built by themselves.
+// An engine has pairs of what is of their type; the rest is for programs that are built by
+// themselves.
 static inline ushort bits_at(global const ELEMENT(PACK_TYPE) * p, long i) {
-#if PACK_TYPE == TYPE_BF16
-  return p[i];
+#if PACK_TYPE == PAIR_TYPE
+  return ((global const ushort*)p)[i];
 #else
-  return float_to_bf16(LOAD(PACK_TYPE, p, i));
+  return float_to_pair(LOAD(PACK_TYPE, p, i));
 #endif
 }
 static inline float pair_at(global const ELEMENT(PACK_TYPE) * row, long k, long k_count,

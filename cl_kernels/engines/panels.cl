@@ -22,7 +22,7 @@ static inline long sums_index(long extent, long panel, long m) {
   return panel_index(extent, panel, m, 0);
 }
 
-// What an epilogue stores: a row of f32 for each k; or bf16, of an even k in the low halves of a
+// What an epilogue stores: a row of f32 for each k; or pairs, of an even k in the low halves of a
 // row of words and of the odd one after it in the high halves. Such rows are STORED_PAIRS rows
 // apart: 2 where they take the place of f32 that somebody still reads.
 #ifndef STORED_PAIRS
@@ -40,7 +40,7 @@ static inline long operand_index(long extent, long panel, long k, int column) {
 }
 static inline float operand_element(global const operand_word* at, long k) {
 #if STORED_PAIRS
-  return bf16_to_float(((global const ushort*)at)[k & 1]);
+  return pair_to_float(((global const ushort*)at)[k & 1]);
 #else
   return *(global const float*)at;
 #endif
@@ -52,7 +52,7 @@ static inline float operand_load(global const operand_word* at, long k) {
 // By halves, since the other one may be another work-item's.
 static inline void operand_store(float value, global operand_word* at, long k) {
 #if STORED_PAIRS
-  ((global ushort*)at)[k & 1] = float_to_bf16(value);
+  ((global ushort*)at)[k & 1] = float_to_pair(value);
 #else
   *(global float*)at = value;
 #endif

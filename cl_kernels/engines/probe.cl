@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A few rows of a product by an engine, for the host to compare with its own (engines/gates.cpp):
 // c[m][n] = sum over k of a[m][k] * b[n][k], over one panel of columns.
-#define PROBE_A_TYPE TYPE_BF16
+#define PROBE_A_TYPE PAIR_TYPE
 #define PROBE_A_LAYOUT ALONG_SECOND
-#define PACK_TYPE TYPE_BF16
+#define PACK_TYPE PAIR_TYPE
 #define PACK_CONTIGUOUS 1
 #include "engines/product.cl"  // as probe
 
@@ -14,7 +14,7 @@
 #endif
 
 // One work-item.
-kernel void pack_probe(global const ushort* b, int row_step, global operand_word* out,
+kernel void pack_probe(global const ELEMENT(PACK_TYPE) * b, int row_step, global operand_word* out,
                        int k_count) {
   PACK_SPACE pack_memory memory;
   for (int column = 0; column < TILE_N; column += PACK_COLUMNS) {
@@ -24,7 +24,7 @@ kernel void pack_probe(global const ushort* b, int row_step, global operand_word
 }
 
 // The element behind the rows of c is PROBE_AS_ASKED.
-kernel PROBE_KERNEL void probe(global const ushort* a, int row_step, int m_count,
+kernel PROBE_KERNEL void probe(global const ELEMENT(PROBE_A_TYPE) * a, int row_step, int m_count,
                                global const operand_word* b, int k_count, global float* c,
                                global float* scratch, engine_call e) {
   PROBE_LOCALS(memory);

@@ -67,7 +67,7 @@ DotBf16Verdict dot_bf16_of(opencl::Runtime& runtime, Gates& gates) {
                                           : "";
   };
   const auto engine = make_cpu_engine(facts, std::int64_t{1} << 31, dot);
-  std::string reason = gates.why_closed(runtime, *engine, why_not_reported);
+  std::string reason = gates.why_closed(runtime, *engine, DType::bf16, why_not_reported);
   return reason.empty() ? DotBf16Verdict{dot, {}}
                         : DotBf16Verdict{DotBf16::none, std::move(reason)};
 }

@@ -165,8 +165,8 @@ class Engine {
   virtual std::int64_t operand_words(const Product& product) const { return product.k; }
   /// Rows that accumulated sums of m rows take.
   virtual std::int64_t sums_rows(std::int64_t m) const { return m; }
-  /// What an epilogue had best store that is multiplied by operands of these types: f32, or bf16,
-  /// which products of such operands then take.
+  /// What an epilogue had best store that is multiplied by operands of these types: f32, or bf16 or
+  /// f16, which products of such operands then take.
   virtual DType stored_type(DType, DType) const { return DType::f32; }
   /// 32-bit words along k of a column of a stored operand `depth` deep.
   virtual std::int64_t operand_words(const Stored& stored, std::int64_t depth) const;
@@ -216,7 +216,7 @@ struct Operands {
   /// There is no product: rows are passed over element by element. Shapes differ in how many
   /// work-items share a row, fewer first.
   bool rows = false;
-  /// The call has products of f32 beside those: of a dz that is not to be rounded, of a teacher.
+  /// The call has others: of a dz that is not to be rounded, of a teacher of another type.
   bool more_f32 = false;
 };
 

@@ -14,25 +14,25 @@ constexpr int probe_depth = 37;  ///< odd, and more than the steps that main loo
 constexpr int probe_row_step = probe_depth + 1;
 constexpr int probe_rows = 13;  ///< odd and prime, so that strips of any height end in part
 
-Product product_of(const Engine& engine) {
+Product product_of(const Engine& engine, DType type) {
   return {.m = probe_rows,
           .n = engine.tile_n(),
           .k = probe_depth,
-          .a = DType::bf16,
-          .b = DType::bf16,
+          .a = type,
+          .b = type,
           .a_layout = Layout::along_second};
 }
-std::string options_of(const Engine& engine) {
-  const Product product = product_of(engine);
+std::string options_of(const Engine& engine, DType type) {
+  const Product product = product_of(engine, type);
   return engine.options() + engine.options(product, "PROBE") + engine.options(product, "PACK");
 }
 
-std::string probe(opencl::Runtime& runtime, const Engine& engine,
+std::string probe(opencl::Runtime& runtime, const Engine& engine, DType type,
                   std::vector<cl::Buffer>& buffers) {
-  const Product product = product_of(engine);
+  const Product product = product_of(engine, type);
   const int columns = static_cast<int>(product.n);
-  ProbeOperand a{probe_rows, probe_depth, true, probe_row_step};
-  ProbeOperand b{columns, probe_depth, true, probe_row_step};
+  ProbeOperand a{probe_rows, probe_depth, true, probe_row_step, type};
+  ProbeOperand b{columns, probe_depth, true, probe_row_step, type};
   std::uint32_t state = 1;
   a.fill(state);
   b.fill(state);
@@ -50,7 +50,8 @@ std::string probe(opencl::Runtime& runtime, const Engine& engine,
   const auto scratch = queue.buffer(nullptr, bytes_of(engine.scratch_words(cut, parts, 1, 1)));
   const auto c = queue.buffer(result.data(), result.size() * sizeof(float));
 
-  const opencl::Specialisation program{"engines/probe.cl", options_of(engine), engine.folder()};
+  const opencl::Specialisation program{"engines/probe.cl", options_of(engine, type),
+                                       engine.folder()};
   const auto pack = runtime.programs().kernel(program, "pack_probe");
   const auto multiply = runtime.programs().kernel(program, "probe");
   queue.launch(*pack, {{1, 1, 1}, {1, 1, 1}}, b_at, cl_int{probe_row_step}, packed,
@@ -74,17 +75,17 @@ int capability(const opencl::DeviceFacts& facts) {
   return number;
 }
 
-std::string Gates::why_closed(opencl::Runtime& runtime, const Engine& engine,
+std::string Gates::why_closed(opencl::Runtime& runtime, const Engine& engine, DType type,
                               const std::function<std::string()>& why_not_reported) {
   const std::lock_guard lock(mutex_);
   // Facts change in tests alone, which pretend to have another device.
   if (facts_ != runtime.facts()) known_.clear();
   facts_ = runtime.facts();
-  const std::string shape = engine.name() + options_of(engine);
+  const std::string shape = engine.name() + options_of(engine, type);
   if (const auto found = known_.find(shape); found != known_.end()) return found->second;
   std::string reason = why_not_reported();
   if (reason.empty()) {
-    reason = why_probe_fails([&] { return probe(runtime, engine, buffers_); });
+    reason = why_probe_fails([&] { return probe(runtime, engine, type, buffers_); });
   }
   known_.emplace(shape, reason);
   return reason;

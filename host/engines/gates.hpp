@@ -14,15 +14,16 @@ namespace tessera::engines {
 /// "sm_90" as 90; 0: not one of NVIDIA's.
 int capability(const opencl::DeviceFacts& facts);
 
-/// Decides whether an engine multiplies bf16 operands by what not every device has: an instruction,
-/// a matrix unit. It does after three gates: the device reports it, which the engine knows how to
-/// ask; kernels build with it (cl_kernels/engines/probe.cl); and what the device computed agrees
-/// with sums in double. They are passed once per device and shape of an engine. Thread-safe.
+/// Decides whether an engine multiplies 16-bit operands by what not every device has: an
+/// instruction, a matrix unit. It does after three gates: the device reports it, which the engine
+/// knows how to ask; kernels build with it (cl_kernels/engines/probe.cl); and what the device
+/// computed agrees with sums in double. They are passed once per device and shape of an engine,
+/// whose options name the type. Thread-safe.
 class Gates {
  public:
-  /// Why `engine` is not to be used as it is shaped; empty: it may be. `why_not_reported` is the
-  /// first gate, empty where that is open.
-  std::string why_closed(opencl::Runtime& runtime, const Engine& engine,
+  /// Why `engine` is not to be used as it is shaped for products of `type`, bf16 or f16; empty: it
+  /// may be. `why_not_reported` is the first gate, empty where that is open.
+  std::string why_closed(opencl::Runtime& runtime, const Engine& engine, DType type,
                          const std::function<std::string()>& why_not_reported);
 
  private:

@@ -8,6 +8,7 @@
 #include "host/engines/gates.hpp"
 #include "host/engines/tiles.hpp"
 #include "host/opencl/runtime.hpp"
+#include "host/opencl/specialise.hpp"
 #include "tessera/error.hpp"
 
 namespace tessera::engines {
@@ -53,7 +54,7 @@ bool emulates(const opencl::DeviceFacts& facts) {
 
 class MmaEngine final : public TileEngine {
  public:
-  MmaEngine(const opencl::DeviceFacts& facts, const Shape& shape)
+  MmaEngine(const opencl::DeviceFacts& facts, const Shape& shape, DType type)
       : TileEngine(facts, {.tile_m = shape.tile_m,
                            .tile_n = shape.tile_n,
                            .items = shape.items(),
@@ -61,6 +62,7 @@ class MmaEngine final : public TileEngine {
                            .registers = shape.registers(),
                            .speed = 10.0}),  // as an H100 was measured
         shape_(shape),
+        type_(type),
         emulates_(emulates(facts)) {}
 
   std::string name() const override { return "mma"; }
@@ -75,9 +77,10 @@ class MmaEngine final : public TileEngine {
     }
     return fmt::format(
                "-DLANES=1 -DTILE_M={} -DTILE_N={} -DWARPS_M={} -DWARPS_N={} -DDEPTH={} -DSTAGES={} "
-               "-DBAND={} -DPACK_STEP={} -DMMA={}",
+               "-DBAND={} -DPACK_STEP={} -DMMA={} {}",
                shape_.tile_m, shape_.tile_n, shape_.warps_m, shape_.warps_n, shape_.depth,
-               shape_.stages, emulates_ ? 2 : 8, pack_step(), emulates_ ? 2 : 1) +
+               shape_.stages, emulates_ ? 2 : 8, pack_step(), emulates_ ? 2 : 1,
+               opencl::type_option("PAIR_TYPE", type_)) +
            limit;
   }
   std::vector<NamedValue> knobs() const override {
@@ -92,12 +95,13 @@ class MmaEngine final : public TileEngine {
     return ceil_div(product.k, 2);
   }
   /// Whatever the types: others are not served.
-  DType stored_type(DType, DType) const override { return DType::bf16; }
+  DType stored_type(DType, DType) const override { return type_; }
   /// The elements of a word.
   std::int64_t pack_step() const override { return 2; }
 
  private:
   Shape shape_;
+  DType type_;  ///< of both operands of each product
   bool emulates_;
 };
 
@@ -111,15 +115,16 @@ std::vector<Shape> all_shapes(const opencl::DeviceFacts& facts, std::int64_t col
 
 /// Those that pass their gates; a description has no device to probe. Throws Error build_failed
 /// where none does, so that the next implementation serves.
-EngineShapes shapes_of(const opencl::DeviceFacts& facts, std::int64_t columns,
+EngineShapes shapes_of(const opencl::DeviceFacts& facts, const Operands& operands,
                        opencl::Runtime* runtime) {
   EngineShapes open;
   std::string reasons;
-  for (const auto& shape : all_shapes(facts, columns)) {
-    auto engine = std::make_shared<MmaEngine>(facts, shape);
-    const auto reason = runtime == nullptr ? std::string()
-                                           : runtime->keep<Gates>().why_closed(
-                                                 *runtime, *engine, [] { return std::string(); });
+  for (const auto& shape : all_shapes(facts, operands.n)) {
+    auto engine = std::make_shared<MmaEngine>(facts, shape, operands.a);
+    const auto reason = runtime == nullptr
+                            ? std::string()
+                            : runtime->keep<Gates>().why_closed(*runtime, *engine, operands.a,
+                                                                [] { return std::string(); });
     if (reason.empty()) {
       open.push_back(std::move(engine));
     } else {
@@ -135,7 +140,8 @@ EngineShapes shapes_of(const opencl::DeviceFacts& facts, std::int64_t columns,
 EngineEntry mma_engine() {
   EngineEntry entry;
   entry.name = "mma";
-  entry.description = "matrix units of NVIDIA GPUs, bf16 with f32 sums, by mma.sync (sm_80 on)";
+  entry.description =
+      "matrix units of NVIDIA GPUs, bf16 or f16 with f32 sums, by mma.sync (sm_80 on)";
   entry.why_unsupported = [](const opencl::DeviceFacts& facts,
                              const Operands& operands) -> std::optional<std::string> {
     constexpr const char* instead = "; opencl.simt serves";
@@ -153,20 +159,26 @@ EngineEntry mma_engine() {
       }
     }
     if (operands.rows) return std::string("there is nothing to multiply") + instead;
-    if (operands.a != DType::bf16 || operands.b != DType::bf16 || operands.more_f32) {
-      return std::string(
-                 "a product of the call has an operand that is not bf16 or not to be "
-                 "rounded to it (dz of grad_bias and of dz_dtype f32)") +
-             instead;
+    if ((operands.a != DType::bf16 && operands.a != DType::f16) || operands.a != operands.b) {
+      return fmt::format(
+          "it multiplies bf16 by bf16 and f16 by f16; a product of the call has {} by {}{}",
+          to_string(operands.a), to_string(operands.b), instead);
+    }
+    if (operands.more_f32) {
+      return fmt::format(
+          "a product of the call has an operand that is not {} or not to be rounded to it (dz of "
+          "grad_bias, of dz_dtype f32, and of f16){}",
+          to_string(operands.a), instead);
     }
     return std::nullopt;
   };
   entry.shapes = [](const opencl::DeviceFacts& facts, const Operands& operands,
                     opencl::Runtime* runtime,
-                    std::vector<std::string>&) { return shapes_of(facts, operands.n, runtime); };
-  entry.variants = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime* runtime,
+                    std::vector<std::string>&) { return shapes_of(facts, operands, runtime); };
+  entry.variants = [](const opencl::DeviceFacts& facts, Operands operands, opencl::Runtime* runtime,
                       std::vector<std::string>&) {
-    return shapes_of(facts, std::numeric_limits<std::int64_t>::max(), runtime);
+    operands.n = std::numeric_limits<std::int64_t>::max();
+    return shapes_of(facts, operands, runtime);
   };
   return entry;
 }

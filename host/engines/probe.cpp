@@ -10,11 +10,18 @@
 namespace tessera::engines {
 
 void ProbeOperand::fill(std::uint32_t& state) {
-  const auto next = [&state] {
+  const bool is_f16 = type == DType::f16;
+  const auto bits_of = [is_f16](float value) {
+    return is_f16 ? f16(value).bits : bf16(value).bits;
+  };
+  // Of f16 from 2^-17 on, where the first three exponents are subnormal.
+  const int least = is_f16 ? -17 : -8;
+  const auto next = [&] {
     state = state * 1664525u + 1013904223u;  // Numerical Recipes' generator: any spread will do
-    const float mantissa = 1.0f + static_cast<float>(state >> 25) / 128.0f;
-    const int exponent = static_cast<int>(state >> 20 & 15) - 8;
-    return bf16(std::ldexp((state >> 16 & 1) != 0 ? -mantissa : mantissa, exponent));
+    const float mantissa = is_f16 ? 1.0f + static_cast<float>(state >> 22) / 1024.0f
+                                  : 1.0f + static_cast<float>(state >> 25) / 128.0f;
+    const int exponent = least + static_cast<int>(state >> 18 & 15);
+    return bits_of(std::ldexp((state >> 16 & 1) != 0 ? -mantissa : mantissa, exponent));
   };
   const int lines = by_k ? rows : depth, in_line = by_k ? depth : rows;
   elements.clear();
@@ -22,7 +29,7 @@ void ProbeOperand::fill(std::uint32_t& state) {
     for (int i = 0; i < in_line; ++i) elements.push_back(next());
     // A NaN between lines shows where it is multiplied, even by 0.
     elements.resize(static_cast<std::size_t>((line + 1) * line_step),
-                    bf16(std::numeric_limits<float>::quiet_NaN()));
+                    bits_of(std::numeric_limits<float>::quiet_NaN()));
   }
 }
 

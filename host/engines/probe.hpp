@@ -17,15 +17,19 @@ namespace tessera::engines {
 /// An operand: `rows` of m or n, each with `depth` elements of k.
 struct ProbeOperand {
   int rows, depth;
-  bool by_k;      ///< k is contiguous in memory, else m or n
-  int line_step;  ///< elements from one contiguous line to the next, with NaNs between
-  std::vector<bf16> elements{};
+  bool by_k;                 ///< k is contiguous in memory, else m or n
+  int line_step;             ///< elements from one contiguous line to the next, with NaNs between
+  DType type = DType::bf16;  ///< or f16
+  std::vector<std::uint16_t> elements{};  ///< their bits
 
-  /// Fills it with values of all signs and of many exponents. `state`: of their generator.
+  /// Fills it with values of all signs and of many exponents, subnormal f16 among them. `state`: of
+  /// their generator.
   void fill(std::uint32_t& state);
   float at(int row, int k) const {
-    return static_cast<float>(
-        elements[static_cast<std::size_t>(by_k ? row * line_step + k : k * line_step + row)]);
+    const std::uint16_t bits =
+        elements[static_cast<std::size_t>(by_k ? row * line_step + k : k * line_step + row)];
+    return type == DType::f16 ? static_cast<float>(f16::from_bits(bits))
+                              : static_cast<float>(bf16::from_bits(bits));
   }
 };
 
@@ -42,7 +46,7 @@ class ProbeQueue {
   /// null: of any content.
   cl::Buffer buffer(const void* data, std::size_t bytes);
   cl::Buffer buffer(const ProbeOperand& operand) {
-    return buffer(operand.elements.data(), operand.elements.size() * sizeof(bf16));
+    return buffer(operand.elements.data(), operand.elements.size() * sizeof(operand.elements[0]));
   }
   template <class... Arguments>
   void launch(opencl::KernelObject& kernel, const opencl::Range& range,

@@ -626,24 +626,21 @@ R converted(A x, std::int64_t rounding) {
   }
 }
 
-/// cvt.rn.bf16.f32 d, a; cvt.rn.bf16x2.f32 d, high, low.
-void build_cvt_bf16(Builder& b) {
-  if (b.take("bf16x2")) {
-    b.expect("f32");
-    b.end_of_words();
-    b.output(0, Type::b32);
-    b.input(1, Type::f32);
-    b.input(2, Type::f32);
-    b.op.run = lanewise<std::uint32_t, float, float>(
-        [](float high, float low) { return std::uint32_t{to_bf16(high)} << 16 | to_bf16(low); });
-    return;
-  }
-  b.expect("bf16");
+/// cvt.rn.bf16x2.f32 d, high, low, and of f16.
+void build_cvt_pair(Builder& b) {
+  const bool is_half = b.take("f16x2");
+  if (!is_half) b.expect("bf16x2");
   b.expect("f32");
   b.end_of_words();
-  b.output(0, Type::b16);
+  b.output(0, Type::b32);
   b.input(1, Type::f32);
-  b.op.run = lanewise<std::uint16_t, float>([](float x) { return to_bf16(x); });
+  b.input(2, Type::f32);
+  b.op.run = is_half ? lanewise<std::uint32_t, float, float>([](float high, float low) {
+    return std::uint32_t{tessera::f16(high).bits} << 16 | tessera::f16(low).bits;
+  })
+                     : lanewise<std::uint32_t, float, float>([](float high, float low) {
+                         return std::uint32_t{to_bf16(high)} << 16 | to_bf16(low);
+                       });
 }
 
 void build_cvt(Builder& b) {
@@ -654,7 +651,15 @@ void build_cvt(Builder& b) {
                                 : b.take("rpi") ? 4
                                                 : 0;
   if (rounding == 0) b.take("rn");
-  if (b.next() == "bf16x2" || b.next() == "bf16") return build_cvt_bf16(b);
+  if (b.next() == "bf16x2" || b.next() == "f16x2") return build_cvt_pair(b);
+  if (b.take("bf16")) {
+    b.expect("f32");
+    b.end_of_words();
+    b.output(0, Type::b16);
+    b.input(1, Type::f32);
+    b.op.run = lanewise<std::uint16_t, float>([](float x) { return to_bf16(x); });
+    return;
+  }
   if (b.take("f16")) {
     b.expect("f32");
     b.end_of_words();

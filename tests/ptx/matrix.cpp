@@ -5,6 +5,7 @@
 
 #include "builder.hpp"
 #include "layouts.hpp"
+#include "tessera/dtype.hpp"
 
 namespace tessera_ptx {
 namespace {
@@ -46,24 +47,30 @@ void build_ldmatrix(Builder& b) {
   };
 }
 
+double widened(bool is_half, std::uint32_t word) {
+  const auto bits = static_cast<std::uint16_t>(word);
+  return double{is_half ? static_cast<float>(tessera::f16::from_bits(bits)) : from_bf16(bits)};
+}
+
 /// The two elements of a register.
-void unpack(std::uint32_t word, double* low, double* high) {
-  *low = from_bf16(static_cast<std::uint16_t>(word));
-  *high = from_bf16(static_cast<std::uint16_t>(word >> 16));
+void unpack(bool is_half, std::uint32_t word, double* low, double* high) {
+  *low = widened(is_half, word);
+  *high = widened(is_half, word >> 16);
 }
 
 void multiply(Machine&, Warp& w, const Op& op, Lanes lanes) {
+  const bool is_half = op.number[0] != 0;
   Machine::require_all(w, lanes);
   double a[16][depth], b[depth][8];  // [m][k], [k][n]
   const auto* in = op.at.data() + 4;
   for (int l = 0; l < warp_size; ++l) {
     for (int i = 0; i < 4; ++i) {
       const auto [row, k] = mma_a(i, l);
-      unpack(w.at<std::uint32_t>(in[i])[l], &a[row][k], &a[row][k + 1]);
+      unpack(is_half, w.at<std::uint32_t>(in[i])[l], &a[row][k], &a[row][k + 1]);
     }
     for (int i = 0; i < 2; ++i) {
       const auto [column, k] = mma_b(i, l);
-      unpack(w.at<std::uint32_t>(in[4 + i])[l], &b[k][column], &b[k + 1][column]);
+      unpack(is_half, w.at<std::uint32_t>(in[4 + i])[l], &b[k][column], &b[k + 1][column]);
     }
   }
   double c[16][8] = {};
@@ -82,10 +89,11 @@ void multiply(Machine&, Warp& w, const Op& op, Lanes lanes) {
 }
 
 void build_mma(Builder& b) {
-  for (const auto* word :
-       {"sync", "aligned", "m16n8k16", "row", "col", "f32", "bf16", "bf16", "f32"}) {
-    b.expect(word);
-  }
+  for (const auto* word : {"sync", "aligned", "m16n8k16", "row", "col", "f32"}) b.expect(word);
+  const bool is_half = b.take("f16");
+  if (!is_half) b.expect("bf16");
+  b.expect(is_half ? "f16" : "bf16");
+  b.expect("f32");
   b.end_of_words();
   static constexpr std::size_t sizes[] = {4, 4, 2, 4};
   for (std::size_t i = 0; i < 4; ++i) {
@@ -98,6 +106,7 @@ void build_mma(Builder& b) {
         b.input(one, 4);
     }
   }
+  b.op.number = {is_half};
   b.op.run = multiply;
 }
 

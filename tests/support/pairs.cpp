@@ -251,7 +251,7 @@ bool can_take(const TestOperator& op, const std::string& implementation, Pass pa
   if (pass == Pass::forward_partial && !op.has_shards(c)) return false;
   if (!op.has_pass(pass)) return false;
   return implementation == "tpu_tile" || implementation == default_order ||
-         serves(implementation, c);
+         serves(implementation, pass, c);
 }
 
 bool is_in_pairs(const TestOperator& op, const std::string& implementation, Pass pass,

@@ -40,7 +40,7 @@ enum class Data {
   nan_rows,      ///< row 0 has a NaN, row 2 a +Inf among its x
   large_bias,    ///< a bias of 200 more: exp of it alone overflows, as rows that pad a tile have it
   nan_bias,      ///< a NaN in the bias: every row
-  denormals,     ///< of bf16: every third element of x, every fifth of w
+  denormals,     ///< of bf16, or of f16: every third element of x, every fifth of w
   rising,        ///< of logits: each eighth of a row stands 60 above the one before
 };
 

@@ -180,16 +180,18 @@ Case taken_by(const std::string& implementation, Case c) {
   return c;
 }
 
-bool serves(const std::string& implementation, const Case& c) {
+bool serves(const std::string& implementation, Pass pass, const Case& c) {
   if (implementation == matrix_units) {
+    const bool is_bf16 = c.op->multiplies_alone(c, DType::bf16);
+    if (!has_gradients(pass)) return is_bf16 || c.op->multiplies_alone(c, DType::f16);
     const bool sums_bias = c.bias && (c.gradients & grad_bias_bit) != 0;
-    return c.op->multiplies_bf16_alone(c) && c.dz_dtype != DType::f32 && !sums_bias;
+    return is_bf16 && c.dz_dtype != DType::f32 && !sums_bias;
   }
   return implementation != "tpu_tile" || c.targets == Targets::labels;
 }
 
 bool rounds_dz(const std::string& implementation, const Case& c) {
-  return implementation.starts_with("opencl") && c.op->multiplies_bf16(c) &&
+  return implementation.starts_with("opencl") && c.op->multiplies(c, DType::bf16) &&
          c.dz_dtype != DType::f32;
 }
 
@@ -249,9 +251,9 @@ bool may_be_refused(const Case& c, const std::string& implementation, const Erro
 
 bool run_case(Context& context, const std::string& named, Pass pass, const Case& c) {
   const bool by_default = named == default_order;
-  const std::string implementation = !by_default                                   ? named
-                                     : context.has_device() && serves("opencl", c) ? "opencl"
-                                                                                   : "eigen";
+  const std::string implementation = !by_default                                         ? named
+                                     : context.has_device() && serves("opencl", pass, c) ? "opencl"
+                                                                                         : "eigen";
   const std::string what =
       std::string(c.op->name()) + ", case " + c.name + ", " + to_string(pass) + ", ";
   SCOPED_TRACE(what + named + " on " + implementation);
@@ -267,7 +269,7 @@ bool run_case(Context& context, const std::string& named, Pass pass, const Case&
     const auto refusal = by_default ? std::nullopt : c.op->why_refused(call);
     if (refusal) {
       Summary::instance().add_case(results.key(), true);
-      if (serves(implementation, c)) ADD_FAILURE() << "refused: " << *refusal;
+      if (serves(implementation, pass, c)) ADD_FAILURE() << "refused: " << *refusal;
       return false;
     }
     const Dispatch dispatch = c.op->run(call);
@@ -278,7 +280,7 @@ bool run_case(Context& context, const std::string& named, Pass pass, const Case&
       EXPECT_TRUE(dispatch.refused.empty());
     }
     const bool by_pairs =
-        multiplies_pairs() && implementation == "opencl.cpu" && c.op->multiplies_bf16(c);
+        multiplies_pairs() && implementation == "opencl.cpu" && c.op->multiplies(c, DType::bf16);
     if (by_pairs && &context == &shared_context() && c.h > 0) {
       EXPECT_TRUE(dispatch::value_of(dispatch.knobs, "dot_bf16"));
     }

@@ -31,7 +31,7 @@ bool tiny();
 /// The case of the table as an implementation takes it: opencl.mma sums no grad_bias.
 Case taken_by(const std::string& implementation, Case c);
 /// The implementations that this project promises for a case of the table.
-bool serves(const std::string& implementation, const Case& c);
+bool serves(const std::string& implementation, Pass pass, const Case& c);
 
 /// Runs the case; false: the implementation refused it (recorded in the summary; an implementation
 /// of this project that refuses a case of the table is a failure).

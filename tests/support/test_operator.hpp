@@ -129,11 +129,11 @@ class TestOperator {
   }
   /// An extent of the case by the letter of SymbolicShape.
   virtual std::int64_t extent(const Case& c, char letter) const;
-  /// True where both operands of a matrix product are bf16: an implementation may then round the
-  /// gradient of the products to bf16, and multiply pairs.
-  virtual bool multiplies_bf16(const Case& c) const = 0;
+  /// True where both operands of a matrix product are of this type. Of bf16 an implementation may
+  /// then round the gradient of the products to it, and multiply pairs.
+  virtual bool multiplies(const Case& c, DType type) const = 0;
   /// True where every other product of the call has such operands too.
-  virtual bool multiplies_bf16_alone(const Case& c) const { return multiplies_bf16(c); }
+  virtual bool multiplies_alone(const Case& c, DType type) const { return multiplies(c, type); }
   /// Columns of the summary: the types and the layout of the operands.
   virtual std::string types_of(const Case& c) const = 0;
   virtual std::string layout_of(const Case& c) const = 0;
@@ -165,7 +165,7 @@ std::vector<Case> cases_of(const TestOperator& op, const std::string& group);
 /// TESSERA_TEST_IMPLEMENTATIONS ("opencl" means every row under it).
 /// `matrix_units` is among them only where the environment names it.
 std::vector<std::string> implementations_of(const TestOperator& op);
-/// Multiplies bf16 alone: of a device that has the instruction, or emulates it.
+/// Multiplies bf16 alone, or f16: of a device that has the instruction, or emulates it.
 inline constexpr const char* matrix_units = "opencl.mma";
 /// The same of any operator.
 std::vector<std::string> wanted_of(const std::vector<ImplementationInfo>& all);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands of the mma engine: words of pairs of bf16 in panels, which is how the instruction takes
-// operand B. What an epilogue stores is such pairs too, whatever becomes of it.
+// Operands of the mma engine: words of pairs of bf16 or f16 in panels, which is how the instruction
+// takes operand B. What an epilogue stores is such pairs too, whatever becomes of it.
 #ifndef TESSERA_MATRIX_OPERAND_CL
 #define TESSERA_MATRIX_OPERAND_CL
 

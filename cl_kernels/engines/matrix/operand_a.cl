@@ -32,18 +32,18 @@ ALWAYS_INLINE void product_bring_a(local uint* to, const product_a* a, const a_t
 }
 #else
 
-// The bits of an element as bf16; an engine has this one for bf16, the rest is for programs that
-// are built by themselves.
+// The bits of an element in a pair; an engine has this one for the type of pairs, the rest is for
+// programs that are built by themselves.
 ALWAYS_INLINE uint product_bits(global const ELEMENT(PRODUCT_A_TYPE) * p, long i) {
-#if PRODUCT_A_TYPE == TYPE_BF16
-  return p[i];
+#if PRODUCT_A_TYPE == PAIR_TYPE
+  return ((global const ushort*)p)[i];
 #else
-  return float_to_bf16(LOAD(PRODUCT_A_TYPE, p, i));
+  return float_to_pair(LOAD(PRODUCT_A_TYPE, p, i));
 #endif
 }
 // 1: 8 elements side by side begin where 16 bytes may be read, wherever a step has them.
 ALWAYS_INLINE int product_a_is_whole(const product_a* a, const a_tile* now) {
-#if PRODUCT_A_TYPE != TYPE_BF16 || PRODUCT_A_LAYOUT == STRIDED
+#if PRODUCT_A_TYPE != PAIR_TYPE || PRODUCT_A_LAYOUT == STRIDED
   return 0;
 #elif PRODUCT_A_BY_M
   return ((ulong)a->base & 15) == 0 && a->k_stride % 8 == 0 && now->m % 8 == 0;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine for matrix units that a warp of 32 drives together (NVIDIA's mma.sync, by inline PTX):
-// products of bf16 with f32 sums, which stay in registers (tile.cl). Of the STAGES steps in local
-// memory one is multiplied while the others come. MMA 1 is the instruction; MMA 2 has every
-// work-item form the elements that the instruction would give it, for devices without one.
+// products of bf16 or f16 (PAIR_TYPE) with f32 sums, which stay in registers (tile.cl). Of the
+// STAGES steps in local memory one is multiplied while the others come. MMA 1 is the instruction;
+// MMA 2 has every work-item form the elements that the instruction would give it, for devices
+// without one.
 
 #define PRODUCT_FOR_COLUMNS(j) TILE_UNROLL for (int j = 0; j < tile_columns(PRODUCT_TURNED); ++j)
 #define PRODUCT_FOR_ROWS(i, rows) TILE_UNROLL for (int i = 0; i < tile_rows(PRODUCT_TURNED); ++i)
@@ -92,11 +93,10 @@ ALWAYS_INLINE void product_bring_b(local uint* to, const matrix_b* b, long panel
 #if MMA == 1
 ALWAYS_INLINE void product_instruction(float* sums, uint a0, uint a1, uint a2, uint a3, uint b0,
                                        uint b1) {
-  __asm__ volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-      "{%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  __asm__ volatile("mma.sync.aligned.m16n8k16.row.col.f32." TILE_PAIR "." TILE_PAIR
+                   ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                   : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+                   : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 typedef struct {
   uint a[WARP_M / 16][4], b[WARP_N / 8][2];
@@ -155,9 +155,9 @@ ALWAYS_INLINE void product_multiply_block(engine_tile* tile, const product_block
       const int n = tile_column(block->place, PRODUCT_TURNED, j);
       float sum = product_at(tile, i, j);
       for (int k = 16 * block->k; k < 16 * (block->k + 1); ++k) {
-        const float a = as_float(product_element_a(block->step_a, m, k) << 16);
+        const float a = pair_to_float((ushort)product_element_a(block->step_a, m, k));
         const uint b = block->step_b[k / 2 * PRODUCT_LD_B + n];
-        sum = fma(a, as_float(k % 2 ? b & 0xffff0000u : b << 16), sum);
+        sum = fma(a, pair_to_float((ushort)(k % 2 ? b >> 16 : b)), sum);
       }
       product_put(tile, i, j, sum);
     }

@@ -13,7 +13,7 @@ ALWAYS_INLINE int product_first_line(const tile_place* at) { return at->warp_m; 
 ALWAYS_INLINE int product_first_along(const tile_place* at) { return at->warp_n; }
 #endif
 
-#define PRODUCT_RUNS (MMA == 1 && PRODUCT_OUT_TYPE == TYPE_BF16 && PRODUCT_OUT_LAYOUT != STRIDED)
+#define PRODUCT_RUNS (MMA == 1 && PRODUCT_OUT_TYPE == PAIR_TYPE && PRODUCT_OUT_LAYOUT != STRIDED)
 #if PRODUCT_RUNS
 // Four lanes have a word each of four blocks of 8 elements of a line; product_turn gives a lane all
 // words of the block that has its number, 16 bytes, and back.
@@ -35,7 +35,7 @@ ALWAYS_INLINE int product_has_runs(const product_state* p, int panel) {
 }
 ALWAYS_INLINE void product_store_runs(const product_state* p, const engine_tile* tile, int panel) {
   const tile_place* at = &p->memory.place;
-  global ushort* to = product_place(p, panel) +
+  global ushort* to = (global ushort*)product_place(p, panel) +
                       product_first_line(at) * product_line_stride(&p->out) +
                       product_first_along(at) + at->lane % 4 * 8;
 #pragma unroll
@@ -54,9 +54,10 @@ ALWAYS_INLINE void product_store_runs(const product_state* p, const engine_tile*
       for (int i = 0; i < 4; ++i) {
         const float* pair =
             tile->sums[tile_result(PRODUCT_TURNED, r, LANE_ACROSS * (s + i))] + tile_element(r, 0);
-        words[i] = p->out.how == STORE_ADD ? tile_pair(pair[0] + as_float(words[i] << 16),
-                                                       pair[1] + as_float(words[i] & 0xffff0000u))
-                                           : tile_pair(pair[0], pair[1]);
+        words[i] = p->out.how == STORE_ADD
+                       ? tile_pair(pair[0] + pair_to_float((ushort)words[i]),
+                                   pair[1] + pair_to_float((ushort)(words[i] >> 16)))
+                       : tile_pair(pair[0], pair[1]);
       }
       product_turn(words, at->lane);
       *run = (uint4)(words[0], words[1], words[2], words[3]);

@@ -102,14 +102,20 @@ ALWAYS_INLINE uint tile_swap(uint word, int bit) {
 }
 #endif
 
-// Two elements as bf16 in a word, the first in its low half.
+// What PTX calls the type of pairs.
+#if PAIR_TYPE == TYPE_F16
+#define TILE_PAIR "f16"
+#else
+#define TILE_PAIR "bf16"
+#endif
+// Two elements as a pair in a word, the first in its low half.
 ALWAYS_INLINE uint tile_pair(float low, float high) {
 #if MMA == 1
   uint pair;
-  __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  __asm__("cvt.rn." TILE_PAIR "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 #else
-  return float_to_bf16(low) | (uint)float_to_bf16(high) << 16;
+  return float_to_pair(low) | (uint)float_to_pair(high) << 16;
 #endif
 }
 

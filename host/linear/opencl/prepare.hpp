@@ -19,10 +19,13 @@
 namespace tessera::linear {
 
 inline engines::Operands operands_of(const Request& request) {
-  return {.a = request.inputs.w.dtype(),
+  // A dz of f16 could underflow: it is not to be rounded.
+  const DType w = request.inputs.w.dtype();
+  return {.a = w,
           .b = request.inputs.x.dtype(),
-          .more_f32 = has_gradients(request.loss.pass) &&
-                      (request.execution.dz_dtype == DType::f32 || request.gradients.grad_bias)};
+          .more_f32 =
+              has_gradients(request.loss.pass) && (request.execution.dz_dtype == DType::f32 ||
+                                                   request.gradients.grad_bias || w == DType::f16)};
 }
 
 /// Engine and schedule of a request; `programs` are left to the operator. Throws Error

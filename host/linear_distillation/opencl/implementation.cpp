@@ -40,7 +40,7 @@ class Opencl final : public linear::Opencl<Request, Programs> {
     auto operands = linear::Opencl<Request, Programs>::operands(request);
     const auto& in = request_of(request).inputs;
     for (const View* view : {&in.teacher_x, &in.teacher_w}) {
-      if (*view && view->dtype() != DType::bf16) operands.more_f32 = true;
+      if (*view && view->dtype() != operands.a) operands.more_f32 = true;
     }
     return operands;
   }

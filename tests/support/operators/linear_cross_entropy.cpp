@@ -45,11 +45,13 @@ void shape_matrices(const Case& c, oracle::Problem& p) {
       add_to_columns(p, [](std::int64_t, std::int64_t) { return -1.0; });
       p.x[index(p.h - 1)] = infinity;
       return;
-    case Data::denormals:
-      // Multiples of the smallest of them, 2^-133.
-      for (std::size_t i = 0; i < p.x.size(); i += 3) p.x[i] = 0x1p-133 * double(i % 127 + 1);
-      for (std::size_t i = 0; i < p.w.size(); i += 5) p.w[i] = -0x1p-133 * double(i % 101 + 1);
+    case Data::denormals: {
+      // Multiples of the smallest of them.
+      const double least = c.x_type == DType::f16 ? 0x1p-24 : 0x1p-133;
+      for (std::size_t i = 0; i < p.x.size(); i += 3) p.x[i] = least * double(i % 127 + 1);
+      for (std::size_t i = 0; i < p.w.size(); i += 5) p.w[i] = -least * double(i % 101 + 1);
       return;
+    }
     case Data::nan_rows:
       if (p.b > 0) p.x[0] = std::nan("");
       if (p.b > 2) p.x[index(2 * p.h)] = infinity;
@@ -151,8 +153,8 @@ class LinearCrossEntropy final : public TestOperatorOf<linear_cross_entropy::Ope
         {"grad_bias", &oracle::Gradients::grad_bias, &GradientTolerance::grad_bias, By::elements}};
   }
 
-  bool multiplies_bf16(const Case& c) const override {
-    return c.x_type == DType::bf16 && c.w_type == DType::bf16;
+  bool multiplies(const Case& c, DType type) const override {
+    return c.x_type == type && c.w_type == type;
   }
   std::string types_of(const Case& c) const override {
     return std::string(to_string(c.x_type)) + ":" + to_string(c.w_type);

@@ -189,8 +189,9 @@ std::vector<Case> saturated() {
   return {c};
 }
 
-/// Both operands in bf16, which may be multiplied by pairs: depths around pairs, vectors and steps,
-/// in every layout. What lies beside an odd row is NaN, and must not be multiplied even by 0.
+/// Both operands in bf16 or in f16, which may be multiplied by pairs: depths around pairs, vectors
+/// and steps, in every layout. What lies beside an odd row is NaN, and must not be multiplied even
+/// by 0.
 std::vector<Case> pairs() {
   struct Layout {
     WLayout w;
@@ -207,13 +208,15 @@ std::vector<Case> pairs() {
   constexpr Size sizes[] = {{1, 1, 1},    {5, 2, 7},    {17, 3, 13},  {33, 15, 49}, {65, 31, 50},
                             {2, 33, 301}, {37, 34, 77}, {70, 65, 61}, {9, 129, 191}};
   std::vector<Case> cases;
-  const auto add = [&](const Layout& layout, const Size& size, const std::string& more) -> Case& {
-    Case c = base(std::string("pairs_bf16_") + layout.name + "_" + std::to_string(size.b) + "x" +
-                  std::to_string(size.h) + "x" + std::to_string(size.v) + more);
+  const auto add = [&](const Layout& layout, const Size& size, const std::string& more,
+                       DType type = DType::bf16) -> Case& {
+    Case c = base(std::string("pairs_") + to_string(type) + "_" + layout.name + "_" +
+                  std::to_string(size.b) + "x" + std::to_string(size.h) + "x" +
+                  std::to_string(size.v) + more);
     c.b = size.b;
     c.h = size.h;
     c.v = size.v;
-    c.x_type = c.w_type = DType::bf16;
+    c.x_type = c.w_type = type;
     c.x_layout = layout.x;
     c.w_layout = layout.w;
     cases.push_back(c);
@@ -254,6 +257,11 @@ std::vector<Case> pairs() {
   add(layouts[0], {7, 171, 50}, "_few_steps").block_sizes = {64, 64, 64};
   // Rows of w in place whose last word is half, for grad_x.
   add({WLayout::hv_padded, XLayout::padded, "hv_padded"}, {37, 34, 77}, "");
+  // Of f16 the words go the same ways; its numbers are others.
+  for (const Layout& layout : layouts) add(layout, {67, 131, 193}, "", DType::f16);
+  add(layouts[1], {5, 16, 40}, "", DType::f16);
+  add(layouts[0], {40, 67, 130}, "_nan_rows", DType::f16).data = Data::nan_rows;
+  add(layouts[0], {40, 67, 130}, "_denormals", DType::f16).data = Data::denormals;
   return cases;
 }
 

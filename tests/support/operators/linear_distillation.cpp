@@ -285,11 +285,11 @@ class LinearDistillation final : public TestOperatorOf<ld::Operator> {
     return cases;
   }
 
-  bool multiplies_bf16(const Case& c) const override {
-    return c.x_type == DType::bf16 && c.w_type == DType::bf16;
+  bool multiplies(const Case& c, DType type) const override {
+    return c.x_type == type && c.w_type == type;
   }
-  bool multiplies_bf16_alone(const Case& c) const override {
-    return multiplies_bf16(c) && c.side_type == DType::bf16;  // the teacher's
+  bool multiplies_alone(const Case& c, DType type) const override {
+    return multiplies(c, type) && c.side_type == type;  // the teacher's
   }
   std::string types_of(const Case& c) const override { return student().types_of(c); }
   std::string layout_of(const Case& c) const override { return student().layout_of(c); }

@@ -205,7 +205,7 @@ class SoftmaxCrossEntropy final : public TestOperatorOf<softmax_cross_entropy::O
              JudgedGradient::By::elements}};
   }
 
-  bool multiplies_bf16(const Case&) const override { return false; }
+  bool multiplies(const Case&, DType) const override { return false; }
   std::string types_of(const Case& c) const override { return to_string(c.x_type); }
   std::string layout_of(const Case&) const override { return "rows"; }
 };
