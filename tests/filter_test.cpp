@@ -196,11 +196,11 @@ void check(const std::string& implementation, const Setting& setting, Pass pass)
   const Kept kept(e, tokens);
 
   Precision precision;
-  precision.dz_bf16 = rounds_dz(implementation, c);
+  precision.dz = dz_type(implementation, c);
   const auto tolerance = gradient_tolerance(p, e.values, e.gradients, e.tolerance, precision);
   // What is left out is this many tolerances, to be told from rounding; that of dz to bf16 is
   // coarse.
-  const double telling = precision.dz_bf16 ? 5.0 : 20.0;
+  const double telling = precision.dz == DType::bf16 ? 5.0 : 20.0;
   double most_left_out = 0.0;
   std::vector<double> actual(index(p.h)), expected(index(p.h)), exact(index(p.h));
   for (const auto row : kept.counted()) {

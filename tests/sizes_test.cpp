@@ -63,7 +63,7 @@ struct Small {
   ValueTolerance tolerance;
   GradientTolerance gradient;
 
-  Small(std::int64_t b, std::int64_t h, std::int64_t v, bool dz_bf16) {
+  Small(std::int64_t b, std::int64_t h, std::int64_t v, DType dz) {
     p.b = b;
     p.h = h;
     p.v = v;
@@ -75,13 +75,13 @@ struct Small {
     tolerance = value_tolerance(p, values);
     gradient =
         gradient_tolerance(p, values, gradients, tolerance,
-                           {.dz_bf16 = dz_bf16, .grad_x = DType::bf16, .grad_w = DType::bf16});
+                           {.dz = dz, .grad_x = DType::bf16, .grad_w = DType::bf16});
   }
 };
 
 /// x[3, 5] and w[5, 9] (or its gradient) at these strides, the rest of the memory untouched.
 void check_sparse(const std::string& implementation, const Dims& x_strides, const Dims& w_strides) {
-  const Small s(3, 5, 9, implementation.starts_with("opencl"));
+  const Small s(3, 5, 9, implementation.starts_with("opencl") ? DType::bf16 : DType::f32);
   auto bytes_of = [](const Dims& extents, const Dims& strides) {
     std::int64_t last = 0;
     for (int axis = 0; axis < 2; ++axis) last += (extents[axis] - 1) * strides[axis];

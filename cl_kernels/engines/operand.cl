@@ -8,8 +8,9 @@
 //       operand_store(value, at, k), LANES columns at a time. Where LANES is more than 1, two k
 //       that share words come from one work-item, the even one first. Kernels read it by
 //       operand_load(at, k), or one element by operand_element(at, k)
-//   OPERAND_ROUNDING
-//       the relative error of what operand_store stores, at most; 0: it is exact
+//   OPERAND_ROUNDING, OPERAND_STEP
+//       the relative error of what operand_store stores, at most, and the absolute one of what is
+//       small; 0: it is exact
 //   sums_index(extent, panel, m)
 //       where row m of a panel of accumulated sums begins; its TILE_N columns follow each other
 //   PANEL_ITEMS

@@ -30,10 +30,17 @@ static inline long sums_index(long extent, long panel, long m) {
 #endif
 #if STORED_PAIRS
 #define STORED_ROW(k) ((k) / 2 * STORED_PAIRS)
-#define OPERAND_ROUNDING 0.00390625f  // 2^-8, half a unit of the last of 8 bits
+#if PAIR_TYPE == TYPE_F16
+#define OPERAND_ROUNDING 0x1p-11f  // half a unit of the last of 11 bits
+#define OPERAND_STEP 0x1p-25f      // and of the subnormal numbers' last
+#else
+#define OPERAND_ROUNDING 0x1p-8f  // half a unit of the last of 8 bits
+#define OPERAND_STEP 0.0f
+#endif
 #else
 #define STORED_ROW(k) (k)
 #define OPERAND_ROUNDING 0.0f
+#define OPERAND_STEP 0.0f
 #endif
 static inline long operand_index(long extent, long panel, long k, int column) {
   return panel_index(extent, panel, STORED_ROW(k), column);

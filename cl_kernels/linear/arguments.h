@@ -84,6 +84,13 @@ typedef struct {
 } sum_bias_lanes_sizes;
 KERNEL_ARGUMENTS(sum_bias_lanes, SUM_BIAS_LANES_MEMORY)
 
+#define FIT_F16_MEMORY coefficients, scale
+typedef struct {
+  float logit_scale;  // its absolute value
+  INT32 ld;           // tokens of a row of coefficients
+} fit_f16_sizes;
+KERNEL_ARGUMENTS(fit_f16, FIT_F16_MEMORY)
+
 #define MARK_MEMORY dz, coefficients, counts
 typedef struct {
   INT64 dz_columns;
@@ -95,7 +102,7 @@ typedef struct {
 } mark_sizes;
 KERNEL_ARGUMENTS(mark, MARK_MEMORY)
 
-#define GRAD_W_MEMORY dz, x, info, out, counts, scratch
+#define GRAD_W_MEMORY dz, x, info, out, counts, scale, scratch
 typedef struct {
   INT64 dz_columns;
   INT64 v_count;
@@ -136,7 +143,7 @@ typedef struct {
 } grad_x_sizes;
 KERNEL_ARGUMENTS(grad_x, GRAD_X_MEMORY)
 
-#define WRITE_ROWS_MEMORY sums, info, rows, out
+#define WRITE_ROWS_MEMORY sums, info, rows, scale, out
 typedef struct {
   row_segment out;
   INT64 chunk_begin;

@@ -34,7 +34,8 @@ kernel void mark(global const operand_word* dz, global const float* coefficients
         const lane_f stored =
             operand_load(dz + a.at.dz + operand_index(a.size.dz_columns, panel, k, column), k);
         // As large as it may have been before it was rounded.
-        const lane_f size = fabs(stored) * (lane_f)(1.0f + OPERAND_ROUNDING);
+        const lane_f size =
+            fabs(stored) * (lane_f)(1.0f + OPERAND_ROUNDING) + (lane_f)(OPERAND_STEP);
         over = size <= limit ? over : (lane_f)(1.0f);
       }
       float each[LANES];

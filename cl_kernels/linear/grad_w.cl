@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // grad_w[h][v] (+)= sum over the rows of a chunk of x[row][h] * dz[row][v], as tiles [v][h]: A is
 // dz, whose k are tokens here, B is x packed by columns. Written with the caller's type and strides
-// when the chunk is all there is, else accumulated in f32.
+// when the chunk is all there is, else accumulated in f32. DZ_SCALED: times what dz was divided by
+// (fit_f16.cl).
 #include "common/info.cl"
 #include "linear/operands.cl"
 
@@ -21,8 +22,8 @@
 // Work-groups: (group of parts of the vocabulary, group of panels of h).
 kernel DW_KERNEL void grad_w(global const operand_word* dz, global const operand_word* x,
                              global const int* info, global ELEMENT(OUT_TYPE) * out,
-                             global const int* counts, global float* scratch, grad_w_arguments a,
-                             engine_call e) {
+                             global const int* counts, global const float* scale,
+                             global float* scratch, grad_w_arguments a, engine_call e) {
   DW_LOCALS(memory);
   const int tokens = (int)clamp(COUNTED_TOKENS, 0L, (long)a.size.row_count);
   const dw_a dz_columns = {dz + a.at.dz, a.size.dz_columns, tokens};
@@ -48,6 +49,11 @@ kernel DW_KERNEL void grad_w(global const operand_word* dz, global const operand
     for (int panel = p.panel_begin; panel < p.panel_end; ++panel) {
       engine_tile tile;
       dw_multiply(&p, &tile, panel);
+#if DZ_SCALED
+      DW_FOR_ELEMENTS(i, p.now.rows, j) {
+        dw_put(&tile, i, j, dw_at(&tile, i, j) * (lane_f)(scale[a.at.scale]));
+      }
+#endif
       dw_store(&p, &tile, panel);
     }
   }

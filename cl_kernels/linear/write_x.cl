@@ -16,7 +16,8 @@
 
 // Work-item (h / PACK_STEP, counted row of the chunk).
 kernel void write_rows(global const float* sums, global const int* info, global const int* rows,
-                       global ELEMENT(OUT_TYPE) * out, write_rows_arguments a) {
+                       global const float* scale, global ELEMENT(OUT_TYPE) * out,
+                       write_rows_arguments a) {
   const long i = SECOND_INDEX;
   if (i >= a.size.row_count || a.size.chunk_begin + i >= info[a.at.info + INFO_COUNT]) return;
   const long h0 = (long)get_global_id(0) * PACK_STEP;
@@ -32,6 +33,9 @@ kernel void write_rows(global const float* sums, global const int* info, global 
     for (int part = 1; part < a.size.parts; ++part) {
       value += from[part * a.size.sums_part + h * TILE_N];
     }
+#if DZ_SCALED
+    value *= scale[a.at.scale];
+#endif
     STORE(OUT_TYPE, out, at, a.size.add ? LOAD(OUT_TYPE, out, at) + value : value);
   }
 }

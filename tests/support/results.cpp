@@ -274,7 +274,7 @@ void Results::check_divergence_statistics() {
 void Results::check_gradients(const Arguments& arguments) {
   Precision precision;
   precision.from_lse = pass_ == Pass::backward && case_.from_lse;
-  precision.dz_bf16 = rounds_dz(implementation_, case_);
+  precision.dz = dz_type(implementation_, case_);
   precision.grad_x = case_.grad_x_type.value_or(case_.x_type);
   precision.grad_w = case_.grad_w_type.value_or(case_.w_type);
   precision.grad_bias = case_.grad_bias_type;

@@ -185,14 +185,15 @@ bool serves(const std::string& implementation, Pass pass, const Case& c) {
     const bool is_bf16 = c.op->multiplies_alone(c, DType::bf16);
     if (!has_gradients(pass)) return is_bf16 || c.op->multiplies_alone(c, DType::f16);
     const bool sums_bias = c.bias && (c.gradients & grad_bias_bit) != 0;
-    return is_bf16 && c.dz_dtype != DType::f32 && !sums_bias;
+    return (is_bf16 || c.op->keeps_dz_in_f16(c)) && c.dz_dtype != DType::f32 && !sums_bias;
   }
   return implementation != "tpu_tile" || c.targets == Targets::labels;
 }
 
-bool rounds_dz(const std::string& implementation, const Case& c) {
-  return implementation.starts_with("opencl") && c.op->multiplies(c, DType::bf16) &&
-         c.dz_dtype != DType::f32;
+DType dz_type(const std::string& implementation, const Case& c) {
+  if (!implementation.starts_with("opencl") || c.dz_dtype == DType::f32) return DType::f32;
+  if (c.op->multiplies(c, DType::bf16)) return DType::bf16;
+  return implementation == matrix_units && c.op->keeps_dz_in_f16(c) ? DType::f16 : DType::f32;
 }
 
 bool run_case(const std::string& implementation, Pass pass, const Case& c) {

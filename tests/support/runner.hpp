@@ -46,7 +46,7 @@ std::string run_broken_case(const std::string& implementation, Pass pass, const 
 /// What the implementation plans for the case.
 Plan plan_case(Context& context, const std::string& implementation, Pass pass, const Case& c);
 
-/// True when the implementation may round dz to bf16 for this case.
-bool rounds_dz(const std::string& implementation, const Case& c);
+/// The type that the implementation may round dz to for this case.
+DType dz_type(const std::string& implementation, const Case& c);
 
 }  // namespace tessera::test

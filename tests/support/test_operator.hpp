@@ -134,6 +134,8 @@ class TestOperator {
   virtual bool multiplies(const Case& c, DType type) const = 0;
   /// True where every other product of the call has such operands too.
   virtual bool multiplies_alone(const Case& c, DType type) const { return multiplies(c, type); }
+  /// True where dz may be f16: all rows have one cotangent.
+  virtual bool keeps_dz_in_f16(const Case&) const { return false; }
   /// Columns of the summary: the types and the layout of the operands.
   virtual std::string types_of(const Case& c) const = 0;
   virtual std::string layout_of(const Case& c) const = 0;

@@ -32,8 +32,10 @@
 // Backward. p_v deviates, relatively, by e_v + sum p e + s + 3 u (max - logit_v); from a saved lse
 // by 2 u |lse| more, since that rounding does not cancel. dz follows by the product rule, with
 // 8 u for each of its terms. An OpenCL engine may round dz to bf16 where x and w are both bf16:
-// 2^-8 |dz| more (bf16 has 8 bits). A gradient is a sum over v or b: norm-wise, since a single
-// element is dominated by cancellation,
+// 2^-8 |dz| more (bf16 has 8 bits). Where they are f16 it may round dz to f16, 2^-11 |dz|, times a
+// power of two that brings the largest that a dz of the call can be to 2^13 at least: what is small
+// is 2^-25 of that off, 2^-38 of the largest. A gradient is a sum over v or b: norm-wise, since a
+// single element is dominated by cancellation,
 //   |d grad_x_b| <= sum_v |w_v| (d dz_bv + 4 sqrt(V) u |dz_bv|)
 //   |d grad_w_v| <= sum_b |x_b| (d dz_bv + 4 sqrt(B) u |dz_bv|)
 // and one rounding to the view's type.
@@ -344,6 +346,15 @@ GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Val
   const std::vector<double> x = linear ? norms(p.x, p.b, p.h, false) : std::vector<double>();
   const std::vector<double> w = linear ? norms(p.w, p.h, p.v, true) : std::vector<double>();
   const bool same_rows = linear && has_equal_rows(p);
+  double largest_dz = 0.0;
+  for (std::int64_t row = 0; precision.dz == DType::f16 && row < p.b; ++row) {
+    if (!counts(p, row)) continue;
+    const double* errors = value_tolerance.logit.data() + row * p.v;
+    const SoftmaxRow r = backward_row(p, values, errors, row);
+    if (!r.finite) continue;
+    const Cotangents c = cotangents_of(p, row, r, precision, denominator, class_total);
+    largest_dz = std::max(largest_dz, (c.from_p + c.scale * c.a) * std::abs(p.options.logit_scale));
+  }
   GradientTolerance t;
   t.grad_x.assign(index(p.b), 0.0);
   t.grad_w.assign(index(p.v), 0.0);
@@ -392,7 +403,9 @@ GradientTolerance gradient_tolerance(const oracle::Problem& p, const oracle::Val
       t.grad_logits[index(row * p.v + j)] =
           d + unit_roundoff(precision.grad_x) * (dz + d) + smallest_step(precision.grad_x);
       if (!linear) continue;
-      if (precision.dz_bf16) d += unit_roundoff(DType::bf16) * dz + smallest_step(DType::bf16);
+      if (precision.dz == DType::bf16)
+        d += unit_roundoff(DType::bf16) * dz + smallest_step(DType::bf16);
+      if (precision.dz == DType::f16) d += unit_roundoff(DType::f16) * dz + 0x1p-38 * largest_dz;
       d += precision.gradient_filter_eps * std::abs(p.options.logit_scale) * c.from_p;
       t.grad_x[i] += w[index(j)] * (d + lambda * root(p.v) * u * dz);
       t.grad_w[index(j)] += x[i] * (d + sum);

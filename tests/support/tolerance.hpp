@@ -11,7 +11,7 @@ namespace tessera::test {
 /// What rounds besides f32 accumulation.
 struct Precision {
   bool from_lse = false;  ///< backward formed p from lse, not from (max, sum)
-  bool dz_bf16 = false;   ///< dz may be rounded to bf16 before the gradient products
+  DType dz = DType::f32;  ///< which dz may be rounded to before the gradient products
   DType grad_x = DType::f32, grad_w = DType::f32, grad_bias = DType::f32;
   double gradient_filter_eps = 0.0;  ///< what may be left out of grad_x and grad_w
 };

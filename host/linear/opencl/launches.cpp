@@ -70,6 +70,19 @@ void Run::coefficients(const Chunk& chunk) {
   if (coefficients_of_ == chunk.begin) return;
   coefficients_of_ = chunk.begin;
   rows_.coefficients(coefficients_, chunk.rows, chunk.begin);
+  if (schedule_.dz.type != DType::f16) return;
+  constexpr std::size_t items = 64;  // FIT_ITEMS
+  call_.launch(
+      programs_.fit_f16, {{items, 1, 1}, {items, 1, 1}},
+      kernels::fit_f16_memory{.coefficients = coefficients_, .scale = scale_of(chunk)},
+      {.logit_scale = std::abs(request_.loss.options.logit_scale), .ld = narrow(chunk.rows)});
+}
+
+Scratch Run::scale_of(const Chunk& chunk) const {
+  if (schedule_.dz.type != DType::f16) return {};
+  Scratch scale = coefficients_;
+  scale.offset += 5 * schedule_.gradient_rows + chunk.begin / chunk.rows;
+  return scale;
 }
 
 Run::Layer Run::own_layer(const opencl::Specialisation& program, const Piece& piece,
@@ -170,6 +183,7 @@ void Run::accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begi
                                   .info = rows_.info(),
                                   .out = out,
                                   .counts = filter_,
+                                  .scale = scale_of(chunk),
                                   .scratch = groups_},
            {.dz_columns = dz.columns,
             .v_count = count,
@@ -240,8 +254,11 @@ void Run::write_x(const Chunk& chunk) {
     Binding out = segment.bound;
     out.offset += h_begin_ * segment.stride;
     call_.launch(programs_.write_x, engine_.copy_range(h_count_, chunk.rows),
-                 kernels::write_rows_memory{
-                     .sums = sums_x(chunk), .info = rows_.info(), .rows = rows_.rows(), .out = out},
+                 kernels::write_rows_memory{.sums = sums_x(chunk),
+                                            .info = rows_.info(),
+                                            .rows = rows_.rows(),
+                                            .scale = scale_of(chunk),
+                                            .out = out},
                  {.out = row_segment(segment),
                   .chunk_begin = chunk.begin,
                   .h_count = h_count_,

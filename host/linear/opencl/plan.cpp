@@ -169,7 +169,7 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
     w.teacher_rows = all_rows(engine, s) * s.teacher.row_words;
   }
   if (!grads) return w;
-  w.coefficients = 5 * s.gradient_rows;
+  w.coefficients = 5 * s.gradient_rows + (s.dz.type == DType::f16 ? s.chunks : 0);
   w.beyond = s.rows_beyond * r.loss.v;
   w.dz = s.gradient_rows * (in_scratch ? r.loss.v : engine.operand_words(s.dz, s.v_range));
   if (g.grad_w) {

@@ -19,13 +19,13 @@
 namespace tessera::linear {
 
 inline engines::Operands operands_of(const Request& request) {
-  // A dz of f16 could underflow: it is not to be rounded.
   const DType w = request.inputs.w.dtype();
-  return {.a = w,
-          .b = request.inputs.x.dtype(),
-          .more_f32 =
-              has_gradients(request.loss.pass) && (request.execution.dz_dtype == DType::f32 ||
-                                                   request.gradients.grad_bias || w == DType::f16)};
+  const bool underflows = w == DType::f16 && !has_one_cotangent(request);
+  return {
+      .a = w,
+      .b = request.inputs.x.dtype(),
+      .more_f32 = has_gradients(request.loss.pass) && (request.execution.dz_dtype == DType::f32 ||
+                                                       request.gradients.grad_bias || underflows)};
 }
 
 /// Engine and schedule of a request; `programs` are left to the operator. Throws Error
@@ -54,10 +54,11 @@ std::shared_ptr<Prepared> prepare(const Request& request, const std::string& eng
         "bf16 is widened to f32: blocks or memory have room for tiles of half a register only");
   }
   if (has_gradients(request.loss.pass) && stored(*made.engine) != DType::f32) {
-    made.notes.push_back(made.schedule.dz.type != DType::f32 ? "dz is rounded to bf16"
-                         : request.execution.dz_dtype == DType::f32
-                             ? "dz stays f32, as dz_dtype asks"
-                             : "dz stays f32: grad_bias is summed of it");
+    made.notes.push_back(
+        made.schedule.dz.type == DType::bf16       ? "dz is rounded to bf16"
+        : made.schedule.dz.type == DType::f16      ? "dz is rounded to f16, times a power of two"
+        : request.execution.dz_dtype == DType::f32 ? "dz stays f32, as dz_dtype asks"
+                                                   : "dz stays f32: grad_bias is summed of it");
   }
   return result;
 }

@@ -21,6 +21,12 @@ engines::Stored stored_dz(const Request& r, const engines::Engine& engine, const
       .in_place = s.teacher.given || (s.keeps_logits && !s.logits_in_grad_w)};
 }
 
+bool has_one_cotangent(const Request& r) {
+  const auto& loss = r.loss;
+  return loss.options.reduction != Reduction::none && loss.labels && !loss.weight &&
+         !loss.class_weight && !loss.dlse;
+}
+
 bool sums_bias_on_the_way(const Request& r, const Schedule& s) {
   return r.gradients.grad_bias && s.dz.type != DType::f32;
 }

@@ -8,6 +8,10 @@ namespace tessera::linear {
 
 namespace {
 
+std::string scaled_options(const Schedule& s) {
+  return s.dz.type == DType::f16 ? " -DDZ_SCALED=1" : "";
+}
+
 std::string w_options(DType w, int layout) {
   return fmt::format(" {} -DW_LAYOUT={}", opencl::type_option("W_TYPE", w), layout);
 }
@@ -34,7 +38,8 @@ std::string kept_options(const Request& r, const engines::Engine& engine, const 
 }
 
 std::string dz_options(const Request& r, const engines::Engine& engine, const Schedule& s) {
-  return engine.options(s.dz) + (sums_bias_on_the_way(r, s) ? " -DBIAS_LANES=1" : "");
+  return engine.options(s.dz) + (sums_bias_on_the_way(r, s) ? " -DBIAS_LANES=1" : "") +
+         scaled_options(s);
 }
 
 std::string row_options(const Request& r) {
@@ -92,9 +97,11 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
     p.filter = {"linear/filter.cl", shape + dz};
   }
   if (g.grad_x) {
-    p.write_x = {"linear/write_x.cl",
-                 shape + " " + opencl::type_option("OUT_TYPE", g.grad_x.dtype())};
+    p.write_x = {
+        "linear/write_x.cl",
+        shape + " " + opencl::type_option("OUT_TYPE", g.grad_x.dtype()) + scaled_options(s)};
   }
+  if (s.dz.type == DType::f16) p.fit_f16 = {"linear/fit_f16.cl", ""};
   for (auto* program : p.all()) program->engine = engine.folder();
   return p;
 }
@@ -109,6 +116,7 @@ std::vector<std::pair<opencl::Specialisation, std::string>> kernels_of(const Req
     list.emplace_back(p.forward, "forward");
   }
   if (!has_gradients(r.loss.pass)) return list;
+  if (s.dz.type == DType::f16) list.emplace_back(p.fit_f16, "fit_f16");
   if (filters_gradients(r)) list.emplace_back(p.filter, "mark");
   if (g.grad_w) {
     list.emplace_back(p.pack_columns, "pack_columns");

@@ -20,10 +20,10 @@ constexpr std::int64_t panel_step = 16;
 /// What a request compiles: one specialisation per kernel file, chosen by types, layouts and flags.
 struct Programs {
   opencl::Specialisation pack_rows, pack_columns, forward, grad_w, write_w, sum_bias, write_bias,
-      grad_x, write_x, filter;
+      grad_x, write_x, filter, fit_f16;
   std::vector<opencl::Specialisation*> all() {
-    return {&pack_rows, &pack_columns, &forward, &grad_w,  &write_w,
-            &sum_bias,  &write_bias,   &grad_x,  &write_x, &filter};
+    return {&pack_rows,  &pack_columns, &forward, &grad_w, &write_w, &sum_bias,
+            &write_bias, &grad_x,       &write_x, &filter, &fit_f16};
   }
 };
 Programs programs_of(const Request& request, const engines::Engine& engine,
@@ -169,6 +169,8 @@ class Run {
   std::vector<Chunk> chunks() const;
   void pack(const Chunk& chunk, bool columns);
   void coefficients(const Chunk& chunk);
+  /// What sums of a chunk's dz are to be multiplied by, where that is f16.
+  opencl::Scratch scale_of(const Chunk& chunk) const;
   Dz dz_of(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count) const;
   void mark(const Chunk& chunk, std::int64_t count, const Dz& dz);
   void sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, const Dz& dz);

@@ -38,7 +38,10 @@ class Opencl final : public linear::Opencl<Request, Programs> {
 
   engines::Operands operands(const operators::Request& request) const override {
     auto operands = linear::Opencl<Request, Programs>::operands(request);
-    const auto& in = request_of(request).inputs;
+    const auto r = request_of(request);
+    // The gradient of a divergence has bounds of its own.
+    if (operands.a == DType::f16 && has_gradients(r.loss.pass)) operands.more_f32 = true;
+    const auto& in = r.inputs;
     for (const View* view : {&in.teacher_x, &in.teacher_w}) {
       if (*view && view->dtype() != operands.a) operands.more_f32 = true;
     }

@@ -156,6 +156,11 @@ class LinearCrossEntropy final : public TestOperatorOf<linear_cross_entropy::Ope
   bool multiplies(const Case& c, DType type) const override {
     return c.x_type == type && c.w_type == type;
   }
+  bool keeps_dz_in_f16(const Case& c) const override {
+    return multiplies(c, DType::f16) && c.options.reduction != Reduction::none &&
+           c.targets == Targets::labels && c.weight == Weights::none && !c.class_weight &&
+           c.dlse == Cotangent::none;
+  }
   std::string types_of(const Case& c) const override {
     return std::string(to_string(c.x_type)) + ":" + to_string(c.w_type);
   }

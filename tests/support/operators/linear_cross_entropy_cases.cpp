@@ -257,11 +257,34 @@ std::vector<Case> pairs() {
   add(layouts[0], {7, 171, 50}, "_few_steps").block_sizes = {64, 64, 64};
   // Rows of w in place whose last word is half, for grad_x.
   add({WLayout::hv_padded, XLayout::padded, "hv_padded"}, {37, 34, 77}, "");
-  // Of f16 the words go the same ways; its numbers are others.
-  for (const Layout& layout : layouts) add(layout, {67, 131, 193}, "", DType::f16);
-  add(layouts[1], {5, 16, 40}, "", DType::f16);
-  add(layouts[0], {40, 67, 130}, "_nan_rows", DType::f16).data = Data::nan_rows;
-  add(layouts[0], {40, 67, 130}, "_denormals", DType::f16).data = Data::denormals;
+  // Of f16 the words go the same ways; its numbers are others, and so is dz, which is f16 where
+  // grad_bias is not summed of it.
+  const auto add_f16 = [&](const Layout& layout, const Size& size, const char* more) -> Case& {
+    Case& c = add(layout, size, more, DType::f16);
+    c.gradients = grad_x_bit | grad_w_bit;
+    return c;
+  };
+  for (const Layout& layout : layouts) add_f16(layout, {67, 131, 193}, "");
+  add_f16(layouts[1], {5, 16, 40}, "");
+  add_f16(layouts[0], {40, 67, 130}, "_nan_rows").data = Data::nan_rows;
+  add_f16(layouts[0], {40, 67, 130}, "_denormals").data = Data::denormals;
+  Case& steps = add_f16(layouts[1], {75, 18, 1501}, "_gradient_steps");
+  steps.labels = Labels::some_ignored;
+  steps.accumulate = true;
+  steps.dloss = Cotangent::given;
+  // Sums of chunks of rows, each with its power of two.
+  Case& chunks = add_f16(layouts[0], {301, 18, 1001}, "_chunks");
+  chunks.labels = Labels::some_ignored;
+  chunks.options.reduction = Reduction::sum;
+  chunks.workspace_bytes = std::size_t{1} << 20;
+  chunks.grad_x_type = chunks.grad_w_type = DType::f32;
+  Case& capped = add_f16(layouts[0], {37, 34, 77}, "_capped");
+  capped.options.logit_soft_cap = 3.0f;
+  capped.options.logit_scale = 1.5f;
+  capped.options.label_smoothing = 0.2f;
+  capped.options.logsumexp_weight = 3.0f;
+  capped.grad_x_type = capped.grad_w_type = DType::f32;
+  add_f16(layouts[0], {37, 34, 77}, "_filtered").gradient_filter_eps = 0x1p-7f;
   return cases;
 }
 
