@@ -7,7 +7,7 @@
 #include "common/info.cl"
 #include "linear/arguments.h"
 
-#define FIT_ITEMS 64
+#define FIT_ITEMS 128
 
 // The coefficients of the chunk's rows times that power of two, whose inverse becomes *scale. One
 // work-group.

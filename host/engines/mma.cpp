@@ -167,7 +167,7 @@ EngineEntry mma_engine() {
     if (operands.more_f32) {
       return fmt::format(
           "a product of the call has an operand that is not {} or not to be rounded to it (dz of "
-          "grad_bias, of dz_dtype f32, and of f16){}",
+          "grad_bias, of dz_dtype f32, and of f16 where rows differ in more than their labels){}",
           to_string(operands.a), instead);
     }
     return std::nullopt;

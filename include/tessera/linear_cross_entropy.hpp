@@ -139,7 +139,8 @@ struct ExecutionOptions {
   /// What dz, the gradient of the products z [B, V], may be rounded to before grad_x and grad_w are
   /// multiplied of it, where x and w are both bf16 and the implementation multiplies such pairs.
   /// Nothing or bf16: to bf16, nearest even; each term of grad_x and grad_w then moves by at most
-  /// 2^-8 of itself. f32: never. Sums stay f32, and grad_bias is summed of dz as it was before.
+  /// 2^-8 of itself. Where they are both f16, to f16 times a power of two: less (docs/maths.md).
+  /// f32: never. Sums stay f32, and grad_bias is summed of dz as it was before.
   /// Dispatch::notes says what was done; passes without gradients ignore it.
   std::optional<DType> dz_dtype{};
 };

@@ -71,7 +71,7 @@ void Run::coefficients(const Chunk& chunk) {
   coefficients_of_ = chunk.begin;
   rows_.coefficients(coefficients_, chunk.rows, chunk.begin);
   if (schedule_.dz.type != DType::f16) return;
-  constexpr std::size_t items = 64;  // FIT_ITEMS
+  constexpr std::size_t items = 128;  // FIT_ITEMS
   call_.launch(
       programs_.fit_f16, {{items, 1, 1}, {items, 1, 1}},
       kernels::fit_f16_memory{.coefficients = coefficients_, .scale = scale_of(chunk)},

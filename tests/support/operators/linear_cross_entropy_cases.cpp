@@ -276,6 +276,7 @@ std::vector<Case> pairs() {
   Case& chunks = add_f16(layouts[0], {301, 18, 1001}, "_chunks");
   chunks.labels = Labels::some_ignored;
   chunks.options.reduction = Reduction::sum;
+  chunks.options.logsumexp_weight = 3.0f;
   chunks.workspace_bytes = std::size_t{1} << 20;
   chunks.grad_x_type = chunks.grad_w_type = DType::f32;
   Case& capped = add_f16(layouts[0], {37, 34, 77}, "_capped");
