@@ -30,14 +30,6 @@ static inline ushort float_to_bf16(float value) {
                                          : (ushort)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
-// The bits of f16, to nearest even.
-static inline float f16_to_float(ushort bits) { return vload_half(0, (const half*)&bits); }
-static inline ushort float_to_f16(float value) {
-  ushort bits;
-  vstore_half_rte(value, 0, (half*)&bits);
-  return bits;
-}
-
 // LOAD_<TYPE>(pointer, index) and STORE_<TYPE>(pointer, index, value) over `global uchar*`-free,
 // typed pointers: ELEMENT_<TYPE> is the pointee.
 #define ELEMENT_0 float

@@ -51,8 +51,12 @@
 #define PAIR_TYPE TYPE_BF16
 #endif
 #if PAIR_TYPE == TYPE_F16
-static inline float pair_to_float(ushort bits) { return f16_to_float(bits); }
-static inline ushort float_to_pair(float value) { return float_to_f16(value); }
+static inline float pair_to_float(ushort bits) { return vload_half(0, (const half*)&bits); }
+static inline ushort float_to_pair(float value) {
+  ushort bits;
+  vstore_half_rte(value, 0, (half*)&bits);
+  return bits;
+}
 #else
 static inline float pair_to_float(ushort bits) { return bf16_to_float(bits); }
 static inline ushort float_to_pair(float value) { return float_to_bf16(value); }

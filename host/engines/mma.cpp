@@ -62,7 +62,7 @@ class MmaEngine final : public TileEngine {
                            .registers = shape.registers(),
                            .speed = 10.0}),  // as an H100 was measured
         shape_(shape),
-        type_(type),
+        type_(type == DType::f16 ? DType::f16 : DType::bf16),
         emulates_(emulates(facts)) {}
 
   std::string name() const override { return "mma"; }
