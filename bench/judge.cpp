@@ -110,7 +110,12 @@ void LossJudge::loss(const HostTensor& tensor) {
 }
 
 double LossJudge::dz_rounding() const {
-  return data_.key.x == DType::bf16 && data_.key.w == DType::bf16 ? 0x1p-8 : 0.0;
+  if (data_.key.x != data_.key.w || data_.key.x == DType::f32) return 0.0;
+  return roundoff(data_.key.x);
+}
+double LossJudge::dz_floor() const {
+  if (dz_rounding() == 0.0) return 0.0;
+  return data_.key.x == DType::bf16 ? 0x1p-126 : 0x1p-37 * problem_.dloss.front();
 }
 
 double LossJudge::largest_lse_error() const {

@@ -71,9 +71,10 @@ class LossJudge {
   /// What dz of row number `i` of `rows()` may be off by, where the logit is z.
   double dz_error(std::size_t i, double z, double dz) const;
   double largest_lse_error() const;
-  /// The relative and the absolute part of rounding dz to bf16.
+  /// The relative and the absolute part of rounding dz to bf16, or to f16 (tests/support/
+  /// tolerance.cpp).
   double dz_rounding() const;
-  double dz_floor() const { return dz_rounding() > 0.0 ? 0x1p-126 : 0.0; }
+  double dz_floor() const;
 
   /// Takes down a deviation of one element.
   void check(const char* what, std::int64_t index, double deviation, double tolerance);

@@ -201,7 +201,7 @@ TEST_F(MatrixUnitsTest, AClosedGateLetsTheNextEngineServe) {
   }
 }
 
-/// What only numbers of f16 show: those of bf16, and subnormal ones read as 0.
+/// Two mistakes that only numbers of f16 show: bf16 read for f16, and subnormal ones read as 0.
 TEST_F(MatrixUnitsTest, F16HasGatesOfItsOwn) {
   const std::string right = "return vload_half(0, (const half*)&bits);";
   const auto at = pair_original_.find(right);

@@ -63,7 +63,7 @@ TEST_F(F16Gradients, OfAnyCotangent) {
   }
 }
 
-/// Where a logit's scale, not the loss, leaves f16; with a power of two beyond f32 as well.
+/// The scale of logits, not the loss, leaves f16 here, and with it the power of two f32.
 TEST_F(F16Gradients, OfAnyScale) {
   for (const float scale : {1e-5f, -3e-3f, 1e-36f}) {
     Case c = case_of("scale");
@@ -81,7 +81,7 @@ TEST_F(F16Gradients, OfOneHugeRowAmongOthers) {
   check(c, 1e-6);
 }
 
-/// What the sum over all rows of dz times x comes to, element by element, is what opencl.simt has.
+/// Every element of the gradients is the infinity or the NaN that opencl.simt has there.
 TEST_F(F16Gradients, OfInfinityAndNaNAreTheSameAsInF32) {
   const Case c = case_of("not_finite");
   for (const double dloss : {std::numeric_limits<double>::infinity(), std::nan("")}) {

@@ -99,7 +99,7 @@ TEST_F(PtxTest, MmaAgreesWithTheOracleInAnyOrder) {
   }
 }
 
-/// Of f16 gradients too, where rows differ in their labels alone.
+/// The case in f16, with rows that differ in their labels alone, so that it has gradients.
 Case in_f16(Case c) {
   c.name += "_f16";
   c.x_type = c.w_type = DType::f16;

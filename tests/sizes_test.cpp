@@ -73,9 +73,8 @@ struct Small {
     values = oracle::forward(p);
     gradients = oracle::backward(p);
     tolerance = value_tolerance(p, values);
-    gradient =
-        gradient_tolerance(p, values, gradients, tolerance,
-                           {.dz = dz, .grad_x = DType::bf16, .grad_w = DType::bf16});
+    gradient = gradient_tolerance(p, values, gradients, tolerance,
+                                  {.dz = dz, .grad_x = DType::bf16, .grad_w = DType::bf16});
   }
 };
 

@@ -46,7 +46,7 @@
 #define ALONG_FIRST 1
 #define STRIDED 2
 
-// What lies in words by pairs is of this type: TYPE_BF16 or TYPE_F16.
+// The type of elements that lie in words by pairs: TYPE_BF16 or TYPE_F16.
 #ifndef PAIR_TYPE
 #define PAIR_TYPE TYPE_BF16
 #endif

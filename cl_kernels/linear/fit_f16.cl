@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dz of f16 is stored times a power of two, which brings the largest that one can be in a chunk of
-// rows to between 2^13 and 2^15, and is taken back where sums of dz are written. f16 ends at 2^-24
-// and 65504, and the dz of a mean over some thousand rows lies below. What is up to 2^27 times
-// smaller than the largest is a normal number then, whose error is an eighth of what it is in bf16;
-// of what is smaller still it is at most 2^-38 of the largest.
+// A dz of f16 is stored times a power of two, which brings the largest that one can be in a chunk
+// of rows to between 2^13 and 2^15, and is taken back where sums of dz are written. f16 ends at
+// 2^-24 and 65504, and the dz of a mean over some thousand rows lies below. An element up to 2^27
+// times smaller than the largest is a normal number then, whose error is an eighth of what it is in
+// bf16; the error of a smaller one is at most 2^-38 of the largest.
 #include "common/info.cl"
 #include "linear/arguments.h"
 

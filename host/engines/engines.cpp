@@ -81,7 +81,7 @@ Rates Engine::rates(const Product&) const {
           .cached_bytes = 4.0 * static_cast<double>(cached_words())};
 }
 
-// As cl_kernels/engines/panels.cl stores it: bf16 by pairs, in place a row of them in every second.
+// The format of cl_kernels/engines/panels.cl: 16 bits by pairs, in place a row in every second.
 std::string Engine::options(const Stored& stored) const {
   return stored.type == DType::f32 ? ""
          : stored.in_place         ? " -DSTORED_PAIRS=2"

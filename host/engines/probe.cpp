@@ -14,7 +14,7 @@ void ProbeOperand::fill(std::uint32_t& state) {
   const auto bits_of = [is_f16](float value) {
     return is_f16 ? f16(value).bits : bf16(value).bits;
   };
-  // Of f16 from 2^-17 on, where the first three exponents are subnormal.
+  // f16 begins at 2^-17 here, so that its first three exponents are subnormal.
   const int least = is_f16 ? -17 : -8;
   const auto next = [&] {
     state = state * 1664525u + 1013904223u;  // Numerical Recipes' generator: any spread will do

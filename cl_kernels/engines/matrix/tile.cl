@@ -102,7 +102,7 @@ ALWAYS_INLINE uint tile_swap(uint word, int bit) {
 }
 #endif
 
-// What PTX calls the type of pairs.
+// The type of pairs, as PTX calls it.
 #if PAIR_TYPE == TYPE_F16
 #define TILE_PAIR "f16"
 #else

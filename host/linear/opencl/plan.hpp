@@ -106,8 +106,8 @@ bool sums_bias_itself(const engines::Engine& engine);
 /// What Schedule::dz is of one that is otherwise complete.
 engines::Stored stored_dz(const Request& request, const engines::Engine& engine,
                           const Schedule& schedule);
-/// Whether all rows have one cotangent, so that one power of two keeps the dz of all of them within
-/// f16 (cl_kernels/linear/fit_f16.cl).
+/// True where all rows have one cotangent, so that one power of two keeps the dz of all of them
+/// within f16 (cl_kernels/linear/fit_f16.cl).
 bool has_one_cotangent(const Request& request);
 /// Whether grad_bias is summed as dz is formed, before that is rounded.
 bool sums_bias_on_the_way(const Request& request, const Schedule& schedule);

@@ -169,7 +169,7 @@ class Run {
   std::vector<Chunk> chunks() const;
   void pack(const Chunk& chunk, bool columns);
   void coefficients(const Chunk& chunk);
-  /// What sums of a chunk's dz are to be multiplied by, where that is f16.
+  /// The factor that a chunk's dz of f16 still needs in its sums; of another dz nothing.
   opencl::Scratch scale_of(const Chunk& chunk) const;
   Dz dz_of(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count) const;
   void mark(const Chunk& chunk, std::int64_t count, const Dz& dz);

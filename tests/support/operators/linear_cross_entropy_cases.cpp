@@ -257,7 +257,7 @@ std::vector<Case> pairs() {
   add(layouts[0], {7, 171, 50}, "_few_steps").block_sizes = {64, 64, 64};
   // Rows of w in place whose last word is half, for grad_x.
   add({WLayout::hv_padded, XLayout::padded, "hv_padded"}, {37, 34, 77}, "");
-  // Of f16 the words go the same ways; its numbers are others, and so is dz, which is f16 where
+  // Words of f16 go the same ways; its numbers are others, and so is dz, which is f16 where
   // grad_bias is not summed of it.
   const auto add_f16 = [&](const Layout& layout, const Size& size, const char* more) -> Case& {
     Case& c = add(layout, size, more, DType::f16);
