@@ -41,14 +41,16 @@ class F16Gradients : public ::testing::Test {
     e.tolerance = value_tolerance(e.problem, e.values);
     return e;
   }
-  void check(const Case& c, double dloss) {
+  /// Returns the schedule.
+  std::string check(const Case& c, double dloss) {
     SCOPED_TRACE(c.name + ", dloss " + std::to_string(dloss));
     const Expected e = expected_with(c, dloss);
     Arguments arguments(context_, c, e.problem);
     Results results(context_, c, e, Pass::value_and_grad, matrix_units);
     const std::string named = matrix_units;
-    c.op->run({context_, named, Pass::value_and_grad, c, arguments, results});
+    const auto dispatch = c.op->run({context_, named, Pass::value_and_grad, c, arguments, results});
     results.check(arguments);
+    return dispatch.schedule;
   }
 
   Context context_{{.warning_handler = [](const std::string&) {}}};
@@ -79,6 +81,21 @@ TEST_F(F16Gradients, OfOneHugeRowAmongOthers) {
   c.data = Data::one_hot_row;
   c.options.logsumexp_weight = 1e3f;
   check(c, 1e-6);
+}
+
+/// Each chunk has its power of two, here one of a huge row: sums of several chunks are added.
+TEST_F(F16Gradients, OfChunks) {
+  Case c = case_of("chunks");
+  c.data = Data::one_hot_row;
+  c.options.logsumexp_weight = 1e3f;
+  c.b = 200;
+  c.v = 400;
+  // Ranges of the vocabulary outside of the chunks, and inside.
+  for (const std::size_t kib : {512, 96}) {
+    c.workspace_bytes = 1024 * kib;
+    c.name += "+";
+    EXPECT_FALSE(check(c, 1e-6).starts_with("one_chunk"));
+  }
 }
 
 /// Every element of the gradients is the infinity or the NaN that opencl.simt has there.
