@@ -9,6 +9,7 @@
 
 #include "host/operators/matrix_unit.hpp"
 #include "peaks/peaks.hpp"
+#include "programs/dump.hpp"
 #include "programs/operators.hpp"
 #include "tessera/tessera.hpp"
 
@@ -248,6 +249,7 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
   app.add_flag("--json", o.json, "print one JSON object");
   app.add_flag("--peaks", o.peaks,
                "measure what the device and the host can do at best (some seconds)");
+  add_dump(app, o.dump);
   const std::string shape = "What would run";
   std::vector<std::pair<std::string, std::string>> operators;
   for (const auto& op : descriptions()) operators.emplace_back(op.name, op.name);
@@ -304,8 +306,8 @@ void check_info_options(const CLI::App& app, InfoOptions& o) {
       if (app.count(name) > 0) fail_call(fmt::format("{}: goes with --shape only", name));
     }
   }
-  if (!o.facts.empty() && (o.peaks || !o.device.empty())) {
-    fail_call("--facts: the machine is not here; goes with neither --device nor --peaks");
+  if (!o.facts.empty() && (o.peaks || !o.device.empty() || !o.dump.empty())) {
+    fail_call("--facts: the machine is not here; goes with none of --device, --peaks and --dump");
   }
   const Description& op = description(o.operator_name);
   const bool has_columns = op.has_letter('V'), has_hidden = op.has_letter('H');
@@ -352,7 +354,7 @@ Json gather_info(const InfoOptions& o) {
   Json info = provenance();
   info["devices"] = Json::array();
   std::vector<std::string> warnings;
-  Context context = make_context(o.device, {}, warnings, o.facts);
+  Context context = make_context(o.device, {}, warnings, o.facts, o.dump);
   const auto found = o.facts.empty() ? devices() : std::vector{context.device_info()};
   for (const auto& device : found) info["devices"].push_back(to_json(device));
   info["device"] = context.has_device() ? to_json(context.device_info()) : Json(nullptr);

@@ -24,6 +24,7 @@ struct InfoOptions {
   std::vector<std::string> implementation;
   std::vector<std::int64_t> block_sizes;
   std::optional<std::int64_t> workspace_bytes;
+  std::string dump;   ///< folder for what is compiled; empty: none
   std::string facts;  ///< a machine that is not here, to plan for; empty: the device's own
   bool explain = false;
   bool peaks = false;

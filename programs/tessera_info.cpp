@@ -5,7 +5,9 @@
 #include <cstdio>
 
 #include "programs/cli.hpp"
+#include "programs/dump.hpp"
 #include "programs/info.hpp"
+#include "programs/output_set.hpp"
 
 int main(int argc, char** argv) {
   using namespace tessera::programs;
@@ -17,7 +19,9 @@ int main(int argc, char** argv) {
   add_info_options(app, options);
   return run_program(app, argc, argv, [&] {
     check_info_options(app, options);
+    if (!options.dump.empty()) OutputSet(options.dump, "--dump");  // says whether it can be written
     const Json info = gather_info(options);
+    if (!options.dump.empty()) summarise_dump(options.dump, "--dump");
     for (const auto& warning : info.at("warnings")) {
       fmt::print(stderr, "tessera-info: warning: {}\n", warning.get<std::string>());
     }

@@ -312,6 +312,13 @@ def test_trace():
             summaries = [file for _, _, files in os.walk(made) for file in files
                          if file == "summary.json"]
             check(bool(summaries) == (work == "kernel"), f"dump: {name}: {summaries}")
+            made = place.path("dump_of_info_" + name)
+            code, _, err = run("tessera-info", "--shape", "8x8x8", "--implementation", name,
+                               "--dump", made)
+            sources = [file for _, _, files in os.walk(made) for file in files
+                       if file == "source.cl"]
+            check(code == 0 and bool(sources) == (work == "kernel"),
+                  f"info --dump: {name}: {code} {err} {sources}")
 
 
 def test_explain():
