@@ -241,6 +241,14 @@ class OpenclRow final : public dispatch::Implementation {
     return dispatch;
   }
 
+  std::vector<Kernel> kernels(ContextState& state, const Request& request) const {
+    std::vector<Kernel> all;
+    prepare(state, request, [&](const Request& used, const Prepared& prepared) {
+      all = own_->kernels(used, prepared);
+    });
+    return all;
+  }
+
   CostEstimate cost(ContextState& state, const dispatch::Request& request) const override {
     CostEstimate result;
     prepare(state, request_of(request), [&](const Request& used, const Prepared& prepared) {
@@ -402,6 +410,11 @@ dispatch::Table opencl_rows(std::shared_ptr<const OpenclOperator> own) {
     rows.push_back(std::make_unique<OpenclRow>(own, entry));
   }
   return rows;
+}
+
+std::vector<Kernel> kernels_of(const dispatch::Implementation& row, ContextState& state,
+                               const Request& request) {
+  return static_cast<const OpenclRow&>(row).kernels(state, request);
 }
 
 }  // namespace tessera::operators

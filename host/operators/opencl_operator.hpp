@@ -93,5 +93,8 @@ std::vector<std::int64_t> key_of(const Call& call);
 
 /// The rows of the operator's table, one for each engine, best first.
 dispatch::Table opencl_rows(std::shared_ptr<const OpenclOperator> own);
+/// All kernels that such a row launches for a call that it serves. Nothing is compiled.
+std::vector<Kernel> kernels_of(const dispatch::Implementation& row, ContextState& state,
+                               const Request& request);
 
 }  // namespace tessera::operators
