@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 
+#include "host/engines/gates.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tessera/tessera.hpp"
 
@@ -257,6 +258,40 @@ TEST(Fragment, OtherSubGroupsAreServedBySimt) {
     EXPECT_EQ(refused->reason, "mma.sync.m16n8k16 has 32 lanes, the device's sub-groups have " +
                                    std::to_string(size) + "; opencl.simt serves");
   }
+}
+
+/// A group whose work-items ask for more registers than there are would not start.
+TEST(Registers, OfAGroupAreNoMoreThanThereAre) {
+  opencl::DeviceFacts facts;
+  EXPECT_EQ(engines::register_option(facts, 128, 64), "");
+  facts.architecture = "gfx942";
+  EXPECT_EQ(engines::register_option(facts, 128, 64), "");
+  facts.architecture = "sm_90";
+  EXPECT_EQ(engines::register_option(facts, 128, 64), " -cl-nv-maxrregcount=128");
+  EXPECT_EQ(engines::register_option(facts, 300, 128), " -cl-nv-maxrregcount=255");
+  EXPECT_EQ(engines::register_option(facts, 176, 1024), " -cl-nv-maxrregcount=64");
+}
+
+/// A filter leaves out steps of products, for which the largest tile has no registers left.
+TEST(Registers, OfFilteredGradientsAreThoseOfASmallerTile) {
+  Context context({.plan_for = "h100", .warning_handler = [](const std::string&) {}});
+  const auto columns_of = [&](float eps) {
+    const View weight = View::host(nullptr, DType::bf16, {1024, 32768});
+    const auto plan = linear_cross_entropy::plan(
+        context, Pass::value_and_grad,
+        {.x = View::host(nullptr, DType::bf16, {512, 1024}),
+         .labels = View::host(nullptr, DType::i32, {512}),
+         .w = weight},
+        {}, {.grad_w = MutableView::host(nullptr, DType::bf16, {1024, 32768})}, {},
+        {.gradient_filter_eps = eps});
+    EXPECT_EQ(plan.dispatch.implementation, "opencl.mma");
+    for (const auto& knob : plan.dispatch.knobs) {
+      if (knob.name == "tile_columns") return knob.value;
+    }
+    return std::int64_t{0};
+  };
+  EXPECT_EQ(columns_of(0.0f), 256);
+  EXPECT_EQ(columns_of(0x1p-10f), 128);
 }
 
 }  // namespace

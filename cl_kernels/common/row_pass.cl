@@ -138,7 +138,7 @@ DEFINE_GROUP_FOLD(group_first, FOLD_FIRST)
     const int pitch = LANE_PITCH(apart);                                                 \
     float lanes[LANES];                                                                  \
     LANE_STORE(values, lanes);                                                           \
-    for (int lane = 0; lane < LANES && lane * pitch < count; ++lane) {                   \
+    GROUP_UNROLLED for (int lane = 0; lane < LANES && lane * pitch < count; ++lane) {    \
       const long at = start + lane * pitch * stride;                                     \
       STORE(type, p, at, add ? LOAD(type, p, at) + lanes[lane] : lanes[lane]);           \
     }                                                                                    \

@@ -111,4 +111,9 @@ typedef struct {
 
 #include "engines/ENGINE/operand.cl"
 
+// Columns of a panel that a work-item has in kernels that visit an operand, LANES side by side
+// (Engine::panel_range). Their number is a constant, so that what is kept of each is in registers.
+#define ITEM_COLUMNS (TILE_N / LANES / PANEL_ITEMS)
+ALWAYS_INLINE int item_column(int n) { return ((int)get_global_id(0) + n * PANEL_ITEMS) * LANES; }
+
 #endif

@@ -22,7 +22,7 @@ static inline long sums_index(long extent, long panel, long m) {
   return panel_index(extent, panel, m, 0);
 }
 
-// What an epilogue stores: a row of f32 for each k; or pairs, of an even k in the low halves of a
+// An epilogue stores a row of f32 for each k; or pairs, of an even k in the low halves of a
 // row of words and of the odd one after it in the high halves. Such rows are STORED_PAIRS rows
 // apart: 2 where they take the place of f32 that somebody still reads.
 #ifndef STORED_PAIRS

@@ -30,6 +30,9 @@
 //                     by a panel of its columns; where a flag is 0 these elements are left out
 //   PRODUCT_OUT_TYPE, PRODUCT_OUT_LAYOUT  of the matrix that product_store writes: contiguous along
 //                     n (ALONG_SECOND), along m (ALONG_FIRST), or neither
+//   LONG_EPILOGUE     1, without a prefix and before the first include: what a program's epilogue
+//                     does with an element is too long to be unrolled over a tile. All products of
+//                     such a program are USE_VISIT
 //
 // A kernel that multiplies has the attributes PRODUCT_KERNEL and begins with
 // PRODUCT_LOCALS(memory), which declares local arrays and, by the name given, a product_memory that
@@ -100,12 +103,13 @@
 // An engine's memory.cl defines PRODUCT_KERNEL, PRODUCT_LOCALS, product_memory, PRODUCT_STRIP (rows
 // of A that go together: parts have whole strips, but for the last) and PRODUCT_WHOLE_K. Where they
 // are not 1, it defines PRODUCT_WORD_ELEMENTS and PRODUCT_PANEL_WORDS (the words of a panel are a
-// multiple). With PRODUCT_ORDER product_group and product_first_panel are its own. Its product.cl
-// defines product_load, product_multiply, product_multiply_tile, product_accumulate, product_store
-// and product_clear (engines/store.cl helps), the loops and all that is asked inside them
-// (engines/columns.cl, where positions are coordinates); with PRODUCT_STORES_OPERAND
-// product_store_operand, too. Its operand.cl (engines/operand.cl) defines engine_tile, a tile of C,
-// which instances have in common.
+// multiple). It may define PRODUCT_ONE_TILE as 1, where a group has one tile of A: there are as
+// many groups as parts, and a part is a strip. With PRODUCT_ORDER product_group and
+// product_first_panel are its own. Its product.cl defines product_load, product_multiply,
+// product_multiply_tile, product_accumulate, product_store and product_clear (engines/store.cl
+// helps), the loops and all that is asked inside them (engines/columns.cl, where positions are
+// coordinates); with PRODUCT_STORES_OPERAND product_store_operand, too. Its operand.cl
+// (engines/operand.cl) defines engine_tile, a tile of C, which instances have in common.
 #include "engines/arguments.h"
 #include "engines/operand.cl"
 #include "engines/walk.cl"
@@ -169,6 +173,9 @@ typedef struct {
 #ifndef PRODUCT_PANEL_WORDS
 #define PRODUCT_PANEL_WORDS 1
 #endif
+#ifndef PRODUCT_ONE_TILE
+#define PRODUCT_ONE_TILE 0
+#endif
 static inline long product_words(long elements) {
   return (elements + PRODUCT_WORD_ELEMENTS - 1) / PRODUCT_WORD_ELEMENTS;
 }
@@ -215,8 +222,11 @@ ALWAYS_INLINE int product_first_panel(int panels_per_group) {
 // 1: one of elements [begin, end) of the stored operand's k counts in a panel of its.
 ALWAYS_INLINE int product_any_kept(const kept_tiles* kept, long panel, long begin, long end) {
   global const int* flags = kept->flags + panel * kept->tiles;
+  const int tile_end = (int)((end + PRODUCT_KEPT - 1) / PRODUCT_KEPT);
   int any = 0;
-  for (long tile = begin / PRODUCT_KEPT; tile * PRODUCT_KEPT < end; ++tile) any |= flags[tile];
+// There are few, and a turn unrolled costs registers beside those of a tile.
+#pragma unroll 1
+  for (int tile = (int)(begin / PRODUCT_KEPT); tile < tile_end; ++tile) any |= flags[tile];
   return any;
 }
 // 0: none of the PRODUCT_KEPT_STEP words from word k of a tile on, a multiple of that, counts in
@@ -297,8 +307,12 @@ ALWAYS_INLINE int product_next(product_state* p) {
   if (p->next.rows <= 0) return 0;
   ++p->turn;
   p->now = p->next;
+#if PRODUCT_ONE_TILE
+  p->next.rows = 0;  // the walk itself would take registers beside a tile's
+#else
   walk_next(&p->walk, p->groups, &p->next);
   product_settle(p);
+#endif
   return 1;
 }
 

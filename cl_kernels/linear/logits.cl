@@ -4,6 +4,11 @@
 #ifndef TESSERA_LOGITS_CL
 #define TESSERA_LOGITS_CL
 
+// Unrolled over a tile of 128 elements a work-item, one of these alone takes all registers
+// (docs/gpu_code.csv).
+#define LONG_EPILOGUE \
+  (SOFT_CAP || HAS_BIAS || HAS_CLASS_WEIGHT || BIAS_LANES || TARGETS != TARGETS_LABELS)
+
 #include "linear/operands.cl"
 
 #define LOGITS_A_TYPE W_TYPE

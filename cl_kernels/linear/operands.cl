@@ -5,6 +5,7 @@
 
 #include "common/lanes.cl"
 #include "common/targets.cl"
+#include "engines/operand.cl"
 #include "linear/arguments.h"
 
 // W_LAYOUT, OUT_LAYOUT: which index of a matrix [H, V] is contiguous.
@@ -81,6 +82,19 @@ ALWAYS_INLINE void add_to_bias(global float* lanes, long v, lane_f value, int fi
 static inline int panels_used(long counted, int panels) {
   const int used = counted <= 0 ? 0 : (int)((counted + TILE_N - 1) / TILE_N);
   return used < panels ? used : panels;
+}
+
+// Panels without a row that counts (their number may be known to the device only) have a dz of 0:
+// columns [v_begin, v_end) of one, by kernels that visit kept logits. `first`: as add_to_bias says.
+ALWAYS_INLINE void clear_dz(global operand_word* dz, long extent, int panel, long v_begin,
+                            long v_end, global float* bias_lanes, int first) {
+  for (long v = v_begin; v < v_end; ++v) {
+    for (int n = 0; n < ITEM_COLUMNS; ++n) {
+      const int column = item_column(n);
+      operand_store((lane_f)(0.0f), dz + operand_index(extent, panel, v, column), v);
+      add_to_bias(bias_lanes, v, (lane_f)(0.0f), first && panel == 0 && column == 0);
+    }
+  }
 }
 
 #endif

@@ -69,28 +69,24 @@ kernel void gradient_of_kept(global const ELEMENT(CLASS_TYPE) * class_weight,
   bias_lanes += a.at.bias_lanes;
   const long v_begin = (long)get_global_id(1) * a.size.v_block;
   const long v_end = min(v_begin + a.size.v_block, a.size.v_count);
-  const int step = (int)get_global_size(0) * LANES;
   const long counted = COUNTED_TOKENS;
-  // Of the columns of a panel that are this work-item's, LANES at a time.
-  lane_targets target[TILE_N / LANES / PANEL_ITEMS];
-  lane_row rows[TILE_N / LANES / PANEL_ITEMS];
+  lane_targets target[ITEM_COLUMNS];
+  lane_row rows[ITEM_COLUMNS];
   for (int panel = (int)get_group_id(2); panel < a.size.panels; panel += (int)get_num_groups(2)) {
-    const int is_used = (long)panel * TILE_N < counted;
-    for (int column = (int)get_global_id(0) * LANES, n = 0; is_used && column < TILE_N;
-         column += step, ++n) {
+    if ((long)panel * TILE_N >= counted) {
+      clear_dz(dz + a.at.dz, a.size.dz_columns, panel, v_begin, v_end, bias_lanes, a.size.first);
+      continue;
+    }
+    for (int n = 0; n < ITEM_COLUMNS; ++n) {
+      const int column = item_column(n);
       OPEN_TARGETS(&target[n], panel * TILE_N + column, (int)(a.size.v_base + v_begin))
       load_lane_row(&rows[n], coefficients + a.at.coefficients, a.size.ld, panel * TILE_N + column);
     }
     for (long v = v_begin; v < v_end; ++v) {
       global const ushort* logits = KEPT_AT((long)panel, v);
-      for (int column = (int)get_global_id(0) * LANES, n = 0; column < TILE_N;
-           column += step, ++n) {
+      for (int n = 0; n < ITEM_COLUMNS; ++n) {
+        const int column = item_column(n);
         global operand_word* to = dz + a.at.dz + operand_index(a.size.dz_columns, panel, v, column);
-        if (!is_used) {
-          operand_store((lane_f)(0.0f), to, v);
-          add_to_bias(bias_lanes, v, (lane_f)(0.0f), a.size.first && panel == 0 && column == 0);
-          continue;
-        }
         PREFETCH(KEPT_AT((long)panel, v + 8) + 2 * column);
         const lane_f logit = KEPT_LOAD(logits, column);
         const lane_f g = targets_dlogit(&target[n], (int)(a.size.v_base + v), logit,

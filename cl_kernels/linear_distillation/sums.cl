@@ -16,18 +16,16 @@ kernel void divergence_sums(global const int* info, global const uchar* kept,
                             global float* sums, divergence_sums_arguments a) {
   const long v_begin = (long)get_global_id(1) * a.size.v_block;
   const long v_end = min(v_begin + a.size.v_block, a.size.v_count);
-  const int step = (int)get_global_size(0) * LANES;
   const float inverse = a.size.inverse_temperature;
   const int used = panels_used(COUNTED_TOKENS, a.size.panels);
   const long slice = a.size.first_slice + (long)get_global_id(1);
   for (int panel = 0; panel < used; ++panel) {
-    // Of the columns of a panel that are this work-item's, LANES at a time.
-    lane_sums of[TILE_N / LANES / PANEL_ITEMS];
-    for (int n = 0; n < TILE_N / LANES / PANEL_ITEMS; ++n) sums_clear(&of[n]);
+    lane_sums of[ITEM_COLUMNS];
+    for (int n = 0; n < ITEM_COLUMNS; ++n) sums_clear(&of[n]);
     for (long v0 = v_begin; v0 < v_end; v0 += BLOCK) {
       const long v1 = min(v0 + BLOCK, v_end);
-      for (int column = (int)get_global_id(0) * LANES, n = 0; column < TILE_N;
-           column += step, ++n) {
+      for (int n = 0; n < ITEM_COLUMNS; ++n) {
+        const int column = item_column(n);
         lane_sums s = of[n];
         lane_f max_u = s.max_u, max_v = s.max_v;
         for (long v = v0; v < v1; ++v) {
@@ -60,7 +58,8 @@ kernel void divergence_sums(global const int* info, global const uchar* kept,
         of[n] = s;
       }
     }
-    for (int column = (int)get_global_id(0) * LANES, n = 0; column < TILE_N; column += step, ++n) {
+    for (int n = 0; n < ITEM_COLUMNS; ++n) {
+      const int column = item_column(n);
       const long ld = a.size.ld;
       global float* at = sums + a.at.sums + slice * SUM_FIELDS * ld + panel * TILE_N + column;
       LANE_STORE(of[n].max_u, at + SUM_MAX_U * ld);

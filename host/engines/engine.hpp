@@ -218,6 +218,7 @@ struct Operands {
   bool rows = false;
   /// The call has others: of a dz that is not to be rounded, of a teacher of another type.
   bool more_f32 = false;
+  bool filtered = false;  ///< products leave out steps of k: PRODUCT_KEPT
 };
 
 /// A row of the list of engines.

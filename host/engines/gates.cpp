@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/engines/gates.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <limits>
@@ -73,6 +75,13 @@ int capability(const opencl::DeviceFacts& facts) {
     std::from_chars(facts.architecture.data() + 3, end, number);
   }
   return number;
+}
+
+std::string register_option(const opencl::DeviceFacts& facts, std::int64_t most,
+                            std::int64_t items) {
+  if (capability(facts) == 0) return {};
+  constexpr std::int64_t of_item = 255, of_group = 65536;
+  return fmt::format(" -cl-nv-maxrregcount={}", std::min({most, of_item, of_group / items}));
 }
 
 std::string Gates::why_closed(opencl::Runtime& runtime, const Engine& engine, DType type,

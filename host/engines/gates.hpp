@@ -14,6 +14,13 @@ namespace tessera::engines {
 /// "sm_90" as 90; 0: not one of NVIDIA's.
 int capability(const opencl::DeviceFacts& facts);
 
+/// An option of NVIDIA's compiler, with a blank before it; empty for other devices: each of the
+/// `items` work-items of a group has at most so many registers, or as many as there are. Left alone
+/// the compiler takes fewer than a kernel needs where more groups would then run at once, and keeps
+/// the rest in memory.
+std::string register_option(const opencl::DeviceFacts& facts, std::int64_t most,
+                            std::int64_t items);
+
 /// Decides whether an engine multiplies 16-bit operands by what not every device has: an
 /// instruction, a matrix unit. It does after three gates: the device reports it, which the engine
 /// knows how to ask; kernels build with it (cl_kernels/engines/probe.cl); and what the device

@@ -14,12 +14,12 @@
 namespace tessera::engines {
 namespace {
 
-constexpr std::int64_t registers_of_unit = 65536;
+/// Registers that a work-item may have; nearly all are taken.
+constexpr std::int64_t item_registers = 256;
 
 /// A tile of C by warps, from steps of `depth` words of k, `stages` of them at a time.
 struct Shape {
   std::int64_t tile_m, tile_n, warps_m, warps_n, depth, stages;
-  std::int64_t groups = 1;  ///< that a multiprocessor is to have registers for
   std::int64_t items() const { return mma_sync.lanes * warps_m * warps_n; }
   /// The largest form of operand A and B for each stage, or the tile of C
   /// (engines/matrix/memory.cl).
@@ -28,8 +28,7 @@ struct Shape {
         {tile_m * (depth + 4), 2 * depth * (tile_m / 2 + 4), tile_m / 2 * (2 * depth + 8)});
     return 4 * (stages * (a + depth * (tile_n + 8)) + items() / 2);
   }
-  /// A group takes so many of them.
-  std::int64_t registers() const { return registers_of_unit / groups; }
+  std::int64_t registers() const { return item_registers * items(); }
   /// A warp has whole results of the instruction, also where its rows are the tile's columns.
   constexpr bool is_whole() const {
     constexpr std::int64_t edge = std::max(mma_sync.m, mma_sync.n);
@@ -38,14 +37,15 @@ struct Shape {
   }
 };
 
-/// Fastest first. A warp multiplies 64 x 64 of the first, which takes all registers of a
-/// multiprocessor; the second is for few columns. Their groups have more local memory than drivers
-/// report: from sm_90 on NVIDIA's compiler takes up to 227 KiB. The third has the 48 KiB that all
-/// devices do.
-constexpr Shape large = {128, 256, 2, 4, 32, 3, 1}, narrow = {128, 128, 2, 4, 32, 3, 1},
-                small = {64, 128, 2, 4, 16, 3, 2};
+/// Fastest first. A warp multiplies 64 x 64 of the first, whose group takes all registers of a
+/// multiprocessor; the second is for few columns, and for filtered gradients: with the steps that
+/// those leave out the first has no registers left. Groups of both have more local memory than
+/// drivers report: from sm_90 on NVIDIA's compiler takes up to 227 KiB. The third has the 48 KiB
+/// that all devices do, and a multiprocessor has registers for two of its groups.
+constexpr Shape large = {128, 256, 2, 4, 32, 3}, narrow = {128, 128, 2, 4, 32, 3},
+                small = {64, 128, 2, 2, 16, 3};
 /// For devices without the instruction, where every product takes a whole tile's time.
-constexpr Shape emulated = {32, 16, 2, 1, 16, 2, 1};
+constexpr Shape emulated = {32, 16, 2, 1, 16, 2};
 static_assert(large.is_whole() && narrow.is_whole() && small.is_whole() && emulated.is_whole());
 
 bool emulates(const opencl::DeviceFacts& facts) {
@@ -63,25 +63,19 @@ class MmaEngine final : public TileEngine {
                            .speed = 10.0}),  // as an H100 was measured
         shape_(shape),
         type_(type == DType::f16 ? DType::f16 : DType::bf16),
-        emulates_(emulates(facts)) {}
+        emulates_(emulates(facts)),
+        register_option_(register_option(facts, item_registers, shape.items())) {}
 
   std::string name() const override { return "mma"; }
   std::string folder() const override { return "matrix"; }
   using Engine::options;
   std::string options() const override {
-    // Left alone, the compiler takes as many registers as there are for one group.
-    std::string limit;
-    if (shape_.groups > 1 && !emulates_) {
-      limit = fmt::format(" -cl-nv-maxrregcount={}",
-                          registers_of_unit / shape_.groups / shape_.items() / 8 * 8);
-    }
     return fmt::format(
-               "-DLANES=1 -DTILE_M={} -DTILE_N={} -DWARPS_M={} -DWARPS_N={} -DDEPTH={} -DSTAGES={} "
-               "-DBAND={} -DPACK_STEP={} -DMMA={} {}",
-               shape_.tile_m, shape_.tile_n, shape_.warps_m, shape_.warps_n, shape_.depth,
-               shape_.stages, emulates_ ? 2 : 8, pack_step(), emulates_ ? 2 : 1,
-               opencl::type_option("PAIR_TYPE", type_)) +
-           limit;
+        "-DLANES=1 -DTILE_M={} -DTILE_N={} -DWARPS_M={} -DWARPS_N={} -DDEPTH={} -DSTAGES={} "
+        "-DBAND={} -DPACK_STEP={} -DMMA={} {}{}",
+        shape_.tile_m, shape_.tile_n, shape_.warps_m, shape_.warps_n, shape_.depth, shape_.stages,
+        emulates_ ? 2 : 8, pack_step(), emulates_ ? 2 : 1, opencl::type_option("PAIR_TYPE", type_),
+        register_option_);
   }
   std::vector<NamedValue> knobs() const override {
     return {{"tile_rows", shape_.tile_m},
@@ -103,13 +97,14 @@ class MmaEngine final : public TileEngine {
   Shape shape_;
   DType type_;  ///< of both operands of each product
   bool emulates_;
+  std::string register_option_;
 };
 
 /// The shapes that a device may have room for.
-std::vector<Shape> all_shapes(const opencl::DeviceFacts& facts, std::int64_t columns) {
+std::vector<Shape> all_shapes(const opencl::DeviceFacts& facts, const Operands& operands) {
   if (emulates(facts)) return {emulated};
   if (capability(facts) < 90 || facts.unit_local_bytes < large.local_bytes()) return {small};
-  if (columns <= narrow.tile_n) return {narrow, small};
+  if (operands.n <= narrow.tile_n || operands.filtered) return {narrow, small};
   return {large, narrow, small};
 }
 
@@ -119,7 +114,7 @@ EngineShapes shapes_of(const opencl::DeviceFacts& facts, const Operands& operand
                        opencl::Runtime* runtime) {
   EngineShapes open;
   std::string reasons;
-  for (const auto& shape : all_shapes(facts, operands.n)) {
+  for (const auto& shape : all_shapes(facts, operands)) {
     auto engine = std::make_shared<MmaEngine>(facts, shape, operands.a);
     const auto reason = runtime == nullptr
                             ? std::string()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "host/engines/gates.hpp"
 #include "host/engines/tiles.hpp"
 
 namespace tessera::engines {
@@ -14,6 +15,8 @@ struct Shape {
   std::int64_t local_bytes() const { return 4 * (tile * tile + depth * (tile + 4) + depth * tile); }
   /// Of a group: each work-item has its sums, a row and a column of operands, and 32 for the rest.
   std::int64_t registers() const { return items() * (item * item + 2 * item + 32); }
+  /// A work-item needs no more: none has a stack then (docs/gpu_code.csv).
+  std::int64_t most_registers() const { return item * item + 2 * item + 88; }
   /// Nothing: the device can run it.
   std::optional<std::string> why_unsupported(const opencl::DeviceFacts& facts) const {
     if (facts.local_memory_bytes < local_bytes()) {
@@ -65,15 +68,16 @@ class SimtEngine final : public TileEngine {
                            .row_items = row_items,
                            .row_lanes = row_lanes}),
         shape_(shape),
-        is_gpu_(facts.is_gpu) {}
+        is_gpu_(facts.is_gpu),
+        register_option_(register_option(facts, shape.most_registers(), shape.items())) {}
 
   std::string name() const override { return "simt"; }
   using Engine::options;
   std::string options() const override {
     return fmt::format(
         "-DLANES=1 -DTILE_M={0} -DTILE_N={0} -DITEM_M={1} -DITEM_N={1} "
-        "-DSIMT_DEPTH={2} -DPACK_STEP=1{3}",
-        shape_.tile, shape_.item, shape_.depth, is_gpu_ ? " -DIS_GPU=1" : "");
+        "-DSIMT_DEPTH={2} -DPACK_STEP=1{3}{4}",
+        shape_.tile, shape_.item, shape_.depth, is_gpu_ ? " -DIS_GPU=1" : "", register_option_);
   }
   std::vector<NamedValue> knobs() const override {
     return {{"tile", shape_.tile}, {"item", shape_.item}, {"depth", shape_.depth}};
@@ -84,6 +88,7 @@ class SimtEngine final : public TileEngine {
  private:
   Shape shape_;
   bool is_gpu_;
+  std::string register_option_;
 };
 
 /// Elements of 16 bytes, the most that a work-item reads by one instruction.
@@ -95,8 +100,9 @@ std::int64_t best_lanes(const Operands& operands) {
 EngineShapes row_shapes(const opencl::DeviceFacts& facts, std::int64_t lanes) {
   EngineShapes all;
   for (const std::int64_t items : {64, 128, 256, 512, 1024}) {
-    // Of what work-items share, each has up to 8 bytes.
+    // Work-items share 8 bytes each, at most, and some kernels need 128 registers.
     if (items > facts.max_work_group_size || 8 * items > facts.local_memory_bytes) break;
+    if (facts.unit_registers > 0 && 128 * items > facts.unit_registers) break;
     all.push_back(std::make_shared<SimtEngine>(facts, best_on(facts), items, lanes));
   }
   return all;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "host/dispatch/knobs.hpp"
+#include "host/engines/gates.hpp"
 #include "host/loss/opencl_rows.hpp"
 #include "host/opencl/specialise.hpp"
 #include "host/operators/opencl_operator.hpp"
@@ -50,6 +51,9 @@ Programs programs_of(const Request& r, const engines::Engine& engine,
   if (r.loss.class_weight) {
     shared.append(" ").append(opencl::type_option("CLASS_TYPE", r.loss.class_weight.dtype()));
   }
+  // Enough for every kernel of the operator (docs/gpu_code.csv).
+  constexpr std::int64_t most_registers = 176;
+  shared += engines::register_option(facts, most_registers, engine.row_pass().items);
   shared += loss::target_options(r.loss);
   if (r.loss.targets) {
     shared.append(" -DTARGETS_CONTIGUOUS=").append(std::to_string(contiguous(r.loss.targets)));

@@ -72,7 +72,7 @@ ALWAYS_INLINE void product_store_operand(const product_state* p, const engine_ti
                                          global operand_word* to, long extent, int panel) {
   tile_place place;
   tile_find_anew(&place);
-  TILE_UNROLL for (int i = 0; i < tile_rows(1); i += 2) {
+  TILE_VISIT for (int i = 0; i < tile_rows(1); i += 2) {
     const int row = tile_row(&place, 1, i);
     if (row >= p->now.rows) continue;
     global uint* words = (global uint*)(to + operand_index(extent, panel, p->now.m + row, 0));

@@ -7,6 +7,8 @@
 #define PRODUCT_KERNEL __attribute__((reqd_work_group_size(PRODUCT_ITEMS, 1, 1)))
 #define PRODUCT_STRIP TILE_M
 #define PRODUCT_WHOLE_K 1
+// (TileEngine::parts, Engine::groups.)
+#define PRODUCT_ONE_TILE (PRODUCT_USE == USE_STORE)
 #define PRODUCT_WORD_ELEMENTS 2
 
 // 1: the instruction's rows are columns of C; else along n, where a matrix is written along it.
@@ -40,6 +42,9 @@
 #define PRODUCT_SHARED (PRODUCT_WORDS_A + TILE_M / 2 * PRODUCT_LD_B)
 #else
 #define PRODUCT_SHARED (STAGES * PRODUCT_STAGE)
+#endif
+#if LONG_EPILOGUE && PRODUCT_SHARED < TILE_M * TILE_N
+#error "the steps have no room for the tile"
 #endif
 // Warps with rows of the same columns tell each other a word for each column that their lanes have
 // at a time, in two turns. Without the instruction lanes meet there, too.

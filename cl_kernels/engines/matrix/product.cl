@@ -5,8 +5,8 @@
 // MMA 2 has every work-item form the elements that the instruction would give it, for devices
 // without one.
 
-#define PRODUCT_FOR_COLUMNS(j) TILE_UNROLL for (int j = 0; j < tile_columns(PRODUCT_TURNED); ++j)
-#define PRODUCT_FOR_ROWS(i, rows) TILE_UNROLL for (int i = 0; i < tile_rows(PRODUCT_TURNED); ++i)
+#define PRODUCT_FOR_COLUMNS(j) TILE_VISIT for (int j = 0; j < tile_columns(PRODUCT_TURNED); ++j)
+#define PRODUCT_FOR_ROWS(i, rows) TILE_VISIT for (int i = 0; i < tile_rows(PRODUCT_TURNED); ++i)
 ALWAYS_INLINE int product_row(const product_state* p, int i) {
   return tile_row(&p->memory.place, PRODUCT_TURNED, i);
 }
@@ -16,12 +16,24 @@ ALWAYS_INLINE int product_row_within(const product_state* p, int i, int rows) {
 ALWAYS_INLINE int product_column(const product_state* p, int j) {
   return tile_column(&p->memory.place, PRODUCT_TURNED, j);
 }
+#if LONG_EPILOGUE
+ALWAYS_INLINE local float* product_place_of(const engine_tile* tile, int i, int j) {
+  return tile->sums + (j * tile_rows(PRODUCT_TURNED) + i) * TILE_ITEMS;
+}
+ALWAYS_INLINE float product_at(const engine_tile* tile, int i, int j) {
+  return *product_place_of(tile, i, j);
+}
+ALWAYS_INLINE void product_put(engine_tile* tile, int i, int j, float value) {
+  *product_place_of(tile, i, j) = value;
+}
+#else
 ALWAYS_INLINE float product_at(const engine_tile* tile, int i, int j) {
   return tile_at(tile, PRODUCT_TURNED, i, j);
 }
 ALWAYS_INLINE void product_put(engine_tile* tile, int i, int j, float value) {
   tile_put(tile, PRODUCT_TURNED, i, j, value);
 }
+#endif
 
 // Operands come in step by step inside the multiplication.
 ALWAYS_INLINE void product_load(product_state* p) {}
@@ -117,7 +129,7 @@ ALWAYS_INLINE void product_take(product_block* block, const tile_place* place,
     block->b[n][1] = b_at[4 * PRODUCT_LD_B + 8 * n];
   }
 }
-ALWAYS_INLINE void product_multiply_block(engine_tile* tile, const product_block* block) {
+ALWAYS_INLINE void product_multiply_block(tile_sums* tile, const product_block* block) {
 #pragma unroll
   for (int r = 0; r < tile_down(PRODUCT_TURNED); ++r) {
 #pragma unroll
@@ -148,24 +160,28 @@ ALWAYS_INLINE void product_take(product_block* block, const tile_place* place,
   block->step_b = step_b;
   block->k = k;
 }
-ALWAYS_INLINE void product_multiply_block(engine_tile* tile, const product_block* block) {
+ALWAYS_INLINE void product_multiply_block(tile_sums* tile, const product_block* block) {
   for (int i = 0; i < tile_rows(PRODUCT_TURNED); ++i) {
     for (int j = 0; j < tile_columns(PRODUCT_TURNED); ++j) {
       const int m = tile_row(block->place, PRODUCT_TURNED, i);
       const int n = tile_column(block->place, PRODUCT_TURNED, j);
-      float sum = product_at(tile, i, j);
+      float sum = tile_at(tile, PRODUCT_TURNED, i, j);
       for (int k = 16 * block->k; k < 16 * (block->k + 1); ++k) {
         const float a = pair_to_float((ushort)product_element_a(block->step_a, m, k));
         const uint b = block->step_b[k / 2 * PRODUCT_LD_B + n];
         sum = fma(a, pair_to_float((ushort)(k % 2 ? b >> 16 : b)), sum);
       }
-      product_put(tile, i, j, sum);
+      tile_put(tile, PRODUCT_TURNED, i, j, sum);
     }
   }
 }
 #endif
-ALWAYS_INLINE void product_clear_sums(engine_tile* tile) {
-  PRODUCT_FOR_ELEMENTS(i, TILE_M, j) product_put(tile, i, j, 0.0f);
+ALWAYS_INLINE void product_clear_sums(tile_sums* tile) {
+  TILE_UNROLL for (int i = 0; i < tile_rows(PRODUCT_TURNED); ++i) {
+    TILE_UNROLL for (int j = 0; j < tile_columns(PRODUCT_TURNED); ++j) {
+      tile_put(tile, PRODUCT_TURNED, i, j, 0.0f);
+    }
+  }
 }
 
 ALWAYS_INLINE local uint* product_stage(const product_state* p, int stage) {
@@ -176,12 +192,19 @@ ALWAYS_INLINE local uint* product_stage(const product_state* p, int stage) {
 // group; PRODUCT_KEPT_STEP is a multiple of DEPTH.
 ALWAYS_INLINE int product_skip(const product_state* p, int panel, int k) {
 #if PRODUCT_KEPT
+  panel = tile_hidden(panel);
   while (k < p->now.depth &&
          !product_keeps(p, &p->now, panel, k / PRODUCT_KEPT_STEP * PRODUCT_KEPT_STEP)) {
     k += DEPTH;
   }
 #endif
   return k;
+}
+
+ALWAYS_INLINE void product_shift(const product_state* p, int panel, int* steps) {
+#pragma unroll
+  for (int i = 0; i + 1 < STAGES; ++i) steps[i] = steps[i + 1];
+  steps[STAGES - 1] = product_skip(p, panel, steps[STAGES - 1] + DEPTH);
 }
 
 // Brings a part of the step from word k on into a stage, if there is one.
@@ -207,16 +230,15 @@ ALWAYS_INLINE void product_clear_half(const product_state* p, local uint* step, 
 #endif
 }
 
-// tile = A * B over all of the tile's depth; every work-item of the group takes part.
-ALWAYS_INLINE void product_multiply(product_state* p, engine_tile* tile, int panel) {
+// sums = A * B over all of the tile's depth; every work-item of the group takes part.
+ALWAYS_INLINE void product_form(product_state* p, tile_sums* sums, int panel) {
   const int item = (int)get_local_id(0);
   const int whole = product_a_is_whole(&p->a, &p->now);
   tile_place place;
   tile_find(&place, item);
-  // The sums by themselves: where a compiler does not unroll a long epilogue, its tile is memory.
-  engine_tile sums;
-  product_clear_sums(&sums);
-  int k = product_skip(p, panel, 0), coming = k, at = 0;
+  // First words of the steps that are there or on their way, and of the one that comes then.
+  int steps[STAGES], at = 0;
+  steps[STAGES - 1] = product_skip(p, panel, 0);
   // The steps are free to be overwritten.
   barrier(CLK_LOCAL_MEM_FENCE);
 // Unrolled, its addresses would be kept in registers throughout.
@@ -224,37 +246,55 @@ ALWAYS_INLINE void product_multiply(product_state* p, engine_tile* tile, int pan
   for (int stage = 0; stage < STAGES - 1; ++stage) {
 #pragma unroll
     for (int part = 0; part < PRODUCT_PARTS; ++part) {
-      product_bring(p, panel, coming, stage, item, whole, part);
+      product_bring(p, panel, steps[STAGES - 1], stage, item, whole, part);
     }
-    coming = product_skip(p, panel, coming + DEPTH);
+    product_shift(p, panel, steps);
     product_sent();
   }
-  while (k < p->now.depth) {
+  product_clear_sums(sums);
+  while (steps[0] < p->now.depth) {
     product_arrived_but_last();
     // This step is complete, and all have read the one before it, whose place the next takes.
     barrier(CLK_LOCAL_MEM_FENCE);
-    product_clear_half(p, product_stage(p, at), k, item);
+    product_clear_half(p, product_stage(p, at), steps[0], item);
     const int free = at == 0 ? STAGES - 1 : at - 1;
 #pragma unroll
     for (int part = 0; part < PRODUCT_PARTS; ++part) {
       local const uint* step = product_stage(p, at);
       product_block block;
       product_take(&block, &place, step, step + PRODUCT_WORDS_A, part);
-      product_bring(p, panel, coming, free, item, whole, part);
-      product_multiply_block(&sums, &block);
+      product_bring(p, panel, steps[STAGES - 1], free, item, whole, part);
+      product_multiply_block(sums, &block);
     }
-    coming = product_skip(p, panel, coming + DEPTH);
+    product_shift(p, panel, steps);
     product_sent();
     at = at + 1 == STAGES ? 0 : at + 1;
-    k = product_skip(p, panel, k + DEPTH);
   }
   product_arrived();  // what was sent last is nothing
-  PRODUCT_FOR_ELEMENTS(i, TILE_M, j) product_put(tile, i, j, product_at(&sums, i, j));
 #if PRODUCT_USE == USE_ACCUMULATE
   p->memory.place = place;
-#else
-  tile_find_anew(&p->memory.place);
 #endif
+}
+
+ALWAYS_INLINE void product_multiply(product_state* p, engine_tile* tile, int panel) {
+  // Sums of their own: where a compiler does not unroll an epilogue, its tile is memory.
+  tile_sums sums;
+  product_form(p, &sums, panel);
+#if PRODUCT_ONE_TILE
+  // The compiler would keep it in registers throughout.
+  walk_start(&p->walk, tile_hidden(p->group), &p->now);
+#endif
+#if LONG_EPILOGUE
+  // The last step has been read, and the tile takes the place of steps.
+  barrier(CLK_LOCAL_MEM_FENCE);
+  tile->sums = (local float*)p->memory.shared + get_local_id(0);
+#endif
+  TILE_UNROLL for (int i = 0; i < tile_rows(PRODUCT_TURNED); ++i) {
+    TILE_UNROLL for (int j = 0; j < tile_columns(PRODUCT_TURNED); ++j) {
+      product_put(tile, i, j, tile_at(&sums, PRODUCT_TURNED, i, j));
+    }
+  }
+  tile_find_anew(&p->memory.place);
 }
 
 #if PRODUCT_B_TILE
@@ -300,14 +340,14 @@ ALWAYS_INLINE void product_multiply_tile(product_state* p, engine_tile* tile,
 // Straight into memory, for sums that outlive the group. No work-item reads another's elements, so
 // nothing has to be waited for.
 ALWAYS_INLINE void product_accumulate(product_state* p, global float* to, int panel, int first) {
-  engine_tile tile;
-  product_multiply(p, &tile, panel);
-  PRODUCT_FOR_ROWS(i, p->now.rows) {
+  tile_sums tile;
+  product_form(p, &tile, panel);
+  TILE_UNROLL for (int i = 0; i < tile_rows(0); ++i) {
     if (product_row(p, i) >= p->now.rows) continue;
     global float* row = to + product_row(p, i) * TILE_N;
     TILE_UNROLL for (int j = 0; j < tile_columns(0); j += 2) {
       global float2* at = (global float2*)(row + product_column(p, j));
-      const float2 sums = (float2)(product_at(&tile, i, j), product_at(&tile, i, j + 1));
+      const float2 sums = (float2)(tile_at(&tile, 0, i, j), tile_at(&tile, 0, i, j + 1));
       *at = first ? sums : *at + sums;
     }
   }

@@ -22,9 +22,18 @@ ALWAYS_INLINE int tile_across(int turned) { return (turned ? WARP_M : WARP_N) / 
 #define LANE_ACROSS 2
 #define LANE_LINES (MMA_SYNC_M / LANE_DOWN)
 
+// Sums of a product, in registers.
 typedef struct {
   float sums[WARP_M * WARP_N / (MMA_SYNC_M * MMA_SYNC_N)][LANE_DOWN * LANE_ACROSS];
+} tile_sums;
+#if LONG_EPILOGUE
+// They have moved to local memory, where loops that are not unrolled find them.
+typedef struct {
+  local float* sums;  // [column][row][TILE_ITEMS], positions, from this work-item's first on
 } engine_tile;
+#else
+typedef tile_sums engine_tile;
+#endif
 
 // A work-item's place: its lane, and the first row and column of its warp's part.
 typedef struct {
@@ -35,15 +44,15 @@ ALWAYS_INLINE void tile_find(tile_place* at, int item) {
   at->warp_m = item / MMA_SYNC_LANES / WARPS_N * WARP_M;
   at->warp_n = item / MMA_SYNC_LANES % WARPS_N * WARP_N;
 }
-// Hides the number from the compiler, which would otherwise compute the row and the column of each
-// position before a product and keep them in registers throughout.
-ALWAYS_INLINE void tile_find_anew(tile_place* at) {
-  int item = (int)get_local_id(0);
+// The number, hidden from the compiler, which would otherwise compute what follows from it before a
+// product and keep that in registers throughout.
+ALWAYS_INLINE int tile_hidden(int number) {
 #if MMA == 1
-  __asm__ volatile("" : "+r"(item));
+  __asm__ volatile("" : "+r"(number));
 #endif
-  tile_find(at, item);
+  return number;
 }
+ALWAYS_INLINE void tile_find_anew(tile_place* at) { tile_find(at, tile_hidden(get_local_id(0))); }
 
 // The lane's r-th row (a line) and s-th column in the instruction's orientation, from the warp's
 // first on.
@@ -74,11 +83,11 @@ ALWAYS_INLINE int tile_row(const tile_place* at, int turned, int i) {
 ALWAYS_INLINE int tile_column(const tile_place* at, int turned, int j) {
   return at->warp_n + (turned ? tile_line(at, j) : tile_along(at, j));
 }
-ALWAYS_INLINE float tile_at(const engine_tile* tile, int turned, int i, int j) {
+ALWAYS_INLINE float tile_at(const tile_sums* tile, int turned, int i, int j) {
   const int r = turned ? j : i, s = turned ? i : j;
   return tile->sums[tile_result(turned, r, s)][tile_element(r, s)];
 }
-ALWAYS_INLINE void tile_put(engine_tile* tile, int turned, int i, int j, float value) {
+ALWAYS_INLINE void tile_put(tile_sums* tile, int turned, int i, int j, float value) {
   const int r = turned ? j : i, s = turned ? i : j;
   tile->sums[tile_result(turned, r, s)][tile_element(r, s)] = value;
 }
@@ -89,6 +98,11 @@ ALWAYS_INLINE void tile_put(engine_tile* tile, int turned, int i, int j, float v
 #define TILE_UNROLL _Pragma("unroll")
 #else
 #define TILE_UNROLL
+#endif
+#if LONG_EPILOGUE
+#define TILE_VISIT _Pragma("unroll 1")
+#else
+#define TILE_VISIT TILE_UNROLL
 #endif
 
 #if MMA == 1

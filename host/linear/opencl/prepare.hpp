@@ -25,7 +25,8 @@ inline engines::Operands operands_of(const Request& request) {
       .a = w,
       .b = request.inputs.x.dtype(),
       .more_f32 = has_gradients(request.loss.pass) && (request.execution.dz_dtype == DType::f32 ||
-                                                       request.gradients.grad_bias || underflows)};
+                                                       request.gradients.grad_bias || underflows),
+      .filtered = filters_gradients(request)};
 }
 
 /// Engine and schedule of a request; `programs` are left to the operator. Throws Error
