@@ -8,7 +8,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 sections=(style smoke headers new_operator long lanes host_only asan tsan intel oclgrind ptx
-  mutations fuzz readers soak wheel torch)
+  gpu_code mutations fuzz readers soak wheel torch gpu)
 # Of `intel` and `mutations`, where --changed asks for a part: tests, and files with planted bugs.
 intel_tests='.*'
 changed_files=()
@@ -270,6 +270,13 @@ section_ptx() {
   TESSERA_TEST_IMPLEMENTATIONS=opencl.simt build/release/tests/matrix_test --gtest_brief=1
 }
 
+# Kernels as compilers for GPUs make them: no worse than in docs/gpu_code.csv. Two slower kernels
+# are planted and must be found.
+section_gpu_code() {
+  scripts/gpu_code.sh
+  "$python" tests/gpu_code/planted_test.py build/release/tests/gpu_code build/tools/gpu_code
+}
+
 # Planted bugs: each must be found by a test.
 section_mutations() {
   configure_and_build release
@@ -336,6 +343,34 @@ section_torch() {
     -p no:cacheprovider --durations=5 python/tests/torch
 }
 
+# scripts/gpu.sh as a machine with a GPU runs it, on PoCL, by the bundle alone: mounts of its own
+# hide the loader, the headers, the .icd files and the build from it.
+section_gpu() {
+  local bundle="$root/build/gpu" out="$root/build/gpu_run" minutes=4 start driver wanted
+  scripts/gpu.sh bundle "$bundle"
+  driver="$(ldconfig -p | awk '/libpocl\.so/ { print $NF; exit }')"
+  if [ -z "$driver" ] || ! unshare -rm true; then
+    echo "no PoCL, or no mounts of one's own to be had: not run"
+    return 77
+  fi
+  rm -rf "$out"
+  start=$SECONDS
+  # Shapes that a CPU does not end in their time count as failures.
+  unshare -rm bash -c '
+    for folder in /etc/OpenCL /usr/include/CL build/release; do mount -t tmpfs none "$folder"; done
+    for loader in $(ldconfig -p | awk "/libOpenCL\.so/ { print \$NF }"); do
+      mount --bind /dev/null "$(realpath "$loader")"
+    done
+    exec "$@"' - "$bundle/gpu.sh" run --minutes "$minutes" --out "$out" --driver "$driver" || true
+  [ $((SECONDS - start)) -le $((60 * minutes)) ] || { echo "too late"; return 1; }
+  for wanted in 'facts: .*(cpu)$' 'correct: opencl.[a-z]*: [1-9][0-9]* right, 0 wrong' \
+    'speed: 64x256x4096 opencl.cpu bf16: forward' 'torch: ' 'peers: ' 'kernels: opencl.cpu of' \
+    'rows: softmax_cross_entropy opencl.cpu f32: forward' 'rows: rms_norm opencl.cpu' 'tune: '; do
+    grep -q "^$wanted" "$out/summary.txt" || { echo "no line '$wanted'"; return 1; }
+  done
+  if grep -E 'by signal|exit code|[1-9] wrong' "$out/summary.txt"; then return 1; fi
+}
+
 # What a change calls for, by the table in CONTRIBUTING.md.
 take_changed() {
   local base="$1" file wanted=" style smoke "
@@ -347,7 +382,13 @@ take_changed() {
   for file in "${changed_files[@]}"; do
     [[ "$file" != *.hpp && "$file" != *.h ]] || wanted+="headers "
     [[ "$file" != *rms_norm* && "$file" != scripts/new_operator.sh ]] || wanted+="new_operator "
+    [[ ! "$file" =~ ^scripts/gpu(\.sh|_torch\.py)$ ]] || wanted+="gpu "
     [[ "$file" != python/*torch* && "$file" != scripts/torch_tools.sh ]] || wanted+="torch "
+    case "$file" in
+      cl_kernels/* | host/engines/* | tests/gpu_code/* | scripts/gpu_code* | docs/gpu_code.csv)
+        wanted+="gpu_code "
+        ;;
+    esac
     case "$file" in
       cl_kernels/* | tests/engines/*)
         wanted+="oclgrind ptx lanes mutations intel "
