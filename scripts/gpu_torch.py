@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch takes for the shapes of gpu.sh: x @ w.T alone, F.cross_entropy of it, and that with
+"""Times of PyTorch for the shapes of gpu.sh: x @ w.T alone, F.cross_entropy of it, and that with
 its gradients; with --peers the same loss by Liger and Cut Cross Entropy, where they can be
 imported. A line for each shape and type, and a row in the JSON file. On a GPU where torch sees one.
 usage: gpu_torch.py --shapes BxHxV[,...] --out FILE [--peers]"""

@@ -270,6 +270,11 @@ TEST(Registers, OfAGroupAreNoMoreThanThereAre) {
   EXPECT_EQ(engines::register_option(facts, 128, 64), " -cl-nv-maxrregcount=128");
   EXPECT_EQ(engines::register_option(facts, 300, 128), " -cl-nv-maxrregcount=255");
   EXPECT_EQ(engines::register_option(facts, 176, 1024), " -cl-nv-maxrregcount=64");
+  // Another driver of such a device.
+  facts.extensions = "cl_khr_fp64 cl_nv_device_attribute_query";
+  EXPECT_EQ(engines::register_option(facts, 128, 64), "");
+  facts.extensions += " cl_nv_compiler_options";
+  EXPECT_EQ(engines::register_option(facts, 128, 64), " -cl-nv-maxrregcount=128");
 }
 
 /// A filter leaves out steps of products, for which the largest tile has no registers left.

@@ -79,7 +79,10 @@ int capability(const opencl::DeviceFacts& facts) {
 
 std::string register_option(const opencl::DeviceFacts& facts, std::int64_t most,
                             std::int64_t items) {
-  if (capability(facts) == 0) return {};
+  // A description says nothing of extensions; PoCL's driver of NVIDIA's devices has not this one.
+  const bool takes_option = facts.extensions.empty() ||
+                            facts.extensions.find("cl_nv_compiler_options") != std::string::npos;
+  if (capability(facts) == 0 || !takes_option) return {};
   constexpr std::int64_t of_item = 255, of_group = 65536;
   return fmt::format(" -cl-nv-maxrregcount={}", std::min({most, of_item, of_group / items}));
 }

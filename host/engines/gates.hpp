@@ -14,7 +14,7 @@ namespace tessera::engines {
 /// "sm_90" as 90; 0: not one of NVIDIA's.
 int capability(const opencl::DeviceFacts& facts);
 
-/// An option of NVIDIA's compiler, with a blank before it; empty for other devices: each of the
+/// An option of NVIDIA's compiler, with a blank before it; empty for other compilers: each of the
 /// `items` work-items of a group has at most so many registers, or as many as there are. Left alone
 /// the compiler takes fewer than a kernel needs where more groups would then run at once, and keeps
 /// the rest in memory.

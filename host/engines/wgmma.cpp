@@ -61,10 +61,7 @@ bool computes(opencl::Runtime& runtime, std::vector<cl::Buffer>& buffers, bool a
   const auto maps = queue.buffer(nullptr, 2 * map_bytes);
   const auto c = queue.buffer(result.data(), result.size() * sizeof(float));
 
-  const opencl::Specialisation program{
-      .file = "engines/wgmma/probe.cl",
-      .options = fmt::format("-DPROBE_A_BY_K={:d} -DPROBE_B_BY_K={:d}", a_by_k, b_by_k),
-      .patched_items = items};
+  const auto program = wgmma_probe(a_by_k);
   const auto make_map = runtime.programs().kernel(program, "make_map");
   const auto multiply = runtime.programs().kernel(program, "probe");
   cl_int index = 0;
@@ -85,6 +82,12 @@ bool computes(opencl::Runtime& runtime, std::vector<cl::Buffer>& buffers, bool a
 }
 
 }  // namespace
+
+opencl::Specialisation wgmma_probe(bool a_by_k) {
+  return {.file = "engines/wgmma/probe.cl",
+          .options = fmt::format("-DPROBE_A_BY_K={:d} -DPROBE_B_BY_K={:d}", a_by_k, !a_by_k),
+          .patched_items = items};
+}
 
 WgmmaVerdict Wgmma::verdict(opencl::Runtime& runtime) {
   const std::lock_guard lock(mutex_);

@@ -6,11 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "host/opencl/program_cache.hpp"
 #include "host/opencl/runtime.hpp"
 
 namespace tessera::engines {
 
 constexpr int hopper = 90;  ///< capability(facts) of the devices that have it
+
+/// The program of the gates' tile; `a_by_k`: k lies along the lines of A, and across those of B.
+opencl::Specialisation wgmma_probe(bool a_by_k);
 
 struct WgmmaVerdict {
   std::string reason{};  ///< why it is closed; empty: it is open

@@ -256,13 +256,12 @@ class Lister {
     return true;
   }
 
-  /// The two programs of host/engines/wgmma.cpp.
   void add_probe() {
     if (engines::capability(opencl::runtime_of(context_.state())->facts()) != engines::hopper)
       return;
-    for (const int a_by_k : {0, 1}) {
-      programs_[{"", "engines/wgmma/probe.cl",
-                 fmt::format("-DPROBE_A_BY_K={} -DPROBE_B_BY_K={}", a_by_k, 1 - a_by_k), 384}] = {
+    for (const bool a_by_k : {false, true}) {
+      const auto program = engines::wgmma_probe(a_by_k);
+      programs_[{program.engine, program.file, program.options, program.patched_items}] = {
           "make_map", "probe"};
     }
   }

@@ -7,7 +7,7 @@
 #define PRODUCT_KERNEL __attribute__((reqd_work_group_size(PRODUCT_ITEMS, 1, 1)))
 #define PRODUCT_STRIP TILE_M
 #define PRODUCT_WHOLE_K 1
-// (TileEngine::parts, Engine::groups.)
+// TileEngine::parts has a strip in each part, TileEngine::groups a group for each.
 #define PRODUCT_ONE_TILE (PRODUCT_USE == USE_STORE)
 #define PRODUCT_WORD_ELEMENTS 2
 

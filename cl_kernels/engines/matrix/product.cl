@@ -236,7 +236,7 @@ ALWAYS_INLINE void product_form(product_state* p, tile_sums* sums, int panel) {
   const int whole = product_a_is_whole(&p->a, &p->now);
   tile_place place;
   tile_find(&place, item);
-  // First words of the steps that are there or on their way, and of the one that comes then.
+  // The first words of the steps that are there or on their way, then of the next one to bring.
   int steps[STAGES], at = 0;
   steps[STAGES - 1] = product_skip(p, panel, 0);
   // The steps are free to be overwritten.
@@ -281,7 +281,7 @@ ALWAYS_INLINE void product_multiply(product_state* p, engine_tile* tile, int pan
   tile_sums sums;
   product_form(p, &sums, panel);
 #if PRODUCT_ONE_TILE
-  // The compiler would keep it in registers throughout.
+  // The place of the tile anew: kept since the first step, it would take registers of the loop.
   walk_start(&p->walk, tile_hidden(p->group), &p->now);
 #endif
 #if LONG_EPILOGUE

@@ -27,7 +27,7 @@ typedef struct {
   float sums[WARP_M * WARP_N / (MMA_SYNC_M * MMA_SYNC_N)][LANE_DOWN * LANE_ACROSS];
 } tile_sums;
 #if LONG_EPILOGUE
-// They have moved to local memory, where loops that are not unrolled find them.
+// The sums in local memory, where loops need not be unrolled.
 typedef struct {
   local float* sums;  // [column][row][TILE_ITEMS], positions, from this work-item's first on
 } engine_tile;
