@@ -142,6 +142,24 @@ TEST(PtxText, AnEntryKeepsWhatItNames) {
             std::string::npos);
 }
 
+/// It is launched with groups of its own.
+TEST(PtxText, AnEntryWithoutMarksIsLeftAsItIs) {
+  const std::string plain = ".entry plain(.param .u32 n)\n{\n  { ret; }\n}\n";
+  const std::string function = ".func f()\n{\n  //@ wgmma.fence.sync.aligned;\n}\n";
+  const std::string one = small_text.substr(small_text.find(".entry"));
+  const std::string head = small_text.substr(0, small_text.size() - one.size());
+  for (const auto& text : {head + plain + one, head + one + plain, head + one + plain + function,
+                           head + function + plain + one + plain}) {
+    const PtxParts parts = ptx_parts(text);
+    for (const auto& entry : parts.entries) {
+      EXPECT_EQ(entry.has_marks, entry.name == "one") << text;
+    }
+    const std::string patched = to_sm_90a(text, 384).text;
+    EXPECT_NE(patched.find(plain), std::string::npos) << patched;
+    EXPECT_NE(patched.find("n)\n .reqntid 384, 1, 1\n .minnctapersm 1\n{"), std::string::npos);
+  }
+}
+
 TEST(PtxText, CommentsAndStringsSayNothing) {
   for (const std::string words :
        {"// .target sm_80 { .entry a(", "/* .version 1.0\n { } } .entry b; //@ x */",

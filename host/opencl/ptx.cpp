@@ -122,12 +122,18 @@ PtxParts ptx_parts(std::string_view text) {
   PtxParts parts;
   bool has_version = false;
   std::ptrdiff_t depth = 0;
+  std::size_t marks_before = 0;
+  bool in_entry = false;
   Reader reader(text);
   for (auto word = reader.next(); !word.empty(); word = reader.next()) {
     if (word == "{") {
       ++depth;
     } else if (word == "}") {
       if (depth-- == 0) refuse("line {} has a }} without a {{", reader.line());
+      if (depth == 0 && in_entry) {
+        parts.entries.back().has_marks = reader.marks.size() > marks_before;
+        in_entry = false;
+      }
     } else if (word == ".version") {
       if (has_version) refuse("line {} has a second .version; expected is one", reader.line());
       has_version = true;
@@ -140,7 +146,8 @@ PtxParts ptx_parts(std::string_view text) {
       parts.target_end = reader.at();
     } else if (word == ".entry") {
       parts.entries.push_back(read_entry(reader));
-      ++depth;
+      marks_before = reader.marks.size();
+      in_entry = depth++ == 0;
     }
   }
   if (!has_version) refuse("it has no .version; expected is PTX");
@@ -174,6 +181,7 @@ PatchedPtx to_sm_90a(std::string_view text, std::int64_t work_items) {
   std::vector<Change> changes{{parts.target_end, 0, "a"}};
   for (const std::size_t at : parts.marks) changes.push_back({at, mark.size(), {}});
   for (const auto& entry : parts.entries) {
+    if (!entry.has_marks) continue;
     std::string added;
     if (!entry.has_reqntid) added += fmt::format(" .reqntid {}, 1, 1\n", work_items);
     if (!entry.has_minnctapersm) added += " .minnctapersm 1\n";

@@ -24,7 +24,7 @@ struct PtxParts {
   struct Entry {
     std::string name;
     std::size_t body = 0;  ///< its {
-    bool has_reqntid = false, has_minnctapersm = false;
+    bool has_reqntid = false, has_minnctapersm = false, has_marks = false;
   };
   std::pair<int, int> version;  ///< {8, 5}
   std::string target;           ///< "sm_90"
@@ -39,8 +39,8 @@ struct PatchedPtx {
   std::string text;
   std::int64_t uncovered = 0;  ///< lines that were comments
 };
-/// Text for `sm_90a` without marks, whose entries name `work_items` of a group, one group at a
-/// time, where they name none: else setmaxnreg is ignored. NULs behind the text are left out.
+/// Text for `sm_90a` without marks. Entries that had some name `work_items` of a group, one group
+/// at a time, where they name none: else setmaxnreg is ignored. NULs behind the text are left out.
 /// Throws PtxRefused.
 PatchedPtx to_sm_90a(std::string_view text, std::int64_t work_items);
 
