@@ -167,6 +167,22 @@ TEST(PtxInstructions, GiveWhatTheManualSays) {
   }
 }
 
+/// Lane l has row l / 4 of eight, elements 2 (l % 4) and the next: here their numbers, row by row.
+TEST(PtxInstructions, MovmatrixTurnsAMatrixOver) {
+  const std::string number = "shl.b32 %r1, %t, 1; add.s32 %r2, %r1, 1;";
+  const std::string pack = "shl.b32 %r3, %r2, 16; or.b32 %r3, %r3, %r1;";
+  const std::string move = "movmatrix.sync.aligned.m8n8.trans.b16 %r4, %r3;";
+  const std::string store =
+      "mul.wide.u32 %d1, %t, 4; add.s64 %d1, %d1, %out; st.global.u32 [%d1], %r4;";
+  const auto memory = run(kernel(number + pack + move + store), Words(32));
+  for (std::uint32_t l = 0; l < 32; ++l) {
+    const std::uint32_t column = l / 4, row = l % 4 * 2;
+    EXPECT_EQ(memory[l], (8 * (row + 1) + column) << 16 | (8 * row + column)) << l;
+  }
+  EXPECT_FAULT("not together", "setp.lt.u32 %p1, %t, 16; @%p1 bra $L1; " + move + " $L1:");
+  EXPECT_NE(fault(kernel("movmatrix.sync.aligned.m8n8.b16 %r4, %r3;")), "") << "it always turns";
+}
+
 TEST(PtxInstructions, ThatAreNotKnownAreNamed) {
   for (const std::string text :
        {"add.sat.s32 %r0, %r1, %r2;", "add.cc.u32 %r0, %r1, %r2;", "fma.rz.f32 %f0, %f1, %f2, %f3;",

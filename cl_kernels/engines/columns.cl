@@ -2,7 +2,9 @@
 // Positions of a tile in memory: they are coordinates, and a column belongs to one work-item, which
 // holds all of it.
 #define PRODUCT_FOR_ROWS(i, rows) for (int i = 0; i < (rows); ++i)
+#define PRODUCT_ROWS_COUNT 1
 ALWAYS_INLINE int product_row(const product_state* p, int i) { return i; }
+ALWAYS_INLINE int product_ahead(int i) { return i; }
 ALWAYS_INLINE int product_row_within(const product_state* p, int i, int rows) { return i; }
 ALWAYS_INLINE int product_column(const product_state* p, int j) { return j; }
 

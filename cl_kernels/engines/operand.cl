@@ -8,6 +8,17 @@
 //       operand_store(value, at, k), LANES columns at a time. Where LANES is more than 1, two k
 //       that share words come from one work-item, the even one first. Kernels read it by
 //       operand_load(at, k), or one element by operand_element(at, k)
+//   OPERAND_BLOCK
+//       of k of a panel that lie together in such an operand: parts of k begin at multiples of it,
+//       and the last block is 0 beyond the last k
+//   OPERAND_SINK(sink, to, extent)
+//       in a kernel's own scope: an operand at `to` that the kernel stores without a product, as an
+//       operand_sink by the name given. The kernel goes over elements [begin, end) of a panel's k,
+//       `begin` a multiple of OPERAND_BLOCK, by blocks from k0 to k1 = operand_block_end(k0, end).
+//       The work-items that share the panel's columns (ITEM_COLUMNS) call together, for a block,
+//       operand_put(sink, value, panel, k, column) for each k of it in ascending order, and then
+//       operand_put_done(sink, panel, k0, k1). Where OPERAND_BLOCK is more than 1 nothing is stored
+//       before all of them are done, so that it may take the place of what they read
 //   OPERAND_ROUNDING, OPERAND_STEP
 //       the relative error of what operand_store stores, at most, and the absolute one of what is
 //       small; 0: it is exact
@@ -28,9 +39,9 @@
 //       panel whose depth is k. `memory` is a pack_memory that the kernel declares in PACK_SPACE;
 //       its start[i], which work-item i % PACK_ITEMS has written, is where row i begins in `from`,
 //       ROW_PADDING: it is all 0, ROW_ELSEWHERE: another launch writes it. k0 is a multiple of
-//       PACK_STEP, k1 one or k_count. All PACK_ITEMS work-items of a group make the call together.
-//       A group that writes PACK_BLOCK columns and PACK_WORDS times PACK_STEP elements of each
-//       does not wait for memory
+//       PACK_WORDS times PACK_STEP, k1 one or k_count. All PACK_ITEMS work-items of a group make
+//       the call together. A group that writes PACK_BLOCK columns and so many elements of each does
+//       not wait for memory
 //   operand_pack_columns(out, row_count, row, start, from, k_stride, k_count, panel0, panel1)
 //       the rows of the matrix that share a word, WORD_ELEMENTS of them from `row` on, as rows of
 //       panels of its columns, whose depth is the rows; start[i] is where row + i begins. All
@@ -59,7 +70,15 @@ static inline ushort float_to_pair(float value) {
 }
 #else
 static inline float pair_to_float(ushort bits) { return bf16_to_float(bits); }
+#if EX2  // which NVIDIA's GPUs have that convert to bf16
+static inline ushort float_to_pair(float value) {
+  uint pair;
+  __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(value));
+  return (ushort)pair;
+}
+#else
 static inline ushort float_to_pair(float value) { return float_to_bf16(value); }
+#endif
 #endif
 
 // A word of an operand, in which only its engine sees numbers.

@@ -23,6 +23,7 @@ static inline float pair_at(global const ELEMENT(PACK_TYPE) * row, long k, long 
   if (k + 1 < k_count) pair |= (uint)bits_at(row, (k + 1) * stride) << 16;
   return as_float(pair);
 }
+#ifndef OPERAND_PACKS_COLUMNS
 #define OPERAND_PACKS_COLUMNS 1
 static inline void operand_pack_columns(global operand_word* out, long row_count, long row,
                                         const long* start, global const ELEMENT(PACK_TYPE) * from,
@@ -50,6 +51,7 @@ static inline void operand_pack_columns(global operand_word* out, long row_count
     }
   }
 }
+#endif
 #endif
 
 #endif

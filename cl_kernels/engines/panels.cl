@@ -42,9 +42,12 @@ static inline long sums_index(long extent, long panel, long m) {
 #define OPERAND_ROUNDING 0.0f
 #define OPERAND_STEP 0.0f
 #endif
+#ifndef OPERAND_BLOCK
+#define OPERAND_BLOCK 1
 static inline long operand_index(long extent, long panel, long k, int column) {
   return panel_index(extent, panel, STORED_ROW(k), column);
 }
+#endif
 static inline float operand_element(global const operand_word* at, long k) {
 #if STORED_PAIRS
   return pair_to_float(((global const ushort*)at)[k & 1]);
@@ -86,7 +89,22 @@ static inline void operand_store(lane_f value, global operand_word* at, long k) 
 }
 #endif
 
+#if OPERAND_BLOCK == 1
+typedef struct {
+  global operand_word* base;
+  long extent;
+} operand_sink;
+#define OPERAND_SINK(sink, to, extent) const operand_sink sink = {to, extent}
+ALWAYS_INLINE long operand_block_end(long k, long end) { return end; }
+ALWAYS_INLINE void operand_put(const operand_sink* sink, lane_f value, long panel, long k,
+                               int column) {
+  operand_store(value, sink->base + operand_index(sink->extent, panel, k, column), k);
+}
+ALWAYS_INLINE void operand_put_done(const operand_sink* sink, long panel, long k0, long k1) {}
+#endif
+
 #ifdef PACK_TYPE
+#ifndef OPERAND_PACKS_ROWS
 #if PANEL_ITEMS > 1
 // Neighbouring work-items read neighbouring words of a row and write those of neighbouring columns:
 // in between words lie in local memory.
@@ -121,7 +139,7 @@ static inline void operand_pack_rows(global operand_word* out, long k_count, lon
     barrier(CLK_LOCAL_MEM_FENCE);
   }
 }
-#elif !defined(OPERAND_PACKS_ROWS)
+#else
 static inline void operand_pack_rows(global operand_word* out, long k_count, long panel, int column,
                                      const pack_memory* memory,
                                      global const ELEMENT(PACK_TYPE) * from, long k_stride, long k0,
@@ -151,6 +169,7 @@ static inline void operand_pack_rows(global operand_word* out, long k_count, lon
     }
   }
 }
+#endif
 #endif
 
 #ifndef OPERAND_PACKS_COLUMNS

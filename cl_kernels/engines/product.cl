@@ -25,6 +25,7 @@
 //                     (STRIDED)
 //   PRODUCT_A_STORED  1 instead: A is an operand that an epilogue stored, m along its k
 //   PRODUCT_B_STORED  1: B is an operand that an epilogue stored
+//   PRODUCT_B_COLUMNS  1: operand_pack_columns packed B; else operand_pack_rows did
 //   PRODUCT_B_TILE    1: B is the tile of an earlier product of the kernel
 //   PRODUCT_KEPT      the stored operand has flags (kept_tiles), one for so many elements of its k
 //                     by a panel of its columns; where a flag is 0 these elements are left out
@@ -43,13 +44,15 @@
 //   out               USE_STORE: the matrix that C goes to. A kernel sets it before product_open
 //   a, b              the operands, as they were given; b is not read where B is a tile
 //   now, next         the tile of A that is multiplied, and the one that is brought in meanwhile
-//   panel_begin, panel_end  the panels of TILE_N columns of B that this group multiplies. A kernel
-//                     may lower panel_end after product_open, never below panel_begin
+//   panel_begin, panel_end  the panels of TILE_N columns of B that this group multiplies; none
+//                     where panel_end is not larger
 //
 // All work-items of a group make these calls together, behind no condition that parts them
 //   product_open(p, memory, scratch, call, a, b, m_count, m_part, panels)
 //                     C has m_count rows, in parts of m_part (0: even ones), and so many panels.
-//                     Brings the first tile of A in, where the group has a panel
+//                     Brings the first tile of A in, where the group has a panel. An engine whose
+//                     work-items divide the labour (PRODUCT_DIVIDES) has those that only bring do
+//                     all of it here and end: a kernel has no barrier of its own behind the call
 //   product_restart(p, panel)  goes over all of A again, for one panel, without the other groups: a
 //                     product inside the loop of another
 //   product_next(p)   1: `now` is the next tile of A; 0: there is none. A tile has rows of A, and a
@@ -79,9 +82,12 @@
 //   PRODUCT_FOR_COLUMNS(j)  for each column that this work-item holds. All work-items of a group
 //                     take as many turns, where the calls below have barriers
 //   PRODUCT_FOR_ROWS(i, rows)  for each row below `rows` of it that this work-item holds, and maybe
-//                     for rows beyond, whose elements are anything and are not to count
+//                     for rows beyond, whose elements are anything and are not to count, but where
+//                     PRODUCT_ROWS_COUNT is 1
 //   PRODUCT_FOR_ELEMENTS(i, rows, j)  both; nothing in it may be asked of a column as a whole
 //   product_row(p, i), product_column(p, j)  the row in the tile, the first of the LANES columns
+//   product_ahead(i)  product_row(p, i) less product_row(p, 0): where loops are unrolled a plain
+//                     number, which a comparison takes without a register
 //   product_row_within(p, i, rows)  the row, or rows - 1 where it lies beyond: of what is read
 //   product_at(tile, i, j), product_put(tile, i, j, value)  the element
 //   product_store_operand(p, tile, to, extent, panel)
@@ -95,7 +101,7 @@
 //   product_owns(p)   1 for one of them: it writes the column's result
 //   product_sync(p)   after that all of them may read what owners wrote; all of them call it
 //
-// Words. Engines pack operands in words of 32 bits along k, [panel][k][TILE_N]
+// Words. Engines pack operands in words of 32 bits along k
 //   product_words(elements), product_elements(words)  of k
 //   product_extent(elements)  words of k in a panel that operand_pack_rows made of so many elements
 //   PRODUCT_WORD_ELEMENTS  of k in a word: 1 or 2
@@ -105,11 +111,13 @@
 // are not 1, it defines PRODUCT_WORD_ELEMENTS and PRODUCT_PANEL_WORDS (the words of a panel are a
 // multiple). It may define PRODUCT_ONE_TILE as 1, where a group has one tile of A: there are as
 // many groups as parts, and a part is a strip. With PRODUCT_ORDER product_group and
-// product_first_panel are its own. Its product.cl defines product_load, product_multiply,
-// product_multiply_tile, product_accumulate, product_store and product_clear (engines/store.cl
-// helps), the loops and all that is asked inside them (engines/columns.cl, where positions are
-// coordinates); with PRODUCT_STORES_OPERAND product_store_operand, too. Its operand.cl
-// (engines/operand.cl) defines engine_tile, a tile of C, which instances have in common.
+// product_first_panel are its own (engines/bands.cl). Its product.cl defines product_load,
+// product_multiply, product_multiply_tile, product_accumulate, product_store and product_clear
+// (engines/store.cl helps), the loops and all that is asked inside them (engines/columns.cl, where
+// positions are coordinates); with PRODUCT_STORES_OPERAND product_store_operand; with
+// PRODUCT_DIVIDES product_divide, the end of product_open, and then a kernel has one product, whose
+// group does not go over A again. Its operand.cl (engines/operand.cl) defines engine_tile, a tile
+// of C, which instances have in common.
 #include "engines/arguments.h"
 #include "engines/operand.cl"
 #include "engines/walk.cl"
@@ -129,6 +137,9 @@
 #endif
 #ifndef PRODUCT_B_STORED
 #define PRODUCT_B_STORED 0
+#endif
+#ifndef PRODUCT_B_COLUMNS
+#define PRODUCT_B_COLUMNS 0
 #endif
 #ifndef PRODUCT_B_TILE
 #define PRODUCT_B_TILE 0
@@ -265,6 +276,9 @@ ALWAYS_INLINE void product_settle(product_state* p) {
 }
 
 ALWAYS_INLINE void product_load(product_state* p);
+#ifdef PRODUCT_DIVIDES
+ALWAYS_INLINE void product_divide(product_state* p);
+#endif
 
 ALWAYS_INLINE void product_start(product_state* p) {
   walk_start(&p->walk, p->group, &p->next);
@@ -293,6 +307,9 @@ ALWAYS_INLINE void product_open(product_state* p, const product_memory* memory,
   p->group = product_group();
   p->groups = (int)get_num_groups(0);
   product_start(p);
+#ifdef PRODUCT_DIVIDES
+  product_divide(p);
+#endif
 }
 
 ALWAYS_INLINE void product_restart(product_state* p, int panel) {
@@ -338,6 +355,9 @@ ALWAYS_INLINE int product_columns(const product_state* p, int panel) {
 #endif
 
 #include "engines/ENGINE/product.cl"  // as product
+#ifndef PRODUCT_ROWS_COUNT
+#define PRODUCT_ROWS_COUNT 0
+#endif
 
 #ifndef PRODUCT_STORES_OPERAND
 ALWAYS_INLINE void product_store_operand(const product_state* p, const engine_tile* tile,

@@ -72,10 +72,10 @@ class MmaEngine final : public TileEngine {
   std::string options() const override {
     return fmt::format(
         "-DLANES=1 -DTILE_M={} -DTILE_N={} -DWARPS_M={} -DWARPS_N={} -DDEPTH={} -DSTAGES={} "
-        "-DBAND={} -DPACK_STEP={} -DMMA={} {}{}",
+        "-DBAND={} -DPACK_STEP={} -DMMA={} {}{}{}",
         shape_.tile_m, shape_.tile_n, shape_.warps_m, shape_.warps_n, shape_.depth, shape_.stages,
         emulates_ ? 2 : 8, pack_step(), emulates_ ? 2 : 1, opencl::type_option("PAIR_TYPE", type_),
-        register_option_);
+        emulates_ ? "" : " -DEX2=1", register_option_);
   }
   std::vector<NamedValue> knobs() const override {
     return {{"tile_rows", shape_.tile_m},

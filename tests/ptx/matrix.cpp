@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix units: mma.sync, ldmatrix, wgmma.
+// The matrix units: mma.sync, ldmatrix, movmatrix, wgmma.
 #include <algorithm>
 #include <charconv>
 
@@ -43,6 +43,28 @@ void build_ldmatrix(Builder& b) {
         const std::uint32_t high = turns ? matrix[column + 1][row] : matrix[row][column + 1];
         w.at<std::uint32_t>(op.at[i])[l] = high << 16 | low;
       }
+    }
+  };
+}
+
+/// movmatrix.sync.aligned.m8n8.trans.b16 to, from: lane l has row l / 4, columns 2 (l % 4) and the
+/// next.
+void build_movmatrix(Builder& b) {
+  for (const auto* word : {"sync", "aligned", "m8n8", "trans", "b16"}) b.expect(word);
+  b.end_of_words();
+  b.output(b.operand(0), 4);
+  b.input(b.operand(1), 4);
+  b.op.run = [](Machine&, Warp& w, const Op& op, Lanes lanes) {
+    Machine::require_all(w, lanes);
+    std::uint32_t matrix[8][8];  // [column][row]
+    for (int l = 0; l < warp_size; ++l) {
+      const std::uint32_t word = w.at<std::uint32_t>(op.at[1])[l];
+      matrix[l % 4 * 2][l / 4] = word & 0xffffu;
+      matrix[l % 4 * 2 + 1][l / 4] = word >> 16;
+    }
+    for (int l = 0; l < warp_size; ++l) {
+      const auto* row = matrix[l / 4] + l % 4 * 2;
+      w.at<std::uint32_t>(op.at[0])[l] = row[1] << 16 | row[0];
     }
   };
 }
@@ -249,6 +271,8 @@ bool build_matrix(Builder& b) {
     build_mma(b);
   } else if (head == "ldmatrix") {
     build_ldmatrix(b);
+  } else if (head == "movmatrix") {
+    build_movmatrix(b);
   } else if (head == "wgmma") {
     build_wgmma(b);
   } else {

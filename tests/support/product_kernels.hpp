@@ -62,7 +62,7 @@ kernel C_KERNEL void visit(global const ELEMENT(C_A_TYPE) * left,
           if (c_row(&p, i) >= now.rows) continue;
           const lane_f c = (lane_f)(2.0f) * c_at(&tile, i, j);
           c_put(&tile, i, j, c);
-          at = c > top ? (lane_i)((int)now.m + c_row(&p, i)) : at;
+          at = c > top ? (lane_i)((int)now.m + c_row(&p, 0) + c_ahead(i)) : at;
           top = c > top ? c : top;
           sum += c;
         }

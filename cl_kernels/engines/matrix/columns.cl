@@ -5,7 +5,7 @@
 // The value of the work-item whose number differs in this bit, of the same warp.
 ALWAYS_INLINE float product_swap(const product_state* p, float value, int bit) {
 #if MMA == 1
-  return as_float(tile_swap(as_uint(value), bit));
+  return as_float(warp_swap(as_uint(value), bit));
 #else
   local float* values = p->memory.values + 2 * PRODUCT_TOLD;
   barrier(CLK_LOCAL_MEM_FENCE);  // what was told before has been read

@@ -10,6 +10,10 @@
 ALWAYS_INLINE int product_row(const product_state* p, int i) {
   return tile_row(&p->memory.place, PRODUCT_TURNED, i);
 }
+ALWAYS_INLINE int product_ahead(int i) {
+  const tile_place first = {0, 0, 0};
+  return tile_row(&first, PRODUCT_TURNED, i);
+}
 ALWAYS_INLINE int product_row_within(const product_state* p, int i, int rows) {
   return min(product_row(p, i), rows - 1);
 }
@@ -105,7 +109,7 @@ ALWAYS_INLINE void product_bring_b(local uint* to, const matrix_b* b, long panel
 #if MMA == 1
 ALWAYS_INLINE void product_instruction(float* sums, uint a0, uint a1, uint a2, uint a3, uint b0,
                                        uint b1) {
-  __asm__ volatile("mma.sync.aligned.m16n8k16.row.col.f32." TILE_PAIR "." TILE_PAIR
+  __asm__ volatile("mma.sync.aligned.m16n8k16.row.col.f32." WARP_PAIR "." WARP_PAIR
                    ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                    : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
                    : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));

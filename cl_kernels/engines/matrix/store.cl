@@ -15,19 +15,6 @@ ALWAYS_INLINE int product_first_along(const tile_place* at) { return at->warp_n;
 
 #define PRODUCT_RUNS (MMA == 1 && PRODUCT_OUT_TYPE == PAIR_TYPE && PRODUCT_OUT_LAYOUT != STRIDED)
 #if PRODUCT_RUNS
-// Four lanes have a word each of four blocks of 8 elements of a line; product_turn gives a lane all
-// words of the block that has its number, 16 bytes, and back.
-ALWAYS_INLINE void product_exchange(uint* low, uint* high, int lane, int bit) {
-  const uint other = tile_swap(lane & bit ? *low : *high, bit);
-  *low = lane & bit ? other : *low;
-  *high = lane & bit ? *high : other;
-}
-ALWAYS_INLINE void product_turn(uint* words, int lane) {
-  product_exchange(words, words + 1, lane, 1);
-  product_exchange(words + 2, words + 3, lane, 1);
-  product_exchange(words, words + 2, lane, 2);
-  product_exchange(words + 1, words + 3, lane, 2);
-}
 // 1: the tile has all of its elements, and runs of 8 begin where 16 bytes may be read and written.
 ALWAYS_INLINE int product_has_runs(const product_state* p, int panel) {
   return p->now.rows == TILE_M && product_columns(p, panel) == TILE_N &&
@@ -48,7 +35,7 @@ ALWAYS_INLINE void product_store_runs(const product_state* p, const engine_tile*
       if (p->out.how == STORE_ADD) {
         const uint4 there = *run;
         words[0] = there.x, words[1] = there.y, words[2] = there.z, words[3] = there.w;
-        product_turn(words, at->lane);
+        warp_turn(words, at->lane);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -59,7 +46,7 @@ ALWAYS_INLINE void product_store_runs(const product_state* p, const engine_tile*
                                    pair[1] + pair_to_float((ushort)(words[i] >> 16)))
                        : tile_pair(pair[0], pair[1]);
       }
-      product_turn(words, at->lane);
+      warp_turn(words, at->lane);
       *run = (uint4)(words[0], words[1], words[2], words[3]);
     }
   }

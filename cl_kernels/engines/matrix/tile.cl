@@ -8,6 +8,9 @@
 #define TESSERA_MATRIX_TILE_CL
 
 #include "engines/matrix/fragment.h"
+#if MMA == 1
+#include "engines/warp.cl"
+#endif
 
 #define TILE_ITEMS (MMA_SYNC_LANES * WARPS_M * WARPS_N)
 #define WARP_M (TILE_M / WARPS_M)
@@ -44,11 +47,9 @@ ALWAYS_INLINE void tile_find(tile_place* at, int item) {
   at->warp_m = item / MMA_SYNC_LANES / WARPS_N * WARP_M;
   at->warp_n = item / MMA_SYNC_LANES % WARPS_N * WARP_N;
 }
-// The number, hidden from the compiler, which would otherwise compute what follows from it before a
-// product and keep that in registers throughout.
 ALWAYS_INLINE int tile_hidden(int number) {
 #if MMA == 1
-  __asm__ volatile("" : "+r"(number));
+  number = warp_hidden(number);
 #endif
   return number;
 }
@@ -105,29 +106,10 @@ ALWAYS_INLINE void tile_put(tile_sums* tile, int turned, int i, int j, float val
 #define TILE_VISIT TILE_UNROLL
 #endif
 
-#if MMA == 1
-// The word of the lane whose number differs in this bit.
-ALWAYS_INLINE uint tile_swap(uint word, int bit) {
-  uint other;
-  __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;"
-                   : "=r"(other)
-                   : "r"(word), "r"(bit));
-  return other;
-}
-#endif
-
-// The type of pairs, as PTX calls it.
-#if PAIR_TYPE == TYPE_F16
-#define TILE_PAIR "f16"
-#else
-#define TILE_PAIR "bf16"
-#endif
 // Two elements as a pair in a word, the first in its low half.
 ALWAYS_INLINE uint tile_pair(float low, float high) {
 #if MMA == 1
-  uint pair;
-  __asm__("cvt.rn." TILE_PAIR "x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
+  return warp_pair(low, high);
 #else
   return float_to_pair(low) | (uint)float_to_pair(high) << 16;
 #endif

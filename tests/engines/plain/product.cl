@@ -10,6 +10,7 @@ ALWAYS_INLINE int product_n(void) { return (int)get_local_id(0) % TILE_N; }
 #define PRODUCT_FOR_COLUMNS(j) for (int j = 0; j < 1; ++j)
 #define PRODUCT_FOR_ROWS(i, rows) for (int i = 0; i < 1; ++i)
 ALWAYS_INLINE int product_row(const product_state* p, int i) { return product_m(); }
+ALWAYS_INLINE int product_ahead(int i) { return 0; }
 ALWAYS_INLINE int product_row_within(const product_state* p, int i, int rows) {
   return min(product_m(), rows - 1);
 }
