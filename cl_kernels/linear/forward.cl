@@ -10,6 +10,13 @@
 #include "linear/epilogue.cl"
 #include "linear/logits.cl"
 
+// 1: a tile that is in registers, some of whose rows may be beyond the last, becomes logits before
+// anything is made of them, so that no element but those of the last tile is asked for its row.
+#define LOGITS_FIRST (!LOGITS_ROWS_COUNT && !LONG_EPILOGUE)
+// 1: a row has its target in few tiles, which are gone over for it. Where a work-item holds all
+// rows of a column the first pass looks for it: PoCL's loops over work-items then stay vectors.
+#define TARGET_BEHIND_A_TEST (!LOGITS_ROWS_COUNT)
+
 // Adds up a block's sums over all who hold rows of the column.
 ALWAYS_INLINE void total_block(logits_state* p, lane_stats* block) {
   block->sum = logits_sum(p, block->sum);
@@ -34,10 +41,31 @@ ALWAYS_INLINE void total_block(logits_state* p, lane_stats* block) {
 // a label that does not count.
 ALWAYS_INLINE void see_target(lane_targets* target, int v, int counts, lane_f logit,
                               lane_f* label_logit) {
-#if TARGETS == TARGETS_LABELS
+#if TARGET_BEHIND_A_TEST  // find_target does
+#elif TARGETS == TARGETS_LABELS
   *label_logit = target->label == (lane_i)(v) ? logit : *label_logit;
 #elif TARGETS == TARGETS_PAIRS
   if (counts && PAIRS_NEAR(target, v)) pairs_keep(target, v, logit);
+#endif
+}
+// After the pass.
+ALWAYS_INLINE void find_target(const logits_state* p, const engine_tile* tile, int j,
+                               lane_targets* target, int v_first, int rows, lane_f* label_logit) {
+#if !TARGET_BEHIND_A_TEST  // see_target did
+#elif TARGETS == TARGETS_LABELS
+  const int at = target->label - v_first;
+  if (at < 0 || at >= rows) return;
+  const int ahead = at - logits_row(p, 0);
+  LOGITS_FOR_ROWS(i, rows) {
+    *label_logit = logits_ahead(i) == ahead ? logits_at(tile, i, j) : *label_logit;
+  }
+#elif TARGETS == TARGETS_PAIRS
+  if (!PAIRS_NEAR(target, v_first + rows - 1)) return;
+  LOGITS_FOR_ROWS(i, rows) {
+    const int row = logits_row(p, i);
+    const int v = v_first + row;
+    if (row < rows && PAIRS_NEAR(target, v)) pairs_keep(target, v, logits_at(tile, i, j));
+  }
 #endif
 }
 // It has seen `rows` columns from v_first on.
@@ -94,7 +122,21 @@ kernel LOGITS_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
       logits_multiply(&p, &tile, panel);
       if (!LOGITS_WHOLE_K && !logits_is_complete(&p)) continue;
       if (EPILOGUE == 0) continue;
+#if LOGITS_FIRST
+      LOGITS_FOR_ELEMENTS(i, now.rows, j) {
+        logits_put(&tile, i, j,
+                   lane_logit(logits_at(&tile, i, j), a.size.logit.scale, a.size.logit.cap));
+      }
+      // Few tiles have rows beyond the last.
+      if (now.rows < TILE_M) {
+        LOGITS_FOR_ELEMENTS(i, now.rows, j) {
+          if (logits_row(&p, i) >= now.rows) logits_put(&tile, i, j, -INFINITY);
+        }
+      }
+#endif
       LOGITS_FOR_COLUMNS(j) {
+        // The work-item's first row, and those from there to the last that counts.
+        const int first = logits_row(&p, 0), left = now.rows - first;
 #if STATISTICS
         const int row = panel * TILE_N + logits_column(&p, j);
         lane_targets target;
@@ -112,21 +154,26 @@ kernel LOGITS_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
         lane_f label_logit = (lane_f)(0.0f);
 #endif
         LOGITS_FOR_ROWS(i, now.rows) {
-          const int counts = logits_row(&p, i) < now.rows;
-          const int v = v_first + logits_row(&p, i);
-          const long v_read = v_first + logits_row_within(&p, i, now.rows);
-          const lane_f z = logits_at(&tile, i, j) + (lane_f)(BIAS_AT(v_read));
+          const int counts = logits_ahead(i) < left;
+          const int v = v_first + first + logits_ahead(i);
+#if LOGITS_FIRST
+          const lane_f logit = logits_at(&tile, i, j);
+#else
+          const lane_f z =
+              BIASED(logits_at(&tile, i, j), v_first + (long)logits_row_within(&p, i, now.rows));
           const lane_f logit =
               counts ? lane_logit(z, a.size.logit.scale, a.size.logit.cap) : (lane_f)(-INFINITY);
           logits_put(&tile, i, j, logit);
+#endif
 #if STATISTICS
-          maximum = logit > maximum ? logit : maximum;
+          maximum = lane_larger(logit, maximum);
           see_target(&target, v, counts, logit, &label_logit);
           stats_argmax(&s, logit, (lane_i)(v));
 #endif
         }
 
 #if STATISTICS
+        find_target(&p, &tile, j, &target, v_first, now.rows, &label_logit);
         take_label(&p, &s, &target, v_first, now.rows, label_logit);
 #if WANT_ARGMAX
         const lane_f best = logits_max(&p, s.argmax_value);
@@ -141,8 +188,8 @@ kernel LOGITS_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
 #if EPILOGUE > 1
         LOGITS_FOR_ROWS(i, now.rows) {
           const long v = v_first + logits_row_within(&p, i, now.rows);
-          add_difference(&block, logits_at(&tile, i, j) - shift, &target, v,
-                         logits_row(&p, i) < now.rows, (lane_f)(CLASS_AT(v)));
+          add_difference(&block, logits_at(&tile, i, j) - shift, &target, v, logits_ahead(i) < left,
+                         (lane_f)(CLASS_AT(v)));
         }
 #endif
         total_block(&p, &block);
@@ -155,9 +202,10 @@ kernel LOGITS_KERNEL void forward(global const ELEMENT(W_TYPE) * w,
 #endif
 #if KEEP_LOGITS
       // After both passes, so that whole lines are written at once.
+      const int first = logits_row(&p, 0);
       LOGITS_FOR_ELEMENTS(i, now.rows, j) {
-        if (logits_row(&p, i) >= now.rows) continue;
-        KEPT_STORE(logits_at(&tile, i, j), KEPT_AT((long)panel, now.m + logits_row(&p, i)),
+        if (first + logits_ahead(i) >= now.rows) continue;
+        KEPT_STORE(logits_at(&tile, i, j), KEPT_AHEAD((long)panel, now.m + first, logits_ahead(i)),
                    logits_column(&p, j));
       }
 #endif

@@ -14,6 +14,7 @@
 #endif
 #define DW_USE USE_STORE
 #define DW_A_STORED 1
+#define DW_B_COLUMNS 1
 #define DW_OUT_TYPE OUT_TYPE
 #define DW_OUT_LAYOUT OUT_LAYOUT
 #define DW_KEPT FILTER

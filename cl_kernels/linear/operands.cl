@@ -28,8 +28,9 @@
 #endif
 #if HAS_BIAS
 #define BIAS_AT(v) LOAD(BIAS_TYPE, bias, a.at.bias + (v)*a.size.logit.bias_stride)
+#define BIASED(z, v) ((z) + (lane_f)(BIAS_AT(v)))
 #else
-#define BIAS_AT(v) 0.0f
+#define BIASED(z, v) (z)
 #endif
 #if HAS_CLASS_WEIGHT
 #define CLASS_AT(v) \
@@ -68,6 +69,12 @@ ALWAYS_INLINE void add_to_bias(global float* lanes, long v, lane_f value, int fi
   (KEPT_BASE(of, panel) + (v) / KEPT_COLUMNS * 2 * TILE_N + (v) % KEPT_COLUMNS * a.size.of.v_stride)
 #endif
 #define KEPT_AT(panel, v) KEPT_OF(kept, panel, v)
+// KEPT_AT of column v + ahead.
+#if KEPT_COLUMNS == 1
+#define KEPT_AHEAD(panel, v, ahead) (KEPT_AT(panel, v) + (ahead)*a.size.kept.v_stride)
+#else
+#define KEPT_AHEAD(panel, v, ahead) KEPT_AT(panel, (v) + (ahead))
+#endif
 // The lanes from token `column` on, of what KEPT_AT found.
 #if KEPT_HALVES
 #define KEPT_LOAD(at, column) AS_LANE_F(LANE_LOAD_PAIRS((at) + 2 * (column)))
@@ -86,14 +93,18 @@ static inline int panels_used(long counted, int panels) {
 
 // Panels without a row that counts (their number may be known to the device only) have a dz of 0:
 // columns [v_begin, v_end) of one, by kernels that visit kept logits. `first`: as add_to_bias says.
-ALWAYS_INLINE void clear_dz(global operand_word* dz, long extent, int panel, long v_begin,
-                            long v_end, global float* bias_lanes, int first) {
-  for (long v = v_begin; v < v_end; ++v) {
-    for (int n = 0; n < ITEM_COLUMNS; ++n) {
-      const int column = item_column(n);
-      operand_store((lane_f)(0.0f), dz + operand_index(extent, panel, v, column), v);
-      add_to_bias(bias_lanes, v, (lane_f)(0.0f), first && panel == 0 && column == 0);
+ALWAYS_INLINE void clear_dz(const operand_sink* dz, int panel, long v_begin, long v_end,
+                            global float* bias_lanes, int first) {
+  for (long v0 = v_begin, v1; v0 < v_end; v0 = v1) {
+    v1 = operand_block_end(v0, v_end);
+    for (long v = v0; v < v1; ++v) {
+      for (int n = 0; n < ITEM_COLUMNS; ++n) {
+        const int column = item_column(n);
+        operand_put(dz, (lane_f)(0.0f), panel, v, column);
+        add_to_bias(bias_lanes, v, (lane_f)(0.0f), first && panel == 0 && column == 0);
+      }
     }
+    operand_put_done(dz, panel, v0, v1);
   }
 }
 

@@ -19,13 +19,15 @@ Programs programs_of(const linear::Request& r, const engines::Engine& engine,
                      const linear::Schedule& s) {
   Programs p;
   p.shared = linear::programs_of(r, engine, s, loss::statistics_options(r.loss));
-  p.gradient = {"linear_cross_entropy/gradient.cl",
+  p.gradient = {s.keeps_logits ? "linear_cross_entropy/gradient_of_kept.cl"
+                               : "linear_cross_entropy/gradient.cl",
                 engine.options() + engine.options(linear::logits_product(r, s), "LOGITS") +
                     linear::layer_options(r.inputs.w.dtype(), linear::layout_of(r.inputs.w),
                                           r.inputs.bias, r.loss.options.logit_soft_cap) +
                     linear::row_options(r) + linear::kept_options(r, engine, s) +
                     linear::dz_options(r, engine, s)};
   p.gradient.engine = engine.folder();
+  p.gradient.patched_items = s.keeps_logits ? 0 : engine.patched_items();
   return p;
 }
 
