@@ -6,6 +6,11 @@
 #include <algorithm>
 
 namespace tessera::engines {
+
+std::int64_t cpu_lanes(const opencl::DeviceFacts& facts) {
+  return facts.native_float_vector >= 16 ? 16 : facts.native_float_vector >= 8 ? 8 : 4;
+}
+
 namespace {
 
 /// The rows of A that are multiplied, and those being packed for the next turn, stay below this,
@@ -162,7 +167,7 @@ class CpuEngine final : public Engine {
     // The same number for every group, so that none waits for another's last one.
     const std::int64_t strips = std::max<std::int64_t>(1, ceil_div(m, micro_m));
     const std::int64_t least = std::max<std::int64_t>(1, ceil_div(m, cut.tile_m));
-    const std::int64_t even = even_parts(strips, shrink);
+    const std::int64_t even = even_groups(strips, shrink);
     if (cut.most_parts < even) return std::min(strips, cut.most_parts);
     return std::min(strips, least <= even ? even : round_up(least, groups(strips, shrink)));
   }
@@ -173,13 +178,8 @@ class CpuEngine final : public Engine {
     const std::int64_t most = std::max<std::int64_t>(1, 2 * compute_units_ / fewer);
     return std::clamp<std::int64_t>(parts, 1, most);
   }
-  /// As many as there are groups, or one a core where that leaves fewer waiting for the last ones.
-  std::int64_t even_parts(std::int64_t strips, std::int64_t shrink) const override {
-    const std::int64_t most = groups(strips, shrink);
-    const auto rounds = [&](std::int64_t parts) {
-      return ceil_div(parts, compute_units_) * ceil_div(strips, parts);
-    };
-    return most > compute_units_ && rounds(compute_units_) < rounds(most) ? compute_units_ : most;
+  std::int64_t even_parts(const Product& p, std::int64_t shrink) const override {
+    return even_groups(ceil_div(p.m, micro_m), shrink);
   }
   /// All, so that A is packed once; but where groups are fewer than cores a part of them, with no
   /// more groups than there may be anyway, of columns enough to pack A for.
@@ -237,6 +237,14 @@ class CpuEngine final : public Engine {
   RowPass row_pass() const override { return {1, lanes_, std::int64_t{1} << 20, compute_units_}; }
 
  private:
+  /// One for each group, or one a core where that leaves fewer waiting for the last ones.
+  std::int64_t even_groups(std::int64_t strips, std::int64_t shrink) const {
+    const std::int64_t most = groups(strips, shrink);
+    const auto rounds = [&](std::int64_t parts) {
+      return ceil_div(parts, compute_units_) * ceil_div(strips, parts);
+    };
+    return most > compute_units_ && rounds(compute_units_) < rounds(most) ? compute_units_ : most;
+  }
   bool has_pairs() const { return dot_ != DotBf16::none; }
   bool by_pairs(const Product& p) const {
     return has_pairs() && p.a == DType::bf16 && p.b == DType::bf16;
@@ -262,7 +270,7 @@ class CpuEngine final : public Engine {
     const std::int64_t all = 2 * compute_units_;
     const std::int64_t k_parts = std::max<std::int64_t>(1, p.k / std::max(8 * step, 32 * p.n));
     const std::int64_t parts = std::max(ceil_div(p.m, piece), ceil_div(all, k_parts));
-    if (parts >= even_parts(ceil_div(p.m, micro_m), 1)) return false;
+    if (parts >= even_groups(ceil_div(p.m, micro_m), 1)) return false;
     cut.most_parts = parts;
     cut.k_parts = ceil_div(all, parts);
     cut.k_step = std::min(cut.k_step, step);
@@ -292,14 +300,6 @@ class CpuEngine final : public Engine {
   bool narrow_;           ///< shaped for few columns
   std::int64_t few_ = 1;  ///< columns, up to a power of two, where they are few
 };
-
-}  // namespace
-
-std::int64_t cpu_lanes(const opencl::DeviceFacts& facts) {
-  return facts.native_float_vector >= 16 ? 16 : facts.native_float_vector >= 8 ? 8 : 4;
-}
-
-namespace {
 
 /// How many vectors, at most `most`, a row of a tile has for n columns. A narrower tile multiplies
 /// less padding, but takes longer for each column, since a broadcast of A meets fewer of them. With

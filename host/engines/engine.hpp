@@ -22,6 +22,14 @@
 /// answers for products C[m][n] = sum over k of A[m][k] B[k][n], never for an operator.
 namespace tessera::engines {
 
+/// Rounds up to a multiple.
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t by) {
+  return (value + by - 1) / by;
+}
+
 /// The use of C: USE_* of the contract.
 enum class Use { visit, accumulate, store };
 
@@ -130,9 +138,10 @@ class Engine {
   virtual std::int64_t parts(std::int64_t m, const Cut& cut, std::int64_t shrink) const = 0;
   /// Work-groups worth launching for so many parts.
   virtual std::int64_t groups(std::int64_t parts, std::int64_t shrink) const = 0;
-  /// Parts, of whole strips, that so many are divided into for the fewest rounds.
-  virtual std::int64_t even_parts(std::int64_t strips, std::int64_t shrink) const {
-    return groups(strips, shrink);
+  /// Parts, of whole strips, that the rows of a visited product are divided into for the fewest
+  /// rounds.
+  virtual std::int64_t even_parts(const Product& product, std::int64_t shrink) const {
+    return groups(ceil_div(product.m, strip()), shrink);
   }
   /// Panels that one group takes, of so many, where `groups` of them divide the parts.
   virtual std::int64_t panels_per_group(std::int64_t groups, std::int64_t panels) const = 0;
@@ -143,6 +152,8 @@ class Engine {
     return cut.k_parts;
   }
   virtual std::size_t group_size() const = 0;
+  /// Specialisation::patched_items of programs that multiply.
+  virtual std::int64_t patched_items() const { return 0; }
   /// Work-groups that the device runs at once.
   virtual std::int64_t slots() const = 0;
   /// Rows of A that go together: PRODUCT_STRIP.
@@ -163,6 +174,8 @@ class Engine {
 
   /// 32-bit words along k of a column of operand B, as operand_pack_rows makes it.
   virtual std::int64_t operand_words(const Product& product) const { return product.k; }
+  /// True: what operand_pack_rows makes of a matrix operand_pack_columns makes of it too.
+  virtual bool packs_alike() const { return false; }
   /// Rows that accumulated sums of m rows take.
   virtual std::int64_t sums_rows(std::int64_t m) const { return m; }
   /// What an epilogue had best store that is multiplied by operands of these types: f32, or bf16 or
@@ -170,6 +183,9 @@ class Engine {
   virtual DType stored_type(DType, DType) const { return DType::f32; }
   /// 32-bit words along k of a column of a stored operand `depth` deep.
   virtual std::int64_t operand_words(const Stored& stored, std::int64_t depth) const;
+  /// Elements of k of a stored operand that share memory: work-items that store others begin at
+  /// multiples of it.
+  virtual std::int64_t stored_block() const { return 2; }
 
   /// Work-items that share the columns of a panel in kernels that visit an operand: PANEL_ITEMS.
   virtual std::int64_t panel_items() const = 0;
@@ -191,7 +207,7 @@ class Engine {
                              std::int64_t shrink) const;
   /// Columns (rows of A), of `count`, of an operand that a group of such a kernel takes one after
   /// the other: a few kilobytes, beside which its start costs nothing, or fewer where slots would
-  /// be idle. Even, since two may share words.
+  /// be idle. A multiple of stored_block().
   std::int64_t panel_rows(std::int64_t count) const;
   /// Work sizes of a kernel that copies rows: (element / pack_step, row).
   opencl::Range copy_range(std::int64_t elements, std::int64_t rows) const;
@@ -219,6 +235,10 @@ struct Operands {
   /// The call has others: of a dz that is not to be rounded, of a teacher of another type.
   bool more_f32 = false;
   bool filtered = false;  ///< products leave out steps of k: PRODUCT_KEPT
+  /// Each operand A of the caller's has lines of elements side by side, which begin at multiples of
+  /// so many bytes, up to 16, as kernels get them; 0: one has none, or it is not known.
+  std::int64_t line_bytes = 0;
+  friend bool operator==(const Operands&, const Operands&) = default;
 };
 
 /// A row of the list of engines.
@@ -254,6 +274,7 @@ void add_engine(EngineEntry entry);
 EngineEntry cpu_engine();
 EngineEntry mma_engine();
 EngineEntry simt_engine();
+EngineEntry wgmma_engine();
 
 /// Why extents are beyond what kernels count with: rows, h and columns of one launch are 32-bit
 /// (offsets are 64-bit throughout). Nothing: they are not.
@@ -269,13 +290,5 @@ std::int64_t units_of(const opencl::DeviceFacts& facts);
 /// By what name tables of tuned blocks know devices like this one: "cpu-16-lanes", "gpu-nvidia";
 /// "accelerator" of what is neither.
 std::string device_class(const opencl::DeviceFacts& facts);
-
-/// Rounds up to a multiple.
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-constexpr std::int64_t ceil_div(std::int64_t value, std::int64_t by) {
-  return (value + by - 1) / by;
-}
 
 }  // namespace tessera::engines

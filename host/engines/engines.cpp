@@ -18,6 +18,7 @@ namespace {
 std::vector<EngineEntry>& list() {
   static auto& all = *new std::vector<EngineEntry>{
       cpu_engine(),
+      wgmma_engine(),
       mma_engine(),
       simt_engine(),
   };
@@ -136,8 +137,10 @@ std::int64_t Engine::scratch_words(const Cut& cut, std::int64_t part_count, std:
 std::int64_t Engine::panel_rows(std::int64_t count) const {
   const std::int64_t most = panel_items() > 1 ? 16 : 32;
   count = std::max<std::int64_t>(count, 1);
-  const std::int64_t least = round_up(ceil_div(count, opencl::max_second_groups), 2);
-  return std::max(least, std::min(round_up(ceil_div(count, 2 * slots()), 2), most));
+  const std::int64_t block = stored_block();
+  const std::int64_t least = round_up(ceil_div(count, opencl::max_second_groups), block);
+  return std::max(least,
+                  std::min(round_up(ceil_div(count, 2 * slots()), block), round_up(most, block)));
 }
 
 opencl::Range Engine::copy_range(std::int64_t elements, std::int64_t rows) const {

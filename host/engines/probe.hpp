@@ -11,7 +11,7 @@
 #include "host/opencl/errors.hpp"
 #include "tessera/dtype.hpp"
 
-/// A product that a device is asked for before an engine trusts it (gates.cpp, wgmma.cpp).
+/// A product that a device is asked for before an engine trusts it (gates.cpp, wgmma_probe.cpp).
 namespace tessera::engines {
 
 /// An operand: `rows` of m or n, each with `depth` elements of k.

@@ -76,7 +76,7 @@ Blocks TileEngine::heuristic(const Product& p) const {
 }
 
 std::int64_t TileEngine::parts(std::int64_t m, const Cut& cut, std::int64_t) const {
-  return std::max<std::int64_t>(1, ceil_div(m, cut.tile_m));
+  return std::clamp<std::int64_t>(ceil_div(m, cut.tile_m), 1, cut.most_parts);
 }
 
 /// A GPU with more slots than there are groups; a part of fewer than 256 is over too soon.

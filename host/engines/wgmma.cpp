@@ -1,118 +1,183 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/engines/wgmma.hpp"
-
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <limits>
+#include <algorithm>
 
-#include "host/engines/gates.hpp"
-#include "host/engines/probe.hpp"
+#include "host/engines/shares.hpp"
+#include "host/engines/tiles.hpp"
+#include "host/engines/wgmma_probe.hpp"
+#include "tessera/error.hpp"
 
 namespace tessera::engines {
 namespace {
 
-/// Sizes of cl_kernels/engines/wgmma/probe.cl.
-constexpr std::size_t items = 384, map_items = 32, map_bytes = 128;
-constexpr int tile = 128, step = 64;
+/// A tile of C, and elements of k in a step (cl_kernels/engines/wgmma).
+constexpr std::int64_t tile_rows = 256, tile_columns = 128, depth = 64;
+/// The local memory that NVIDIA's compiler gives a group. Steps take nearly all of it.
+constexpr std::int64_t group_local_bytes = 227 * 1024;
+/// Registers of a work-item when a group starts; work-items that bring operands then give up most.
+constexpr std::int64_t item_registers = 168;
+/// Two tensor maps of 128 bytes, and what it takes to begin at a multiple of that.
+constexpr std::int64_t maps_words = 96;
+/// The unit cuts sums off instead of rounding them: kernels add up so many words of k in f32.
+constexpr std::int64_t summed_words = 16384;
 
-std::string why_not_reported(const opencl::DeviceFacts& facts) {
-  if (capability(facts) != hopper) {
-    return fmt::format("the device is not NVIDIA's sm_90: its architecture is {}",
-                       facts.architecture.empty() ? "unknown" : facts.architecture);
+class WgmmaEngine final : public TileEngine {
+ public:
+  WgmmaEngine(const opencl::DeviceFacts& facts, std::int64_t stages, std::int64_t stride_unit)
+      : TileEngine(facts, {.tile_m = tile_rows,
+                           .tile_n = tile_columns,
+                           .items = wgmma_items,
+                           .local_bytes = 2 * stages * (tile_rows + tile_columns) * depth,
+                           .registers = item_registers * wgmma_items,
+                           .speed = 22.1}),  // half of it are the 740 TFLOP/s of logits on an H200
+        stages_(stages),
+        stride_unit_(stride_unit) {}
+
+  std::string name() const override { return "wgmma"; }
+  using Engine::options;
+  std::string options() const override {
+    return fmt::format(
+        "-DLANES=1 -DTILE_M={} -DTILE_N={} -DSTAGES={} -DPACK_STEP={} -DEX2=1 -DMAP_STRIDE_UNIT={}",
+        tile_rows, tile_columns, stages_, pack_step(), stride_unit_);
   }
-  if (facts.sub_group_sizes != std::vector<std::int64_t>{32}) {
-    return fmt::format("it needs warps of 32, the device has {}",
-                       fmt::join(facts.sub_group_sizes, ", "));
+  std::int64_t patched_items() const override { return wgmma_items; }
+  std::vector<NamedValue> knobs() const override {
+    return {{"tile_rows", tile_rows},
+            {"tile_columns", tile_columns},
+            {"depth", depth},
+            {"stages", stages_}};
   }
-  // NVIDIA's compiler takes 227 KiB there, whatever the driver reports.
-  constexpr std::int64_t local_bytes = 48 * 1024;
-  if (facts.local_memory_bytes < local_bytes) {
-    return fmt::format("it needs {} bytes of local memory, the device reports {}", local_bytes,
-                       facts.local_memory_bytes);
+  BlockRule rule() const override { return {tile_rows, tile_columns, depth}; }
+
+  Blocks heuristic(const Product& p) const override {
+    Blocks blocks = TileEngine::heuristic(p);
+    Product launch = p;
+    launch.n = std::min(p.n, blocks.n);
+    blocks.m = tile_rows * tiles_of_group(launch);
+    return blocks;
   }
-  if (facts.max_work_group_size < static_cast<std::int64_t>(items)) {
-    return fmt::format("it needs work-groups of {}, the device takes {}", items,
-                       facts.max_work_group_size);
+  std::int64_t even_parts(const Product& p, std::int64_t) const override { return parts_of(p); }
+  Cut cut(const Product& p, std::int64_t) const override {
+    Cut cut{.tile_m = tile_rows, .k_step = all_of_k, .group_words = maps_words};
+    if (p.use == Use::accumulate) cut.k_step = summed_words;
+    if (p.use != Use::visit) cut.most_parts = parts_of(p);
+    return cut;
   }
-  return {};
+  /// Sums of gradients went faster than logits on an H200: 770 and 750 TFLOP/s.
+  Rates rates(const Product& p) const override {
+    Rates rates = TileEngine::rates(p);
+    rates.flops *= p.use == Use::accumulate ? 1.04 : p.use == Use::store ? 1.014 : 1.0;
+    rates.launch = 16e-6;
+    return rates;
+  }
+
+  /// A column's elements lie side by side, and columns begin at multiples of 16 bytes.
+  std::int64_t operand_words(const Product& p) const override { return round_up(p.k, 8) / 2; }
+  bool packs_alike() const override { return true; }
+  DType stored_type(DType, DType) const override { return DType::bf16; }
+  /// Blocks of elements of k, whole; in place each lies where the f32 of its elements do.
+  std::int64_t operand_words(const Stored& stored, std::int64_t k) const override {
+    if (stored.type == DType::f32) return k;
+    return round_up(k, stored_block()) / (stored.in_place ? 1 : 2);
+  }
+  std::int64_t stored_block() const override { return depth; }
+  /// The elements of a word.
+  std::int64_t pack_step() const override { return 2; }
+
+ private:
+  /// Tiles that a group takes one after the other, so that only its first one waits for operands.
+  /// The start of a group, and what comes behind the steps of a tile, take as long as 4 steps. Of
+  /// numbers that differ by less than 1% the least leaves the fewest groups to wait for.
+  std::int64_t tiles_of_group(const Product& p) const {
+    constexpr std::int64_t most = 8, around = 4;
+    const std::int64_t steps = ceil_div(p.k, depth) + around;
+    const auto cost = [&](std::int64_t tiles) {
+      const std::int64_t groups = ceil_div(strips_of(p), tiles) * ceil_div(p.n, tile_columns);
+      return static_cast<double>(rounds_of(groups, slots()) * (tiles * steps + around));
+    };
+    return cheapest(
+        1, 2, 1, [](std::int64_t tiles) { return tiles <= most; }, cost, 0.99);
+  }
+  static std::int64_t strips_of(const Product& p) {
+    return std::max<std::int64_t>(1, ceil_div(p.m, tile_rows));
+  }
+  std::int64_t parts_of(const Product& p) const {
+    return ceil_div(strips_of(p), tiles_of_group(p));
+  }
+
+  std::int64_t stages_, stride_unit_;
+};
+
+/// Throws Error build_failed where a gate is closed, so that the next implementation serves; a
+/// description has no device to probe.
+EngineShapes shapes_of(const opencl::DeviceFacts& facts, opencl::Runtime* runtime,
+                       const std::vector<std::int64_t>& stages) {
+  WgmmaVerdict verdict;
+  if (runtime != nullptr) verdict = runtime->keep<Wgmma>().verdict(*runtime);
+  if (!verdict.reason.empty()) {
+    throw Error(ErrorCode::build_failed, "wgmma is not to be used: " + verdict.reason);
+  }
+  EngineShapes shapes;
+  for (const std::int64_t each : stages) {
+    shapes.push_back(
+        std::make_shared<WgmmaEngine>(facts, each, verdict.stride_in_16_bytes ? 16 : 1));
+  }
+  return shapes;
 }
 
-/// An operand that ends in the midst of the tile and of the fifth step, the third of a stage. Lines
-/// are multiples of 256 bytes, so that either unit of their stride makes a legal tensor map.
-ProbeOperand operand_of(int rows, bool by_k, std::uint32_t& state) {
-  constexpr int depth = 4 * step + 21;
-  ProbeOperand operand{rows, depth, by_k, by_k ? 384 : 256};
-  static_assert(depth <= 384 && tile <= 256);
-  operand.fill(state);
-  return operand;
-}
-
-/// True: a tile is right. One of its operands has k along its lines: each has both ways in two
-/// programs.
-bool computes(opencl::Runtime& runtime, std::vector<cl::Buffer>& buffers, bool a_by_k,
-              bool stride_in_16_bytes) {
-  const bool b_by_k = !a_by_k;
-  std::uint32_t state = 1;
-  const auto a = operand_of(107, a_by_k, state), b = operand_of(83, b_by_k, state);
-  std::vector<float> result(static_cast<std::size_t>(a.rows * b.rows),
-                            std::numeric_limits<float>::quiet_NaN());
-  ProbeQueue queue(runtime, buffers);
-  const auto maps = queue.buffer(nullptr, 2 * map_bytes);
-  const auto c = queue.buffer(result.data(), result.size() * sizeof(float));
-
-  const auto program = wgmma_probe(a_by_k);
-  const auto make_map = runtime.programs().kernel(program, "make_map");
-  const auto multiply = runtime.programs().kernel(program, "probe");
-  cl_int index = 0;
-  for (const auto* operand : {&a, &b}) {
-    const auto [columns, rows] = operand->by_k ? std::pair(operand->depth, operand->rows)
-                                               : std::pair(operand->rows, operand->depth);
-    const std::size_t stride = static_cast<std::size_t>(operand->line_step) * sizeof(bf16);
-    queue.launch(*make_map, {{map_items, 1, 1}, {map_items, 1, 1}}, maps, index++,
-                 queue.buffer(*operand), static_cast<cl_uint>(columns), static_cast<cl_uint>(rows),
-                 static_cast<cl_ulong>(stride_in_16_bytes ? stride / 16 : stride),
-                 static_cast<cl_uint>(operand->by_k ? tile : step));
+std::optional<std::string> why_unsupported(const opencl::DeviceFacts& facts,
+                                           const Operands& operands) {
+  if (auto reason = why_no_wgmma(facts); !reason.empty()) return reason;
+  if (facts.unit_local_bytes < group_local_bytes) {
+    return fmt::format("it needs {} bytes of local memory in a compute unit, the device has {}",
+                       group_local_bytes, facts.unit_local_bytes);
   }
-  queue.launch(*multiply, {{items, 1, 1}, {items, 1, 1}}, maps, cl_int{a.rows}, cl_int{b.rows},
-               cl_int{a.depth}, c);
-  queue.read(c, result);
-  // The unit cuts sums off instead of rounding them.
-  return is_product(a, b, result, 0x1p-23);
+  constexpr const char *mma = "; opencl.mma serves", *simt = "; opencl.simt serves";
+  if (operands.rows) return std::string("there is nothing to multiply") + simt;
+  if (operands.a != DType::bf16 || operands.b != DType::bf16) {
+    const bool is_f16 = operands.a == DType::f16 && operands.b == DType::f16;
+    return fmt::format("it multiplies bf16 by bf16; a product of the call has {} by {}{}",
+                       to_string(operands.a), to_string(operands.b),
+                       is_f16 && !operands.more_f32 ? mma : simt);
+  }
+  if (operands.more_f32) {
+    return fmt::format(
+        "a product of the call has an operand that is not bf16 or not to be rounded to it (dz of "
+        "grad_bias and of dz_dtype f32){}",
+        simt);
+  }
+  if (operands.filtered) {
+    return fmt::format("it leaves out no steps, as gradient_filter_eps asks{}", mma);
+  }
+  if (operands.line_bytes == 0) {
+    return fmt::format(
+        "w (or teacher_w) has no lines of elements side by side, one behind the other{}", mma);
+  }
+  if (operands.line_bytes % 16 != 0) {
+    return fmt::format(
+        "lines of w (or teacher_w) begin at multiples of {} bytes, it needs multiples of 16{}",
+        operands.line_bytes, mma);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-opencl::Specialisation wgmma_probe(bool a_by_k) {
-  return {.file = "engines/wgmma/probe.cl",
-          .options = fmt::format("-DPROBE_A_BY_K={:d} -DPROBE_B_BY_K={:d}", a_by_k, !a_by_k),
-          .patched_items = items};
-}
-
-WgmmaVerdict Wgmma::verdict(opencl::Runtime& runtime) {
-  const std::lock_guard lock(mutex_);
-  // Facts change in tests alone, which pretend to have another device.
-  if (facts_ != runtime.facts()) known_.reset();
-  facts_ = runtime.facts();
-  if (known_) return *known_;
-  WgmmaVerdict verdict{why_not_reported(facts_)};
-  if (verdict.reason.empty()) {
-    verdict.reason = why_probe_fails([&]() -> std::string {
-      const auto is_right = [&](bool a_by_k) {
-        return computes(runtime, buffers_, a_by_k, verdict.stride_in_16_bytes);
-      };
-      // NVIDIA's assembler took 16 bytes up to CUDA 12.6, and takes bytes in 13.0. What takes a
-      // number of bytes for one of 16 bytes reads beyond the matrix, which may end the context: so
-      // that comes last.
-      verdict.stride_in_16_bytes = true;
-      if (!is_right(true)) {
-        verdict.stride_in_16_bytes = false;
-        if (!is_right(true)) return wrong_tile;
-      }
-      return is_right(false) ? "" : wrong_tile;
-    });
-  }
-  return known_.emplace(std::move(verdict));
+EngineEntry wgmma_engine() {
+  EngineEntry entry;
+  entry.name = "wgmma";
+  entry.description =
+      "matrix units of NVIDIA's Hopper (sm_90), bf16 with f32 sums, by wgmma in PTX patched for "
+      "sm_90a";
+  entry.why_unsupported = why_unsupported;
+  entry.shapes = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime* runtime,
+                    std::vector<std::string>&) { return shapes_of(facts, runtime, {4}); };
+  entry.variants = [](const opencl::DeviceFacts& facts, const Operands&, opencl::Runtime* runtime,
+                      std::vector<std::string>&) {
+    return shapes_of(facts, runtime, {4, 3});
+  };
+  return entry;
 }
 
 }  // namespace tessera::engines

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/engines/gates.hpp"
-#include "host/engines/wgmma.hpp"
+#include "host/engines/wgmma_probe.hpp"
 #include "host/operators/matrix_unit.hpp"
 
 namespace tessera::operators {

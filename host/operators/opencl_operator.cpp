@@ -37,16 +37,10 @@ class PreparedCalls {
     std::lock_guard lock(mutex_);
     check_facts(runtime);
     for (const auto& known : verdicts_) {
-      if (known.engine_name == engine_name && known.a == operands.a && known.b == operands.b &&
-          known.rows == operands.rows && known.more_f32 == operands.more_f32) {
-        return known.reason;
-      }
+      if (known.engine_name == engine_name && known.operands == operands) return known.reason;
     }
     auto reason = engines::engine_entry(engine_name).why_unsupported(runtime.facts(), operands);
-    return verdicts_
-        .emplace_back(KnownVerdict{engine_name, operands.a, operands.b, operands.rows,
-                                   operands.more_f32, reason})
-        .reason;
+    return verdicts_.emplace_back(KnownVerdict{engine_name, operands, reason}).reason;
   }
 
   /// The prepared call with its kernels built: a remembered one, or what `make` returns.
@@ -83,8 +77,7 @@ class PreparedCalls {
   static constexpr std::size_t max_calls = 64;
   struct KnownVerdict {
     std::string engine_name;
-    DType a, b;  ///< of the operands
-    bool rows, more_f32;
+    engines::Operands operands;
     std::optional<std::string> reason;
   };
   struct KnownCall {

@@ -45,6 +45,11 @@ ALWAYS_INLINE int mbarrier_has_ended(uint barrier_at, uint parity) {
   return ended;
 }
 
+// Has copies that come later to where this work-item wrote see that it did.
+ALWAYS_INLINE void copies_after_stores(void) {
+  __asm__ volatile("fence.proxy.async.shared::cta;" : : : "memory");
+}
+
 // A tensor map, MAP_BYTES that begin at a multiple of them, describes a matrix of 16-bit elements
 // to what copies boxes of it: rows of 64 columns, which local memory has as 128 bytes with their
 // 16-byte parts in swizzled order; elements outside the matrix come as 0.
@@ -121,6 +126,23 @@ ALWAYS_INLINE int wgmma_row(int i, int item) {
   return item / 32 * 16 + item % 32 / 4 + i / 2 % 2 * 8;
 }
 ALWAYS_INLINE int wgmma_column(int i, int item) { return i / 4 * 8 + item % 4 * 2 + i % 2; }
+
+// Sums of the instruction as operands of inline PTX: the first 64 of a statement, the next 64.
+#define WGMMA_SUMS                                                                       \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,"   \
+  "%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43," \
+  "%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define WGMMA_NEXT_SUMS                                                                  \
+  "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84," \
+  "%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,"     \
+  "%104,%105,%106,%107,%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,"     \
+  "%120,%121,%122,%123,%124,%125,%126,%127"
+#define WGMMA_TIED_4(sums) "+f"((sums)[0]), "+f"((sums)[1]), "+f"((sums)[2]), "+f"((sums)[3])
+#define WGMMA_TIED_16(sums) \
+  WGMMA_TIED_4(sums), WGMMA_TIED_4((sums) + 4), WGMMA_TIED_4((sums) + 8), WGMMA_TIED_4((sums) + 12)
+#define WGMMA_TIED_64(sums)                                                    \
+  WGMMA_TIED_16(sums), WGMMA_TIED_16((sums) + 16), WGMMA_TIED_16((sums) + 32), \
+      WGMMA_TIED_16((sums) + 48)
 
 // Registers go from the warpgroup that copies, which is given 40, to two that multiply.
 ALWAYS_INLINE void registers_give(void) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One tile by the matrix unit of NVIDIA's Hopper, for the host to compare with its own product
-// (host/engines/wgmma.cpp): c[m][n] = sum over k of a(m, k) * b(n, k), of bf16 with f32 sums, by
-// all that the engine is to be built of.
+// (host/engines/wgmma_probe.cpp): c[m][n] = sum over k of a(m, k) * b(n, k), of bf16 with f32 sums,
+// by all that the engine is built of.
 #include "engines/wgmma/instructions.cl"
 
 // 1: k is along the rows of a matrix in memory; 0: m or n is.
@@ -54,14 +54,9 @@ ALWAYS_INLINE void probe_bring(uint to, global const uchar* map, int by_k, int k
   }
 }
 
-#define PROBE_SUMS                                                   \
-  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"          \
-  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
-  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
-  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
-#define PROBE_PRODUCT(more)                                                               \
-  "//@ wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " PROBE_SUMS ", a, b, " more \
-  ", 1, 1, %67, %68;\n"                                                                   \
+#define PROBE_PRODUCT(more)                                                                 \
+  "//@ wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" WGMMA_SUMS "}, a, b, " more \
+  ", 1, 1, %67, %68;\n"                                                                     \
   "//@ add.u64 a, a, %69; add.u64 b, b, %70;\n"
 // sums of 64 x 128 = (first ? 0 : sums) + a step of a by one of b, which have been read then.
 ALWAYS_INLINE void probe_multiply(float* sums, ulong a, ulong b, int first) {
@@ -72,19 +67,7 @@ ALWAYS_INLINE void probe_multiply(float* sums, ulong a, ulong b, int first) {
       PROBE_PRODUCT("more") PROBE_PRODUCT("1") PROBE_PRODUCT("1") PROBE_PRODUCT("1")
       "//@ wgmma.commit_group.sync.aligned;\n"
       "//@ wgmma.wait_group.sync.aligned 0; }"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]), "+f"(sums[4]), "+f"(sums[5]),
-        "+f"(sums[6]), "+f"(sums[7]), "+f"(sums[8]), "+f"(sums[9]), "+f"(sums[10]), "+f"(sums[11]),
-        "+f"(sums[12]), "+f"(sums[13]), "+f"(sums[14]), "+f"(sums[15]), "+f"(sums[16]),
-        "+f"(sums[17]), "+f"(sums[18]), "+f"(sums[19]), "+f"(sums[20]), "+f"(sums[21]),
-        "+f"(sums[22]), "+f"(sums[23]), "+f"(sums[24]), "+f"(sums[25]), "+f"(sums[26]),
-        "+f"(sums[27]), "+f"(sums[28]), "+f"(sums[29]), "+f"(sums[30]), "+f"(sums[31]),
-        "+f"(sums[32]), "+f"(sums[33]), "+f"(sums[34]), "+f"(sums[35]), "+f"(sums[36]),
-        "+f"(sums[37]), "+f"(sums[38]), "+f"(sums[39]), "+f"(sums[40]), "+f"(sums[41]),
-        "+f"(sums[42]), "+f"(sums[43]), "+f"(sums[44]), "+f"(sums[45]), "+f"(sums[46]),
-        "+f"(sums[47]), "+f"(sums[48]), "+f"(sums[49]), "+f"(sums[50]), "+f"(sums[51]),
-        "+f"(sums[52]), "+f"(sums[53]), "+f"(sums[54]), "+f"(sums[55]), "+f"(sums[56]),
-        "+f"(sums[57]), "+f"(sums[58]), "+f"(sums[59]), "+f"(sums[60]), "+f"(sums[61]),
-        "+f"(sums[62]), "+f"(sums[63])
+      : WGMMA_TIED_64(sums)
       : "l"(a), "l"(b), "r"(first), "n"(!PROBE_A_BY_K), "n"(!PROBE_B_BY_K),
         "n"(WGMMA_NEXT_K(PROBE_A_BY_K)), "n"(WGMMA_NEXT_K(PROBE_B_BY_K))
       : "memory");

@@ -49,7 +49,7 @@ void settle(const Request& request, const engines::Engine& engine, Schedule& s) 
   const std::int64_t piece = std::max<std::int64_t>(s.v_piece, 1);
   const std::int64_t look = s.teacher.given ? s.looked_at() : piece;
   s.look_block = s.blocks.v_block_size;
-  if (look < piece) s.look_block = std::min(s.look_block, even_block(engine, look, s.shrink));
+  if (look < piece) s.look_block = std::min(s.look_block, even_block(request, engine, s, look));
   s.slices = std::max<std::int64_t>(1, ceil_div(look, s.look_block)) * ceil_div(piece, look) *
              ceil_div(v, piece);
   s.h_padded = engine.sums_rows(s.h_range);

@@ -171,6 +171,7 @@ class Count {
     return 4.0 * real(engine_.operand_words(grad_w_product(r_, s_))) * real(s_.h_range);
   }
   void pack_columns(std::int64_t times) {
+    if (packs_once(r_, engine_, s_)) return;
     copy(times, real(s_.gradient_rows) * real(s_.h_range) * bytes_of(r_.inputs.x.dtype()) +
                     packed_columns());
   }
@@ -193,7 +194,7 @@ class Count {
     }
     if (!s_.keeps_logits) {
       const std::int64_t block =
-          std::min(s_.blocks.v_block_size, even_block(engine_, columns, s_.shrink));
+          std::min(s_.blocks.v_block_size, even_block(r_, engine_, s_, columns));
       form("gradient", times, columns, block, s_.teacher.given ? missed_next(logits) / 2 : dz);
     }
     if (r_.gradients.grad_bias) copy(times, dz);

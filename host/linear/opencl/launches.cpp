@@ -36,6 +36,7 @@ kernels::row_segment Run::row_segment(const engines::Segment& segment) {
 }
 
 void Run::pack(const Chunk& chunk, bool columns) {
+  columns = columns && !packs_once(request_, engine_, schedule_);
   auto& packed = columns ? packed_columns_of_ : packed_rows_of_;
   if (packed == chunk.begin) return;
   if (schedule_.keeps_logits) packed_rows_of_ = packed_columns_of_ = -1;  // one region for both
@@ -103,7 +104,7 @@ Run::Columns Run::even_slices(const Piece& piece, std::int64_t begin, std::int64
           .count = count,
           .readable = piece.begin + piece.count - begin,
           .block = std::min(schedule_.blocks.v_block_size,
-                            even_block(engine_, count, schedule_.shrink))};
+                            even_block(request_, engine_, schedule_, count))};
 }
 
 /// Logits of a chunk against columns of the vocabulary, and their statistics where the program

@@ -27,8 +27,9 @@ void Run::bind() {
     return words > 0 ? call_.scratch(words, purpose) : Scratch{};
   };
   packed_rows_ = take(regions.packed_rows, "packed rows of x");
-  packed_columns_ =
-      schedule_.keeps_logits ? packed_rows_ : take(regions.packed_columns, "packed columns of x");
+  packed_columns_ = regions.packed_columns == 0
+                        ? packed_rows_
+                        : take(regions.packed_columns, "packed columns of x");
   stats_ = take(regions.stats, "statistics of slices");
   coefficients_ = take(regions.coefficients, "gradient coefficients");
   dz_ = take(regions.dz, "dz");
@@ -127,7 +128,7 @@ Run::Kept Run::kept(const Chunk& chunk, const Piece& piece, std::int64_t begin,
   }
   result.memory = memory;
   result.v_stride = 2 * tile_n_;
-  result.panel_stride = 2 * piece.count * tile_n_;
+  result.panel_stride = 2 * engine_.operand_words(schedule_.dz, piece.count) * tile_n_;
   result.memory.offset =
       (memory.offset + chunk.rows * piece.begin + (begin - piece.begin) * tile_n_) * 4;
   return result;

@@ -72,6 +72,15 @@ Schedule base_schedule(const Request& r, const engines::Engine& engine,
     s.teacher = teacher;
     s.v_piece = std::min(s.v_piece, teacher.columns);
   }
+  // A block of dz begins where another piece does.
+  const engines::Stored dz{engine.stored_type(r.inputs.x.dtype(), r.inputs.w.dtype()), true};
+  if (s.v_piece < r.loss.v && engine.operand_words(dz, s.v_piece) != s.v_piece) {
+    throw Error(
+        ErrorCode::out_of_memory,
+        fmt::format("the device's maximum allocation of {} bytes holds {} columns of w or "
+                    "grad_w, and opencl.{} takes multiples of {}; use another implementation",
+                    facts.max_allocation_bytes, s.v_piece, engine.name(), engine.stored_block()));
+  }
   s.h_range = hidden(r);
   s.why_not_in_grad_w = why_no_logits_in_grad_w(r, engine, facts, s.v_piece);
   s.tokens_in_grad_w = tokens_in_grad_w(r, engine, s);
@@ -163,20 +172,21 @@ Regions regions_of(const Request& r, const engines::Engine& engine, const Schedu
       w.packed_teacher = s.chunk_rows * engine.operand_words(teacher_product(s));
       add_launch(s.teacher_cut, std::max(s.slices, parts_of_range), s.chunk_rows);
     }
-    if (!s.logits_in_grad_w) w.teacher_logits = s.chunk_rows * (in_scratch ? r.loss.v : s.v_range);
-    w.dz = s.chunk_rows * (in_scratch ? r.loss.v : s.v_range);
+    const std::int64_t words = engine.operand_words(s.dz, in_scratch ? r.loss.v : s.v_range);
+    if (!s.logits_in_grad_w) w.teacher_logits = s.chunk_rows * words;
+    w.dz = s.chunk_rows * words;
     w.teacher_sums = s.slices * s.teacher.sum_words * s.chunk_rows;
     w.teacher_rows = all_rows(engine, s) * s.teacher.row_words;
   }
   if (!grads) return w;
   w.coefficients = 5 * s.gradient_rows + (s.dz.type == DType::f16 ? s.chunks : 0);
   w.beyond = s.rows_beyond * r.loss.v;
-  w.dz = s.gradient_rows * (in_scratch ? r.loss.v : engine.operand_words(s.dz, s.v_range));
+  w.dz = s.gradient_rows * engine.operand_words(s.dz, in_scratch ? r.loss.v : s.v_range);
   if (g.grad_w) {
     const std::int64_t columns =
         engine.operand_words(grad_w_product(r, s)) * round_up(s.h_range, engine.tile_n());
     // With stored logits x is packed for one product after the other.
-    if (s.keeps_logits) {
+    if (s.keeps_logits || packs_once(r, engine, s)) {
       w.packed_rows = std::max(w.packed_rows, columns);
     } else {
       w.packed_columns = columns;

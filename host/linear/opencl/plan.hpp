@@ -113,7 +113,8 @@ bool has_one_cotangent(const Request& request);
 bool sums_bias_on_the_way(const Request& request, const Schedule& schedule);
 
 /// Columns of a slice with which every work-group has as many of a launch over so many.
-std::int64_t even_block(const engines::Engine& engine, std::int64_t columns, std::int64_t shrink);
+std::int64_t even_block(const Request& request, const engines::Engine& engine,
+                        const Schedule& schedule, std::int64_t columns);
 
 /// Columns of a matrix [H, V] that fit one allocation, densely or as they lie, of v. Throws Error
 /// out_of_memory where not one does.
@@ -127,6 +128,9 @@ bool kernels_can_read(const MutableView& view);
 /// is contiguous. An axis of extent 1 may have any stride.
 constexpr int layout_vh = 0, layout_hv = 1, layout_strided = 2;
 int layout_of(const View& w);
+/// Operands::line_bytes of w [H, V] as kernels get it: device memory as it lies; host memory as it
+/// is staged, since no device whose engine asks works on it in place.
+std::int64_t line_bytes(const View& w);
 
 /// The products of a schedule: those of logits and grad_x have tokens as n, so that an epilogue has
 /// a token's logits in one column. logits [V][B] = w^T x^T, grad_w [V][H] = dz^T x, grad_x [H][B] =
@@ -135,6 +139,9 @@ engines::Product logits_product(const Request& request, const Schedule& schedule
 engines::Product teacher_product(const Schedule& schedule);  ///< its logits, [V][B] too
 engines::Product grad_w_product(const Request& request, const Schedule& schedule);
 engines::Product grad_x_product(const Request& request, const Schedule& schedule);
+
+/// True: x is packed once for both products with it.
+bool packs_once(const Request& request, const engines::Engine& engine, const Schedule& schedule);
 
 /// Columns that share a row of logits kept in grad_w as [H, V]: where TILE_N f32 logits fit. 1 for
 /// [V, H], where every column has its own. KEPT_COLUMNS of operands.cl.

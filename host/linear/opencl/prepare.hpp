@@ -26,7 +26,8 @@ inline engines::Operands operands_of(const Request& request) {
       .b = request.inputs.x.dtype(),
       .more_f32 = has_gradients(request.loss.pass) && (request.execution.dz_dtype == DType::f32 ||
                                                        request.gradients.grad_bias || underflows),
-      .filtered = filters_gradients(request)};
+      .filtered = filters_gradients(request),
+      .line_bytes = line_bytes(request.inputs.w)};
 }
 
 /// Engine and schedule of a request; `programs` are left to the operator. Throws Error
@@ -137,6 +138,8 @@ class Opencl : public operators::OpenclOperator {
   void add_to_key(const operators::Request& request, std::vector<std::int64_t>& key) const final {
     key.push_back(loss::counted_rows(loss::loss_request(request)));
     key.push_back(kernels_can_read(layer_of(own(request)).gradients.grad_w));
+    // By which engines serve: a device buffer may begin anywhere.
+    key.push_back(operands(request).line_bytes);
   }
 
  protected:

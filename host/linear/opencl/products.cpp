@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <numeric>
 
 #include "host/linear/opencl/plan.hpp"
 #include "host/opencl/errors.hpp"
@@ -47,6 +48,21 @@ int layout_of(const View& w) {
   return layout_strided;
 }
 
+std::int64_t line_bytes(const View& w) {
+  const int layout = layout_of(w);
+  if (layout == layout_strided || w.size() == 0) return 0;
+  const int along = layout == layout_vh ? 0 : 1, across = 1 - along;
+  std::int64_t step = w.strides()[across];
+  // NVIDIA's tensor maps take strides below 2^40 bytes.
+  constexpr std::int64_t most = std::int64_t{1} << 32;
+  if (step < w.extents()[along] || step > most) return 0;
+  // Staged lines lie one behind the other, in whole or in pieces of a multiple of 64 columns.
+  if (!w.is_device() && w.extents()[across] > 1) step = w.extents()[along];
+  const std::int64_t begin = w.is_device() ? w.byte_offset() : 0;
+  const auto size = static_cast<std::int64_t>(size_of(w.dtype()));
+  return std::gcd(std::gcd(step * size, begin), std::int64_t{16});
+}
+
 std::vector<NamedValue> knobs_of(const Request& r, const engines::Engine& engine,
                                  const Schedule& s) {
   auto knobs = engine.knobs();
@@ -92,10 +108,12 @@ std::int64_t all_rows(const engines::Engine& engine, const Schedule& s) {
   return engines::round_up(std::max<std::int64_t>(s.rows, 1), engine.tile_n());
 }
 
-std::int64_t even_block(const engines::Engine& engine, std::int64_t columns, std::int64_t shrink) {
-  const std::int64_t unit = engine.strip();
-  const std::int64_t parts = engine.even_parts(engines::ceil_div(columns, unit), shrink);
-  return engines::round_up(engines::ceil_div(columns, parts), unit);
+std::int64_t even_block(const Request& r, const engines::Engine& engine, const Schedule& s,
+                        std::int64_t columns) {
+  engines::Product product = logits_product(r, s);
+  product.m = columns;
+  const std::int64_t parts = engine.even_parts(product, s.shrink);
+  return engines::round_up(engines::ceil_div(columns, parts), engine.strip());
 }
 
 engines::Product grad_w_product(const Request& r, const Schedule& s) {
@@ -122,6 +140,10 @@ engines::Product grad_x_product(const Request& r, const Schedule& s) {
           .b = s.dz.type,
           .a_layout = transposed[layout_of(r.inputs.w)],
           .k_multiple = filters_gradients(r) ? filter_columns : 1};
+}
+
+bool packs_once(const Request& r, const engines::Engine& engine, const Schedule& s) {
+  return engine.packs_alike() && s.h_range >= hidden(r);
 }
 
 std::int64_t kept_columns(const MutableView& grad_w, const engines::Engine& engine) {

@@ -65,7 +65,9 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
   const std::string x = pack_options(r.inputs.x);
   const char* file = "linear/pack_x.cl";
   p.pack_rows = {file, shape + engine.options(logits_product(r, s), "PACK") + x};
-  p.pack_columns = {file, shape + engine.options(grad_w_product(r, s), "PACK") + x};
+  if (!packs_once(r, engine, s)) {
+    p.pack_columns = {file, shape + engine.options(grad_w_product(r, s), "PACK") + x};
+  }
   const auto& g = r.gradients;
   const std::string kept = kept_options(r, engine, s);
   p.forward = {
@@ -102,6 +104,10 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const Sche
         shape + " " + opencl::type_option("OUT_TYPE", g.grad_x.dtype()) + scaled_options(s)};
   }
   if (s.dz.type == DType::f16) p.fit_f16 = {"linear/fit_f16.cl", ""};
+  // The file of write_w has grad_w, too.
+  for (auto* program : {&p.forward, &p.grad_w, &p.write_w, &p.grad_x}) {
+    program->patched_items = engine.patched_items();
+  }
   for (auto* program : p.all()) program->engine = engine.folder();
   return p;
 }
@@ -119,7 +125,7 @@ std::vector<std::pair<opencl::Specialisation, std::string>> kernels_of(const Req
   if (s.dz.type == DType::f16) list.emplace_back(p.fit_f16, "fit_f16");
   if (filters_gradients(r)) list.emplace_back(p.filter, "mark");
   if (g.grad_w) {
-    list.emplace_back(p.pack_columns, "pack_columns");
+    if (!p.pack_columns.file.empty()) list.emplace_back(p.pack_columns, "pack_columns");
     list.emplace_back(p.grad_w, "grad_w");
     if (s.grad_w != Schedule::GradW::direct) list.emplace_back(p.write_w, "write_w");
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "host/dispatch/host_views.hpp"
 #include "host/linear_distillation/opencl/run.hpp"
 
@@ -44,6 +46,9 @@ class Opencl final : public linear::Opencl<Request, Programs> {
     const auto& in = r.inputs;
     for (const View* view : {&in.teacher_x, &in.teacher_w}) {
       if (*view && view->dtype() != operands.a) operands.more_f32 = true;
+    }
+    if (in.teacher_w) {
+      operands.line_bytes = std::min(operands.line_bytes, linear::line_bytes(in.teacher_w));
     }
     return operands;
   }

@@ -59,6 +59,7 @@ Programs programs_of(const Request& r, const engines::Engine& engine, const line
        {&p.again, &p.teacher, &p.pack_teacher, &p.take_logits, &p.sums, &p.gradient}) {
     program->engine = engine.folder();
   }
+  for (auto* program : {&p.again, &p.teacher}) program->patched_items = engine.patched_items();
   return p;
 }
 

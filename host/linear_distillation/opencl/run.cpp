@@ -69,7 +69,7 @@ Run::Both Run::both(const Chunk& chunk, const Piece& piece, std::int64_t begin,
   }
   const auto range = [&](Scratch memory) {
     memory.offset *= 4;
-    return Kept{memory, 2 * count * tile_n_, 2 * tile_n_};
+    return Kept{memory, 2 * engine_.operand_words(schedule_.dz, count) * tile_n_, 2 * tile_n_};
   };
   return {range(dz_), range(teacher_logits_)};
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -12,6 +13,10 @@
 namespace tessera::engines {
 
 constexpr int hopper = 90;  ///< capability(facts) of the devices that have it
+/// Work-items of a group: one warpgroup brings operands, two multiply.
+constexpr std::int64_t wgmma_items = 384;
+/// Why a device is none of those by what it reports; empty: it is one.
+std::string why_no_wgmma(const opencl::DeviceFacts& facts);
 
 /// The program of the gates' tile; `a_by_k`: k lies along the lines of A, and across those of B.
 opencl::Specialisation wgmma_probe(bool a_by_k);
