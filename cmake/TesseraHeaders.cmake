@@ -31,4 +31,5 @@ tessera_headers(tessera_internal_headers BASE "${PROJECT_SOURCE_DIR}" FILES ${he
 target_include_directories(tessera_internal_headers INTERFACE "${PROJECT_SOURCE_DIR}/tests"
                            "${PROJECT_SOURCE_DIR}/examples/train_text")
 target_compile_definitions(tessera_internal_headers INTERFACE TESSERA_TEST_SUPPORT=""
-                           TESSERA_TEST_DATA="" TESSERA_TEST_LAYER="" TESSERA_GOLDENS="")
+                           TESSERA_TEST_DATA="" TESSERA_TEST_LAYER="" TESSERA_GOLDENS=""
+                           TESSERA_PTX_DRIVER="")

@@ -253,7 +253,8 @@ section_oclgrind() {
 }
 
 # Kernels as clang makes them for NVIDIA, in an interpreter (tests/ptx): all cases of opencl.mma, of
-# opencl.simt what scripts/test.sh runs of it, and what tests of the device itself do.
+# opencl.wgmma and opencl.simt those that scripts/test.sh would run, and what tests of the device
+# itself do.
 section_ptx() {
   configure_and_build release
   export OPENCL_LAYERS="$root/build/release/lib/libtessera_ptx_driver.so" TESSERA_PTX_REPORT=1
@@ -267,7 +268,8 @@ section_ptx() {
   done
   TESSERA_TEST_IMPLEMENTATIONS=opencl.mma TESSERA_TEST_PRODUCT=1 \
     build/release/tests/matrix_test --gtest_brief=1
-  TESSERA_TEST_IMPLEMENTATIONS=opencl.simt build/release/tests/matrix_test --gtest_brief=1
+  TESSERA_TEST_IMPLEMENTATIONS=opencl.wgmma,opencl.simt \
+    build/release/tests/matrix_test --gtest_brief=1
 }
 
 # Kernels as compilers for GPUs make them: no worse than in docs/gpu_code.csv. Two slower kernels
@@ -364,7 +366,8 @@ section_gpu() {
     exec "$@"' - "$bundle/gpu.sh" run --minutes "$minutes" --out "$out" --driver "$driver" || true
   [ $((SECONDS - start)) -le $((60 * minutes)) ] || { echo "too late"; return 1; }
   for wanted in 'facts: .*(cpu)$' 'correct: opencl.[a-z]*: [1-9][0-9]* right, 0 wrong' \
-    'speed: 64x256x4096 opencl.cpu bf16: forward' 'torch: ' 'peers: ' 'kernels: opencl.cpu of' \
+    'speed: 64x256x4096 opencl.cpu bf16: forward' 'torch: ' 'peers: ' \
+    'kernels: 64x256x4096 opencl.cpu of' 'types: 64x256x4096 opencl.cpu f32: forward' \
     'rows: softmax_cross_entropy opencl.cpu f32: forward' 'rows: rms_norm opencl.cpu' 'tune: '; do
     grep -q "^$wanted" "$out/summary.txt" || { echo "no line '$wanted'"; return 1; }
   done
@@ -382,7 +385,7 @@ take_changed() {
   for file in "${changed_files[@]}"; do
     [[ "$file" != *.hpp && "$file" != *.h ]] || wanted+="headers "
     [[ "$file" != *rms_norm* && "$file" != scripts/new_operator.sh ]] || wanted+="new_operator "
-    [[ ! "$file" =~ ^scripts/gpu(\.sh|_torch\.py)$ ]] || wanted+="gpu "
+    [[ ! "$file" =~ ^scripts/gpu(|_parts|_torch|_goals)\.(sh|py)$ ]] || wanted+="gpu "
     [[ "$file" != python/*torch* && "$file" != scripts/torch_tools.sh ]] || wanted+="torch "
     case "$file" in
       cl_kernels/* | host/engines/* | tests/gpu_code/* | scripts/gpu_code* | docs/gpu_code.csv)

@@ -42,13 +42,13 @@ export logs
 
 list="$logs/tests"
 # "Suite.", then "  Test/name  # GetParam() = ..." below it; what each operator has is no kernel's.
-# opencl.mma, whose instruction is NVIDIA's, does not run here.
+# opencl.mma and opencl.wgmma, whose instructions are NVIDIA's, do not run here.
 for test in $(oclgrind_tests); do
   test="$build/tests/$test"
   "$test" --gtest_list_tests --gtest_filter="$filter" |
     awk -v test="$test" '
       /^[^ ]/ { suite = $1 }
-      /^  .*(AgreesWithTheOracle|IsTheTextbooks)\// && $1 !~ /opencl_mma(_|$)/ {
+      /^  .*(AgreesWithTheOracle|IsTheTextbooks)\// && $1 !~ /opencl_(wg)?mma(_|$)/ {
         print test, suite $1
       }'
 done >"$list"

@@ -242,7 +242,7 @@ TEST(Fragment, OtherSubGroupsAreServedBySimt) {
                                       {.x = View::host(nullptr, DType::bf16, {512, 1024}),
                                        .labels = View::host(nullptr, DType::i32, {512}),
                                        .w = View::host(nullptr, DType::bf16, {1024, 32768})},
-                                      {}, {}, {})
+                                      {}, {}, {}, {.implementation = {"opencl.mma", "opencl.simt"}})
         .dispatch;
   };
   for (const auto& served : {dispatch_of({}), dispatch_of({32})}) {
@@ -288,7 +288,7 @@ TEST(Registers, OfFilteredGradientsAreThoseOfASmallerTile) {
          .labels = View::host(nullptr, DType::i32, {512}),
          .w = weight},
         {}, {.grad_w = MutableView::host(nullptr, DType::bf16, {1024, 32768})}, {},
-        {.gradient_filter_eps = eps});
+        {.implementation = "opencl.mma", .gradient_filter_eps = eps});
     EXPECT_EQ(plan.dispatch.implementation, "opencl.mma");
     for (const auto& knob : plan.dispatch.knobs) {
       if (knob.name == "tile_columns") return knob.value;

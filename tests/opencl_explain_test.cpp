@@ -234,7 +234,8 @@ TEST(OpenclExplain, ReasonsAreThoseOfTheCall) {
 /// Matrix units serve what is bf16 alone, from sm_80 on; for the rest their refusal says why.
 TEST(OpenclExplain, MatrixUnitsServeWhatIsBf16) {
   const auto plan_of = [](const char* machine, DType x, DType w, LossOptions options,
-                          std::optional<DType> dz = std::nullopt, bool bias = false) {
+                          std::optional<DType> dz = std::nullopt, bool bias = false,
+                          const char* implementation = "opencl") {
     Context context({.plan_for = machine, .warning_handler = [](const std::string&) {}});
     options.wants.grad_x = options.wants.grad_w = true;
     options.wants.grad_bias = bias;
@@ -243,7 +244,7 @@ TEST(OpenclExplain, MatrixUnitsServeWhatIsBf16) {
                       .labels = View::host(nullptr, DType::i32, {512}),
                       .w = View::host(nullptr, w, {1024, 32768}, {1, 1024}),
                       .bias = bias ? View::host(nullptr, DType::bf16, {32768}) : View()},
-                     {}, {}, options, {.dz_dtype = dz})
+                     {}, {}, options, {.implementation = implementation, .dz_dtype = dz})
         .dispatch;
   };
   const auto bf16 = DType::bf16, f32 = DType::f32;
@@ -252,10 +253,13 @@ TEST(OpenclExplain, MatrixUnitsServeWhatIsBf16) {
                                     [&](const auto& one) { return one.name == name; });
     return found == of.knobs.end() ? -1 : found->value;
   };
-  const Dispatch h100 = plan_of("h100", bf16, bf16, {});
-  EXPECT_EQ(h100.implementation, "opencl.mma");
-  EXPECT_EQ(knob(h100, "tile_columns"), 256);
-  EXPECT_EQ(h100.notes, std::vector<std::string>{"dz is rounded to bf16"});
+  for (const auto& [asked, served, columns] :
+       {std::tuple{"opencl", "opencl.wgmma", 128}, {"opencl.mma", "opencl.mma", 256}}) {
+    const Dispatch h100 = plan_of("h100", bf16, bf16, {}, {}, false, asked);
+    EXPECT_EQ(h100.implementation, served);
+    EXPECT_EQ(knob(h100, "tile_columns"), columns);
+    EXPECT_EQ(h100.notes, std::vector<std::string>{"dz is rounded to bf16"});
+  }
   // No more local memory than its driver reports.
   const Dispatch a100 = plan_of("a100", bf16, bf16, {});
   EXPECT_EQ(a100.implementation, "opencl.mma");
@@ -265,11 +269,12 @@ TEST(OpenclExplain, MatrixUnitsServeWhatIsBf16) {
         plan_of("h100", bf16, bf16, {}, f32), plan_of("h100", bf16, bf16, {}, {}, true),
         plan_of("mi300x", bf16, bf16, {}), plan_of("a770", bf16, bf16, {})}) {
     EXPECT_EQ(other.implementation, "opencl.simt");
-    const auto refused =
-        std::find_if(other.refused.begin(), other.refused.end(),
-                     [](const auto& r) { return r.implementation == "opencl.mma"; });
-    ASSERT_NE(refused, other.refused.end());
-    EXPECT_FALSE(refused->reason.empty());
+    for (const char* unit : {"opencl.wgmma", "opencl.mma"}) {
+      const auto refused = std::find_if(other.refused.begin(), other.refused.end(),
+                                        [&](const auto& r) { return r.implementation == unit; });
+      ASSERT_NE(refused, other.refused.end());
+      EXPECT_FALSE(refused->reason.empty());
+    }
   }
 }
 

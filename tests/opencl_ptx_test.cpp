@@ -3,49 +3,15 @@
 // instructions of opencl.mma, the patched build, and the gates before Hopper's matrix unit.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 
-#include "host/engines/wgmma.hpp"
-#include "host/opencl/program_cache.hpp"
-#include "tests/ptx/driver_control.hpp"
-#include "tests/support/runner.hpp"
+#include "tests/support/ptx_fixture.hpp"
 
 namespace tessera::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-class PtxTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (!driver_.loaded()) GTEST_SKIP() << "no clang-19 and libclc-19, or a loader without layers";
-    driver_.reset();
-    if (devices().empty()) GTEST_SKIP() << "no OpenCL device for the layer to stand before";
-  }
-  void TearDown() override {
-    if (!driver_.loaded()) return;
-    EXPECT_EQ(driver_.fault(), "");
-  }
-  /// A new context's, so that nothing is known.
-  engines::WgmmaVerdict verdict(const ContextOptions& options = quiet()) {
-    Context context(options);
-    auto& runtime = *opencl::runtime_of(context.state());
-    return runtime.keep<engines::Wgmma>().verdict(runtime);
-  }
-  /// This process's own, which the test removes.
-  static fs::path new_folder() {
-    std::string name = testing::TempDir() + "/tessera_ptx_XXXXXX";
-    return mkdtemp(name.data());
-  }
-  static ContextOptions quiet() {
-    return {.warning_handler = [](const std::string&) {}};
-  }
-
-  PtxDriver& driver_ = PtxDriver::get(TESSERA_PTX_DRIVER);
-};
 
 /// bf16, with as much at once as opencl.mma serves.
 Case rich(const char* name, WLayout layout, std::int64_t b, std::int64_t h, std::int64_t v) {
@@ -140,16 +106,17 @@ TEST_F(PtxTest, MmaFormsOneTileAfterTheOther) {
   }
 }
 
-/// The implementation that serves who names none; its results are right.
-std::string serving_by_default(Context& context) {
-  const Case c = rich_cases().front();
+/// The implementation that serves a caller who names nothing; its results are right.
+Dispatch serving_by_default(Context& context) {
+  Case c = rich("served", WLayout::vh, 37, 72, 301);  // whose lines opencl.wgmma takes
+  c.options.logit_soft_cap = 3.0f;
   const Expected& e = expected_of(c);
   Arguments arguments(context, c, e.problem);
   Results results(context, c, e, Pass::value_and_grad, "opencl.mma");
   const std::string named = default_order;
   const auto dispatch = c.op->run({context, named, Pass::value_and_grad, c, arguments, results});
   results.check(arguments);
-  return dispatch.implementation;
+  return dispatch;
 }
 
 // ---- Hopper's matrix unit ----
@@ -187,7 +154,12 @@ TEST_F(PtxTest, WhatIsWrongWithADriverClosesIt) {
     EXPECT_NE(closed.find(reason), std::string::npos) << closed;
   }
   Context context(quiet());
-  EXPECT_EQ(serving_by_default(context), "opencl.mma") << "which needs no patch";
+  const Dispatch served = serving_by_default(context);
+  EXPECT_EQ(served.implementation, "opencl.mma") << "which needs no patch";
+  const auto refused = std::ranges::find(served.refused, "opencl.wgmma", &Refusal::implementation);
+  ASSERT_NE(refused, served.refused.end());
+  EXPECT_TRUE(refused->reason.starts_with("wgmma is not to be used: the driver does not take it: "))
+      << refused->reason;
 }
 
 TEST_F(PtxTest, SoDoFactsThatItCannotHave) {
@@ -195,7 +167,7 @@ TEST_F(PtxTest, SoDoFactsThatItCannotHave) {
   EXPECT_EQ(verdict().reason, "it needs 49152 bytes of local memory, the device reports 16384");
   {
     Context context(quiet());
-    EXPECT_EQ(serving_by_default(context), "eigen") << "no engine's tiles fit";
+    EXPECT_EQ(serving_by_default(context).implementation, "eigen") << "no engine's tiles fit";
   }
   driver_.fact("local_memory", -1);
   driver_.fact("capability_minor", 3);

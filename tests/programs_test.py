@@ -27,8 +27,8 @@ def implementations(operator="linear_cross_entropy"):
     check(code == 0, f"tessera-info --json: {err}")
     info = json.loads(out)
     names = [row["name"] for row in info["implementations"] if operator in row["operators"]]
-    # tpu_tile takes whole blocks of 128 alone (test_tile), and opencl.mma bf16 on a GPU.
-    return [n for n in names if n not in ("tpu_tile", "opencl.mma")
+    # tpu_tile takes whole blocks of 128 alone (test_tile), and matrix units 16 bits on a GPU.
+    return [n for n in names if n not in ("tpu_tile", "opencl.mma", "opencl.wgmma")
             and (not n.startswith("opencl") or info["device"] is not None)]
 
 

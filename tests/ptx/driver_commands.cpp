@@ -2,6 +2,7 @@
 // Launches, and what fails after one of them broke a rule.
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "driver.hpp"
 
@@ -58,7 +59,10 @@ cl_mem CL_API_CALL create_buffer(cl_context context, cl_mem_flags flags, std::si
   const cl_mem memory = below->clCreateBuffer(context, flags, size, host, status);
   if (memory == nullptr || !is_played(devices_of(context).front())) return memory;
   std::lock_guard lock(buffers().mutex);
-  buffers().live[memory] = {context, 1, {address_of(context, memory), size}};
+  std::byte* const address = address_of(context, memory);
+  // Memory has NaNs until it is written.
+  if (host == nullptr) std::memset(address, 0xFF, size);
+  buffers().live[memory] = {context, 1, {address, size}};
   return memory;
 }
 void count(cl_mem memory, long by) {

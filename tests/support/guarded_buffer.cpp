@@ -107,8 +107,8 @@ void write(cl_command_queue queue, cl_mem memory, std::size_t offset, std::size_
 }
 }  // namespace
 
-DeviceBuffer::DeviceBuffer(Context& context, std::size_t bytes, std::size_t element_bytes)
-    : context_(context), offset_(device_canary_bytes + element_bytes), bytes_(bytes) {
+DeviceBuffer::DeviceBuffer(Context& context, std::size_t bytes, std::size_t beside)
+    : context_(context), offset_(device_canary_bytes + beside), bytes_(bytes) {
   cl_int code = CL_SUCCESS;
   const std::size_t total = offset_ + bytes_ + device_canary_bytes;
   memory_ = clCreateBuffer(context_.native_context(), CL_MEM_READ_WRITE, total, nullptr, &code);
@@ -152,9 +152,9 @@ std::string DeviceBuffer::download(std::byte*) { return {}; }
 
 Storage::Storage(Context& context, Place place, DType type, std::int64_t elements)
     : type_(type), elements_(elements), host_(static_cast<std::size_t>(elements) * size_of(type)) {
-  if (place == Place::device) {
-    device_ = std::make_unique<DeviceBuffer>(context, host_.bytes(), size_of(type));
-  }
+  if (place == Place::host) return;
+  const std::size_t beside = place == Place::device ? size_of(type) : 0;
+  device_ = std::make_unique<DeviceBuffer>(context, host_.bytes(), beside);
 }
 
 double Storage::get(std::int64_t i) const {

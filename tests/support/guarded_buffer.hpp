@@ -36,11 +36,11 @@ class GuardedBuffer {
   std::size_t bytes_ = 0;
 };
 
-/// Device memory with canaries on both sides of the data, which starts at a byte offset that is
-/// aligned for its elements and for nothing else. Throws std::runtime_error where OpenCL fails.
+/// Device memory with canaries on both sides of the data, which starts `beside` bytes behind a
+/// multiple of 256. Throws std::runtime_error where OpenCL fails.
 class DeviceBuffer {
  public:
-  DeviceBuffer(Context& context, std::size_t bytes, std::size_t element_bytes);
+  DeviceBuffer(Context& context, std::size_t bytes, std::size_t beside);
   ~DeviceBuffer();
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
@@ -58,7 +58,9 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
-enum class Place { host, device };
+/// In device memory data begin at addresses that are aligned for their elements and for nothing
+/// else, or at multiples of 256 bytes.
+enum class Place { host, device, aligned_device };
 
 /// The elements of one argument in guarded host or device memory, read and written as double or
 /// integer through a host copy.

@@ -1,26 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Problems with many options at once: one of them shows more pairs of options than a case that
 // changes one thing. pairs.cpp chooses which of them run.
-#include <random>
-
 #include "tests/support/cases.hpp"
+#include "tests/support/random.hpp"
 
 namespace tessera::test {
 namespace {
-
-/// The same sequence with every standard library.
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : engine_(seed) {}
-  bool once_in(std::uint64_t n) { return engine_() % n == 0; }
-  template <class T>
-  T one_of(std::initializer_list<T> list) {
-    return *(list.begin() + engine_() % list.size());
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 DType any_type(Random& random) { return random.one_of({DType::f32, DType::bf16, DType::f16}); }
 

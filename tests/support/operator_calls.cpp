@@ -38,13 +38,13 @@ std::optional<std::string> TestOperator::why_absent(Context& context,
                                                     const std::string& implementation) const {
   if (implementation == default_order) return std::nullopt;
   Case least;
-  least.b = least.h = 1;
-  least.v = 2;
+  least.b = 1;
+  least.h = least.v = 8;
   operators::Call call(op_, Pass::forward);
   for (std::size_t i = 0; i < op_.inputs.size(); ++i) {
     const auto& input = op_.inputs[i];
     if (!is_needed(input.reads)) continue;
-    const DType real = implementation == matrix_units ? DType::bf16 : DType::f32;
+    const DType real = is_matrix_unit(implementation) ? DType::bf16 : DType::f32;
     const DType type = input.types == ElementTypes::integer ? DType::i32 : real;
     call.inputs[i] = View::host(nullptr, type, extents(least, input.shape));
   }

@@ -53,8 +53,8 @@ std::vector<std::string> wanted_of(const std::vector<ImplementationInfo>& all) {
   const auto wanted = listed_in("TESSERA_TEST_IMPLEMENTATIONS");
   std::vector<std::string> names;
   for (const auto& info : all) {
-    // Its arithmetic alone runs here (tests/mma.cmake), and of its cases those of bf16.
-    bool take = wanted.empty() && info.name != matrix_units;
+    // Here mma's arithmetic alone runs (tests/mma.cmake), and nothing of wgmma.
+    bool take = wanted.empty() && !is_matrix_unit(info.name);
     for (const auto& name : wanted) {
       take = take || info.name == name || info.name.starts_with(name + ".");
     }
@@ -169,11 +169,32 @@ bool tiny() {
   return text != nullptr && std::string(text) == "1";
 }
 
+namespace {
+
+/// Lines of w, as kernels get it, begin at multiples of 16 bytes, in a case as taken_by makes it.
+/// Host memory is staged without gaps, device memory begins behind canaries.
+bool has_lines_of_16_bytes(const Case& c) {
+  const bool is_vh = c.w_layout == WLayout::vh || c.w_layout == WLayout::vh_padded;
+  const bool is_line = is_vh ? c.v > 1 : c.h > 1;
+  return c.w_layout != WLayout::strided && c.place == Place::host && c.h > 0 && is_line;
+}
+
+}  // namespace
+
 Case taken_by(const std::string& implementation, Case c) {
-  const bool sums_bias = c.bias && (c.gradients & grad_bias_bit) != 0;
+  if (implementation == hoppers_unit) {
+    const bool is_vh = c.w_layout == WLayout::vh || c.w_layout == WLayout::vh_padded;
+    auto& line = is_vh ? c.h : c.v;
+    line = (line + 7) / 8 * 8;
+    c.name += "_lines_of_" + std::to_string(line);
+  }
+  // Among others: of grad_bias alone nothing would be left.
+  const bool sums_bias =
+      c.bias && (c.gradients & grad_bias_bit) != 0 && c.gradients != grad_bias_bit;
   // PoCL 3.1 crashes where the emulated unit has more work-items than columns: as few cases there
   // as there were. (Intel's runtime runs all of them rightly.)
-  if (implementation != matrix_units || !sums_bias || multiplies_pairs()) return c;
+  if (!is_matrix_unit(implementation) || !sums_bias || multiplies_pairs()) return c;
+  if (c.gradients == grad_bias_bit) return c;  // none would be left
   c.gradients &= ~grad_bias_bit;
   c.accumulate = unsigned{c.accumulate} & ~unsigned{grad_bias_bit};
   c.name += "_but_grad_bias";
@@ -186,6 +207,10 @@ bool serves(const std::string& implementation, Pass pass, const Case& c) {
     if (!has_gradients(pass)) return is_bf16 || c.op->multiplies_alone(c, DType::f16);
     const bool sums_bias = c.bias && (c.gradients & grad_bias_bit) != 0;
     return (is_bf16 || c.op->keeps_dz_in_f16(c)) && c.dz_dtype != DType::f32 && !sums_bias;
+  }
+  if (implementation == hoppers_unit) {
+    return serves(matrix_units, pass, c) && c.op->multiplies_alone(c, DType::bf16) &&
+           has_lines_of_16_bytes(c) && (c.gradient_filter_eps == 0.0f || !has_gradients(pass));
   }
   return implementation != "tpu_tile" || c.targets == Targets::labels;
 }
@@ -244,7 +269,7 @@ void check_default_order(const Case& c, const std::string& implementation,
 /// everything, whatever the budget, and tiles of matrix units are larger than small budgets.
 bool may_be_refused(const Case& c, const std::string& implementation, const Error& error) {
   return (c.block_sizes && error.code() == ErrorCode::invalid_argument) ||
-         (c.workspace_bytes && (implementation == "reference" || implementation == matrix_units) &&
+         (c.workspace_bytes && (implementation == "reference" || is_matrix_unit(implementation)) &&
           error.code() == ErrorCode::workspace_too_small);
 }
 
@@ -259,7 +284,7 @@ bool run_case(Context& context, const std::string& named, Pass pass, const Case&
       std::string(c.op->name()) + ", case " + c.name + ", " + to_string(pass) + ", ";
   SCOPED_TRACE(what + named + " on " + implementation);
   Summary::instance().set_case(what + implementation);
-  if (c.place == Place::device && !context.has_device()) return true;
+  if (c.place != Place::host && !context.has_device()) return true;
   if (has_gradients(pass) && c.values_only) return true;
   const Expected& e = expected_of(c);
   Arguments arguments(context, c, e.problem);

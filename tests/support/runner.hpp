@@ -28,7 +28,8 @@ bool wants_all();
 /// True with TESSERA_TEST_TINY=1: an interpreter runs the kernels; a few tiny cases only.
 bool tiny();
 
-/// The case of the table as an implementation takes it: opencl.mma sums no grad_bias.
+/// The case of the table as an implementation takes it: matrix units sum no grad_bias, and
+/// opencl.wgmma takes lines of w of whole 16 bytes.
 Case taken_by(const std::string& implementation, Case c);
 /// The implementations that this project promises for a case of the table.
 bool serves(const std::string& implementation, Pass pass, const Case& c);

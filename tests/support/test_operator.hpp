@@ -165,10 +165,15 @@ std::vector<Case> cases_of(const TestOperator& op, const std::string& group);
 
 /// Names to test, in the table's order: implementations(), restricted by the comma-separated
 /// TESSERA_TEST_IMPLEMENTATIONS ("opencl" means every row under it).
-/// `matrix_units` is among them only where the environment names it.
+/// Matrix units are among them only where the environment names them.
 std::vector<std::string> implementations_of(const TestOperator& op);
 /// Multiplies bf16 alone, or f16: of a device that has the instruction, or emulates it.
 inline constexpr const char* matrix_units = "opencl.mma";
+/// Multiplies bf16 alone, of a device that has the instruction.
+inline constexpr const char* hoppers_unit = "opencl.wgmma";
+inline bool is_matrix_unit(const std::string& name) {
+  return name == matrix_units || name == hoppers_unit;
+}
 /// The same of any operator.
 std::vector<std::string> wanted_of(const std::vector<ImplementationInfo>& all);
 using Applies = bool (*)(const std::string& implementation);
