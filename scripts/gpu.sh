@@ -25,7 +25,7 @@ bundle() {
   rm -rf "$folder"/{bin,lib}
   mkdir -p "$folder"/{bin,lib/fallback}
   install --strip "${programs[@]}" "$folder/bin"
-  cp scripts/gpu.sh scripts/gpu_torch.py "$folder"
+  cp scripts/gpu{,_parts}.sh scripts/gpu_{torch,goals}.py "$folder"
   # All that the programs load but glibc, which has to be the machine's own. The compiler's runtime
   # is a fallback: a driver may need a newer one than ours.
   ldd "${programs[@]}" | awk '$3 ~ /^\// { print $3 }' | sort -u |
@@ -164,171 +164,12 @@ set_up() {
   # Nothing depends on earlier runs, and this one compiles each program once.
   export XDG_CACHE_HOME="$out/cache" CUDA_CACHE_PATH="$out/cache/cuda" \
     POCL_CACHE_DIR="$out/cache/pocl" NEO_CACHE_DIR="$out/cache/neo" \
-    TRITON_CACHE_DIR="$out/cache/triton"
+    TRITON_CACHE_DIR="$out/cache/triton" TORCHINDUCTOR_CACHE_DIR="$out/cache/inductor"
   # Not for PyTorch, which has libraries of the same names.
   libraries="$here/lib$folders${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
   if LD_LIBRARY_PATH="$libraries" ldd "$here"/bin/* 2>&1 | grep -q 'not found'; then
     libraries="$here/lib/fallback:$libraries"
   fi
-}
-
-part_facts() {
-  local log="$out/info.txt" others
-  # All else depends on it, however short the run.
-  [ "$part_ends" -gt $((SECONDS + 8)) ] || part_ends=$((SECONDS + 8))
-  tell_lines 2 <"$here/needs"
-  tell "here $(uname -m), $(getconf GNU_LIBC_VERSION)"
-  own_step 3 info tessera-info
-  device="$(sed -n 's/^\* [0-9:]* *//p' "$log")"
-  if [ -z "$device" ]; then
-    tell_failure "no OpenCL device: only what needs none runs (info.txt)"
-  else
-    others="$(sed -nE 's/^  ([0-9]+:[0-9]+) +/\1 /p' "$log" | paste -sd,)"
-    tell "$device${others:+, and not $others: TESSERA_DEVICE=P:D takes that}"
-    tell_lines 2 < <(grep -A 2 '^\*' "$log" | tail -n 2 | sed 's/^ *//')
-  fi
-  if command -v nvidia-smi >/dev/null; then
-    step 2 nvidia-smi nvidia-smi --format=csv,noheader --query-gpu="index,name,driver_version,$(
-    )clocks.sm,clocks.max.sm,clocks.mem,power.draw,power.limit,temperature.gpu,mig.mode.current" &&
-      tell_lines 2 <"$out/nvidia-smi.txt"
-  elif command -v rocminfo >/dev/null; then
-    step 2 rocminfo rocminfo && tell_lines 1 < <(grep gfx "$out/rocminfo.txt")
-  fi
-  [ -z "$device" ] || ! own_step 1 peaks tessera-info --peaks ||
-    tell "peaks: $(awk '/^Measured peaks of the device/ { on = 1; next } /^$/ { on = 0 }
-      on && $2 ~ /^[0-9.]+$/ { printf "%s%s %s %s", sep, $1, $2, $4; sep = ", " }' \
-      "$out/peaks.txt")"
-  local absent=opencl.cpu
-  if [[ "$device" == *"(cpu)" ]]; then
-    # On which a person tries this out: it takes minutes for the shapes of a GPU.
-    absent=opencl.mma
-    middle=64x256x4096
-    shapes="$middle,$shapes"
-    cases=pairs_bf16_vh_75x18x1501_gradient_steps,blocks_own
-  fi
-  mapfile -t engines < <(sed -nE 's/^[+ ] (opencl\.[a-z0-9]+) .*/\1/p' "$log" | grep -vx "$absent")
-}
-shapes=512x2048x32768,4096x2048x32768,8192x4096x128256
-middle=4096x2048x32768
-
-# The verdict of the gates of the matrix units, and the code that the compiler made for them.
-part_probe() {
-  local folder
-  own_step 1 probe tessera-info --dump "$out/dump" --implementation opencl.mma \
-    --shape "$middle" --pass forward --x-dtype bf16 --w-layout vh || return
-  tell_lines 3 < <(grep -E '^wgmma: |^  runs on |^  opencl.mma ' "$out/probe.txt" | cut -c 1-200)
-  for folder in "$out"/dump/engines-*; do
-    [ -e "$folder/program.ptx" ] || continue
-    tell "$(basename "$folder"): $(grep -ahE '^\.(version|target)' "$folder/program.ptx" |
-      paste -sd' ') $(grep -ohE 'Used [0-9]+ registers' "$folder/log.txt" | paste -sd,)"
-  done
-}
-
-# Five shapes of bf16 and one of f32, whose layouts and schedules differ, by three passes, against
-# sums in double.
-cases=pairs_bf16_vh_75x18x1501_gradient_steps,pairs_bf16_hv_67x131x193_steps
-cases+=,blocks_small_workspace_bf16,blocks_partly_in_grad_w_bf16,blocks_own
-part_correct() {
-  local steps=${#engines[@]} engine calls
-  for engine in "${engines[@]}"; do
-    calls="*/linear_cross_entropy_${engine/./_}_*"
-    own_step "$steps" "correct.$engine" env TESSERA_TEST_IMPLEMENTATIONS="$engine" \
-      TESSERA_TEST_CASES="$cases" matrix_test \
-      --gtest_filter="${calls}_pairs:${calls}_blocks-*_forward_partial_*"
-    steps=$((steps - 1))
-    tell_lines 1 < <(awk -v engine="$engine" '/ ms\)$/ { ++count[$2] }
-      END { if (NR) print engine ": " count["OK"] + 0 " right, " count["FAILED"] + 0 " wrong" }' \
-      "$out/correct.$engine.txt")
-  done
-}
-
-# tessera-bench's table, in a line for each implementation and type: of each pass the median, the
-# speed and the share of what bounds it.
-rows_of() {
-  awk '$1 ~ /^[a-z_]+\/[a-z_]+\// {
-         split($1, name, "/")
-         if ($2 !~ /^[0-9.]+$/) next
-         key = name[3] " " name[4]
-         if (!(key in text)) order[++count] = key
-         share = $6 == "-" ? sprintf("%.3g TFLOP/s, %s of the peak", $4 / 1000, $5) \
-                           : $6 " of the bound"
-         text[key] = text[key] (text[key] ? "; " : "") name[2] " " $2 " ms, " share ", spread " $3
-       }
-       END { for (i = 1; i <= count; ++i) print order[i] ": " text[order[i]] }' "$1"
-}
-
-# bench STEPS NAME LINES [option...]
-bench() {
-  local steps="$1" name="$2" lines="$3"
-  shift 3
-  own_step "$steps" "$name" tessera-bench --w-layout vh --samples 7 --max-seconds 2 \
-    --benchmark_out="$out/$name.json" "$@"
-  [ ! -e "$out/$name.txt" ] ||
-    tell_lines "$lines" < <(rows_of "$out/$name.txt" | sed "s/^/$(cut -d. -f 2 <<<"$name") /")
-}
-
-part_speed() {
-  local type shape engine steps=$((3 * $(wc -w <<<"${shapes//,/ }") * ${#engines[@]}))
-  for type in bf16 f32 f16; do
-    for shape in ${shapes//,/ }; do
-      for engine in "${engines[@]}"; do
-        bench "$steps" "speed.$shape.$type.${engine#*.}" 1 --implementations "$engine" \
-          --shapes "$shape" --dtypes "$type" --passes forward,value_and_grad --no-peak-list
-        steps=$((steps - 1))
-      done
-    done
-  done
-}
-
-# The same shapes by PyTorch, and by what the caller put into wheels/.
-part_torch() {
-  for python in python3 python /opt/conda/bin/python /opt/venv/bin/python ""; do
-    timeout --kill-after=1 20 "$python" -c 'import torch' >/dev/null 2>&1 && break
-  done
-  [ -n "$python" ] || { tell "not run: no python3 here has torch"; return; }
-  step 1 torch "$python" "$here/gpu_torch.py" --out "$out/torch.json" --shapes "$shapes"
-  tell_lines 12 < <(grep ' ms' "$out/torch.txt")
-}
-part_peers() {
-  local wheels=("$here"/wheels/*.whl)
-  if [ -z "$python" ] || [ ! -e "${wheels[0]}" ]; then
-    tell "not run: no wheels in the bundle, or no torch here"
-    return
-  fi
-  step 2 pip "$python" -m pip install --quiet --no-index --no-deps --target "$out/cache/peers" \
-    "${wheels[@]}" || return
-  step 1 peers env PYTHONPATH="$out/cache/peers" "$python" "$here/gpu_torch.py" --peers \
-    --out "$out/peers.json" --shapes "$shapes"
-  tell_lines 8 < <(grep -E ' ms|not run' "$out/peers.txt")
-}
-
-part_kernels() {
-  local steps=${#engines[@]} engine name
-  for engine in "${engines[@]}"; do
-    name="kernels.${engine#*.}"
-    bench "$steps" "$name" 0 --implementations "$engine" --shapes "$middle" --dtypes bf16 \
-      --passes value_and_grad --profile "$out/$name.trace.json"
-    steps=$((steps - 1))
-    tell_lines 1 < <(
-      awk -v engine="$engine" '$1 == "kernel" && ++count <= 6 { text = text ", " $2 " " $4 " ms" }
-        / ms a call: / { sub(/^ */, ""); print engine " " $0 text; exit }' "$out/$name.txt")
-  done
-}
-
-part_rows() {
-  local operator steps=2
-  for operator in softmax_cross_entropy rms_norm; do
-    bench "$steps" "rows.$operator" 2 --operators "$operator" --implementations opencl \
-      --shapes "$middle" --dtypes f32,bf16 --passes forward,backward
-    steps=$((steps - 1))
-  done
-}
-
-part_tune() {
-  own_step 1 tune tessera-tune --shapes "${shapes%%,*}" --implementations "${engines[0]:-opencl}" \
-    --dtypes bf16 --passes value_and_grad --budget "$((part_ends - SECONDS > 8 ?
-      part_ends - SECONDS - 3 : 5))s" --timeout 20s --out "$out/tune.csv"
-  tell_lines 3 < <(grep -E '^  | final ' "$out/tune.txt" | tail -n 3 | sed 's|.*bf16/vh/||')
 }
 
 run() {
@@ -349,6 +190,7 @@ run() {
   [ -n "$out" ] || refuse "--out FOLDER is missing; $usage"
   [ -x "$here/bin/tessera-info" ] ||
     refuse "$here is no bundle: make one by scripts/gpu.sh bundle, and run its gpu.sh"
+  source "$here/gpu_parts.sh"
   [ ! -L "$out" ] || refuse "--out $out is a link: name the folder itself"
   mkdir -p "$out" || refuse "--out $out cannot be made: give another"
   out="$(cd "$out" && pwd)"
@@ -374,8 +216,8 @@ run() {
   set_up
   # In order of worth, with their seconds of 8 minutes. What a part does not need is for those
   # behind it.
-  local parts=("facts 40" "probe 20" "correct 100" "speed 140" "torch 50" "peers 40" "kernels 30"
-    "rows 30" "tune 20")
+  local parts=("facts 35" "probe 20" "correct 100" "speed 130" "torch 75" "goals 5" "kernels 2"
+    "types 45" "peers 30" "rows 20" "tune 12")
   weights_left=0
   for entry in "${parts[@]}"; do weights_left=$((weights_left + ${entry#* })); done
   for entry in "${parts[@]}"; do

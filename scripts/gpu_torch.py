@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Times of PyTorch for the shapes of gpu.sh: x @ w.T alone, F.cross_entropy of it, and that with
-its gradients; with --peers the same loss by Liger and Cut Cross Entropy, where they can be
-imported. A line for each shape and type, and a row in the JSON file. On a GPU where torch sees one.
+its gradients, in bf16 by torch.compile too; with --peers the same loss by Liger and Cut Cross
+Entropy, where they can be imported. A line for each shape and type, and a row in the JSON file. On
+a GPU where torch sees one.
 usage: gpu_torch.py --shapes BxHxV[,...] --out FILE [--peers]"""
 import argparse
 import importlib
@@ -21,6 +22,12 @@ SECONDS = 0.5  # of samples, 7 of them at least
 
 def whole(x, w, labels):
     return F.cross_entropy(x @ w.T, labels)
+
+
+def compiled():
+    """Anew for each shape: there is a limit to how often one function is compiled again."""
+    torch.compiler.reset()
+    return torch.compile(whole, dynamic=False)
 
 
 def liger():
@@ -131,22 +138,23 @@ def main():
     print(f"torch {torch.__version__} on {name}", flush=True)
     torch.manual_seed(0)
     kinds = [("torch", lambda: whole, "bf16", torch.bfloat16, "highest"),
-             ("torch", lambda: whole, "f32", torch.float32, "highest"),
-             ("torch", lambda: whole, "tf32", torch.float32, "high")]
+             ("torch.compile", compiled, "bf16", torch.bfloat16, "highest"),
+             ("torch", lambda: whole, "tf32", torch.float32, "high"),
+             ("torch", lambda: whole, "f32", torch.float32, "highest")]
     if options.peers:
         kinds = [(peer, make, "bf16", torch.bfloat16, "highest") for peer, make in
                  (("liger", liger), ("cce", cut_cross_entropy))]
     rows, failed = [], False
-    for shape in options.shapes.split(","):
-        extents = [int(extent) for extent in shape.split("x")]
-        for peer, make, dtype, type_, precision in kinds:
-            if dtype == "tf32" and device == "cpu":
-                continue
+    for peer, make, dtype, type_, precision in kinds:
+        if (dtype == "tf32" or peer == "torch.compile") and device == "cpu":
+            continue
+        for shape in options.shapes.split(","):
+            extents = [int(extent) for extent in shape.split("x")]
             row = {"shape": shape, "peer": peer, "dtype": dtype, "device": name,
                    "torch": torch.__version__}
             try:
                 torch.set_float32_matmul_precision(precision)
-                row.update(measure(extents, type_, device, make(), not options.peers))
+                row.update(measure(extents, type_, device, make(), peer == "torch"))
                 print(text_of(row, 2 * math.prod(extents)), flush=True)
             except Exception as error:  # noqa: BLE001 - the other rows go on, out of memory too
                 failed = True

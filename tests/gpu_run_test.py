@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/gpu.sh run with programs that crash, hang or print in place of the library's: what a part
 does is told and the others go on, in time. usage: gpu_run_test.py SOURCE_DIR"""
+import json
 import os
 import pathlib
 import shutil
@@ -19,6 +20,7 @@ DEVICE = """* 0:0  Fake 9000 (gpu)
       132 compute units
 """
 ENGINES = """+ opencl.cpu   on CPUs
++ opencl.wgmma Hopper's
 + opencl.mma   matrix units
 + opencl.simt  any device
 + eigen        the host
@@ -46,13 +48,32 @@ tessera 0.1.0 (fake)
 END
 ;;
 esac"""
+TABLES = """linear_cross_entropy/forward/opencl.x/bf16/vh/B1/H2/V3
+    kernel  forward   1   0.101   90.0%
+    of 0.2 ms a call: kernels 50.0%
+linear_cross_entropy/value_and_grad/opencl.x/bf16/vh/B1/H2/V3
+    kernel  forward  1   0.106   30.0%
+    kernel  grad_x   32   734.186   34.6%
+    of 2124.0 ms a call: kernels 97.2%
+"""
+JSON = json.dumps({"benchmarks": [
+    {"name": "linear_cross_entropy/forward/x", "real_time": 0.77, "extra_bytes_peak": 1 << 20,
+     "status": "noisy"},
+    {"name": "linear_cross_entropy/value_and_grad/x", "real_time": 2.5, "status": "ok",
+     "extra_bytes_peak": 5000 << 20}]})
 BENCH = f"""case "$*" in
-*opencl.mma*4096x2048x32768*no-peak-list*) kill -SEGV $$ ;;
+*opencl.mma*4096x2048x32768*"dtypes bf16"*) kill -SEGV $$ ;;
 *opencl.simt*8192*) exit 3 ;;
-*"dtypes f32 "*|*"dtypes f16 "*) echo "error: no row can run" >&2; exit 2 ;;
-*--profile*) echo "    kernel  grad_x   32   734.186   34.6%"
-  echo "    of 2124.0 ms a call: kernels 97.2%" ;;
-*) printf 'row ms spread\\n{ROW}' 0.770; printf '{ROW}' 2.500 ;;
+*"dtypes f16 "*) echo "error: no row can run" >&2; exit 2 ;;
+*) ms=0.77
+  case "$*" in *"layout hv"*) ms=0.66 ;; *"knobs stages=3"*) ms=0.88 ;; esac
+  printf 'row ms spread\\n{ROW}' 0.770; printf '{ROW}' 2.500
+  for option in "$@"; do
+    case "$option" in --benchmark_out=*) echo '{JSON}' | sed "s/0.77/$ms/" >"${{option#*=}}" ;; esac
+    [ "$last" != --profile ] || echo '{{"traceEvents": []}}' >"$option"
+    last="$option"
+  done
+  case "$*" in *--profile*) echo '{TABLES}' ;; esac ;;
 esac""".replace("$2", "forward", 1).replace("$2", "value_and_grad", 1)
 TESTS = """[ "$TESSERA_TEST_IMPLEMENTATIONS" != opencl.simt ] || kill -KILL $$
 echo "[       OK ] one (1 ms)"; echo "[       OK ] another (2 ms)\""""
@@ -69,7 +90,8 @@ class Bundle:
         self.folder = folder
         for name in ("bin", "lib", "path"):
             (folder / name).mkdir()
-        shutil.copy(root / "scripts/gpu.sh", folder)
+        for name in ("gpu.sh", "gpu_parts.sh", "gpu_goals.py"):
+            shutil.copy(root / "scripts" / name, folder)
         (folder / "needs").write_text("tessera 0.1.0 (fake)\nx86_64, glibc 2.34\n")
         (folder / "driver.so").touch()
         self.fake("tessera-info", INFO)
@@ -117,18 +139,53 @@ def test_parts(bundle, folder):
         "peak, spread 1.5%; value_and_grad 2.500 ms",
         "speed: speed.4096x2048x32768.bf16.mma: ended by signal 11",
         "speed: speed.8192x4096x128256.bf16.simt: exit code 3",
-        "speed: speed.512x2048x32768.f32.mma: exit code 2: error: no row can run",
+        "types: 4096x2048x32768 opencl.x bf16: forward",  # f32, by the fake
+        "types: speed.4096x2048x32768.f16.simt: exit code 2: error: no row can run",
         "torch: not run: no python3",
-        "kernels: opencl.mma of 2124.0 ms a call: kernels 97.2%, grad_x 734.186 ms",
+        "kernels: 4096x2048x32768 opencl.simt of 2124.0 ms a call: kernels 97.2%, forward 0.106 ms",
         "rows: ", "tune:   tuned")
     check("opencl.simt: 0 right" not in summary, f"nothing ran, and is counted: {summary}")
-    check("opencl.cpu" not in summary, f"a GPU has no opencl.cpu: {summary}")
+    for absent in ("opencl.cpu", "wgmma", "goals: ", "f32.mma"):
+        check(absent not in summary, f"this GPU has no {absent}: {summary}")
     check(len(summary.strip().splitlines()) <= 60, "the summary is longer than 60 lines")
     icd = (out / "icd/driver.icd").read_text()
     check(icd == f"{bundle.folder}/driver.so\n", f"the .icd: {icd!r}")
     check(not (out / "cache").exists(), "the caches of the run are still there")
     written = (out / "summary.txt").read_text().splitlines()
     check(all(line in summary for line in written), "summary.txt is another one")
+
+
+def test_hopper(bundle, folder):
+    """Goals beside what was measured; a python3 that has torch."""
+    bundle.fake("tessera-info", INFO.replace("sleep 300", "true")
+                .replace(ENGINES, "wgmma: open\n" + ENGINES))
+    rows = [{"shape": "8192x4096x128256", "peer": "torch", "dtype": "bf16", "forward_ms": 1.0,
+             "matmul_ms": 12.0},
+            {"shape": "8192x4096x128256", "peer": "torch.compile", "dtype": "bf16",
+             "forward_ms": 1.1},
+            {"shape": "512x2048x32768", "peer": "torch", "dtype": "bf16", "forward_ms": 0.5}]
+    (bundle.folder / "gpu_torch.py").write_text(
+        f"import sys; open(sys.argv[sys.argv.index('--out') + 1], 'w').write({json.dumps(rows)!r})")
+    bundle.fake("python3", f'[ "$1" = -c ] || exec {sys.executable} "$@"', "path")
+    code, text, summary = bundle.run("run", "--out", folder / "hopper", "--driver",
+                                     bundle.folder / "driver.so")
+    bundle.fake("python3", "exit 1", "path")
+    has(summary, "correct: opencl.wgmma: 2 right, 0 wrong", "correct: opencl.mma: 2 right",
+        "speed: 4096x2048x32768 hv opencl.x bf16: forward",
+        "goals: 8192x4096x128256 forward 0.770 ms, 0.770 of torch's 1.000 (at most 0.95: reached), "
+        "0.700 of torch.compile's 1.100, 1.000 of opencl.mma's 0.770",
+        "goals: 8192x4096x128256 value_and_grad 2.500 ms, torch not measured, torch.compile not "
+        "measured, 1.000 of opencl.mma's 2.500, 5000 MiB (at most 4300: MISSED)",
+        "goals: 512x2048x32768 forward 0.770 ms, 1.540 of torch's 0.500 (at most 1.5: MISSED)",
+        "goals: 512x2048x32768 products: forward 680 TFLOP/s, 1.00 of 683 (at least 0.95: reached);"
+        " forward keeping logits 648 TFLOP/s, 1.00 of 651 (at least 0.95: reached); grad_x 0 "
+        "TFLOP/s, 0.00 of 217 (at least 0.95: MISSED)",
+        "; torch's product 717", "goals: 4096x2048x32768 hv: forward 0.660 ms, 0.857 of the usual",
+        "goals: 4096x2048x32768 stages=3: forward 0.880 ms, 1.143 of the usual",
+        "kernels: 512x2048x32768 opencl.wgmma of 2124.0 ms a call: kernels 97.2%, forward 0.106 ms")
+    check(" trace: " not in summary, f"a trace was taken for a row: {summary}")
+    check(not (folder / "hopper/speed.512x2048x32768.bf16.simt.txt").exists(),
+          "opencl.simt multiplied bf16 on a Hopper")
 
 
 def test_again(bundle, folder):
@@ -194,6 +251,7 @@ with tempfile.TemporaryDirectory(prefix="tessera_gpu_") as temporary:
     place = pathlib.Path(temporary)
     (place / "bundle").mkdir()
     fakes = Bundle(place / "bundle")
-    for test in (test_parts, test_again, test_no_device, test_no_space, test_bad_calls):
+    for test in (test_parts, test_hopper, test_again, test_no_device, test_no_space,
+                 test_bad_calls):
         test(fakes, place)
 sys.exit(1 if problems else 0)

@@ -21,7 +21,7 @@
 #include <tuple>
 
 #include "host/engines/gates.hpp"
-#include "host/engines/wgmma.hpp"
+#include "host/engines/wgmma_probe.hpp"
 #include "host/opencl/embedded_kernels.hpp"
 #include "host/opencl/ptx.hpp"
 #include "host/opencl/runtime.hpp"
