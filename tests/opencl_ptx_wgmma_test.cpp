@@ -355,6 +355,18 @@ TEST_F(WgmmaPtx, WhereLinesBeginElsewhereAnotherServes) {
   }
 }
 
+/// The unit's own tile is right, a tile of the engine's kernels is not.
+TEST_F(WgmmaPtx, AWrongTileOfItsKernelsClosesIt) {
+  const Case c = bf16_case("aligned", WLayout::vh, 37, 40, 264);
+  driver_.edit("add.u32 columns_at, columns_at, 2;", "add.u32 columns_at, columns_at, 0;");
+  Context context(quiet());
+  const auto [implementation, why] = served(context, Pass::forward, c);
+  EXPECT_EQ(implementation, "opencl.mma");
+  EXPECT_NE(why.find("wgmma is not to be used: a tile that the device computed so is wrong"),
+            std::string::npos)
+      << why;
+}
+
 TEST_F(WgmmaPtx, LaterDevicesHaveAnotherUnit) {
   const Case c = bf16_case("aligned", WLayout::vh, 37, 40, 264);
   for (const int major : {10, 12}) {

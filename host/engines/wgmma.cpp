@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "host/engines/gates.hpp"
 #include "host/engines/shares.hpp"
 #include "host/engines/tiles.hpp"
 #include "host/engines/wgmma_probe.hpp"
@@ -113,15 +114,21 @@ class WgmmaEngine final : public TileEngine {
 /// description has no device to probe.
 EngineShapes shapes_of(const opencl::DeviceFacts& facts, opencl::Runtime* runtime,
                        const std::vector<std::int64_t>& stages) {
+  const auto check = [](const std::string& reason) {
+    if (reason.empty()) return;
+    throw Error(ErrorCode::build_failed, "wgmma is not to be used: " + reason);
+  };
   WgmmaVerdict verdict;
   if (runtime != nullptr) verdict = runtime->keep<Wgmma>().verdict(*runtime);
-  if (!verdict.reason.empty()) {
-    throw Error(ErrorCode::build_failed, "wgmma is not to be used: " + verdict.reason);
-  }
+  check(verdict.reason);
   EngineShapes shapes;
   for (const std::int64_t each : stages) {
-    shapes.push_back(
-        std::make_shared<WgmmaEngine>(facts, each, verdict.stride_in_16_bytes ? 16 : 1));
+    auto engine = std::make_shared<WgmmaEngine>(facts, each, verdict.stride_in_16_bytes ? 16 : 1);
+    if (runtime != nullptr) {
+      check(runtime->keep<Gates>().why_closed(*runtime, *engine, DType::bf16,
+                                              [] { return std::string(); }));
+    }
+    shapes.push_back(std::move(engine));
   }
   return shapes;
 }
