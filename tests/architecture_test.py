@@ -25,6 +25,8 @@ BELOW = {
     "host/opencl": {"include", "host/dispatch"},
     "host/context": {"include", "host/dispatch", "host/opencl"},
     "host/engines": {"include", "host/dispatch", "host/arguments", "host/opencl"},
+    # How a call is cut into launches. It names no operator.
+    "host/schedule": {"include", "host/dispatch", "host/opencl", "host/engines"},
     "host/custom": {"include", "host/dispatch", "host/arguments", "host/opencl", "host/engines"},
     # The oracle is also the implementation `reference`, whose loss half the operators share.
     # Likewise the per-token half of the streaming implementations, and of those on OpenCL.
@@ -32,7 +34,7 @@ BELOW = {
                   "host/engines", "reference/oracle", "reference/streaming"},
     # What the operators share whose logits are a product.
     "host/linear": {"include", "host/dispatch", "host/arguments", "host/operators", "host/opencl",
-                    "host/engines", "host/loss", "reference/streaming"},
+                    "host/engines", "host/schedule", "host/loss", "reference/streaming"},
     # Needs neither OpenCL nor the dispatch side; the loops that must be fast are those of the
     # streaming reference.
     "host/tile": {"include", "reference/streaming"},
@@ -44,8 +46,8 @@ BELOW = {
     "python": {"include"},
 }
 _OPERATOR = {"include", "host/dispatch", "host/arguments", "host/operators", "host/loss",
-             "host/linear", "host/opencl", "host/engines", "tuning/lookup", "host/tile",
-             "reference/oracle", "reference/streaming"}
+             "host/linear", "host/opencl", "host/engines", "host/schedule", "tuning/lookup",
+             "host/tile", "reference/oracle", "reference/streaming"}
 for _name in OPERATORS:
     BELOW[f"host/{_name}"] = _OPERATOR
 # The list of all operators.
@@ -69,7 +71,7 @@ OPTION_HEADERS = {"view.hpp", "dtype.hpp", "error.hpp", "loss.hpp", "execution.h
                   "version.hpp"}
 # All that the tile machine may know of tessera: it runs kernels and knows no operator.
 TILE_HEADERS = {"view.hpp", "dtype.hpp", "error.hpp", "version.hpp"}
-OPENCL_MODULES = {"host/opencl", "host/engines", "tests", "bench", "peaks"}
+OPENCL_MODULES = {"host/opencl", "host/engines", "host/schedule", "tests", "bench", "peaks"}
 
 
 def module_of(path):
@@ -109,7 +111,7 @@ def check_include(path, name, quoted):
         return None
     if target not in BELOW[module] and name not in ALSO.get(module, ()):
         return f"{module} may not see {target}"
-    if target in ("host/opencl", "host/engines") and not may_use_opencl(path):
+    if target in ("host/opencl", "host/engines", "host/schedule") and not may_use_opencl(path):
         return f"is compiled without OpenCL too and may not see {target}"
     return None
 
@@ -283,6 +285,10 @@ def check_rules():
         ("host/arguments/bytes.cpp", "host/loss/request.hpp", True),
         ("host/operators/symbols.cpp", "host/loss/request.hpp", True),
         ("host/engines/segments.cpp", "host/loss/request.hpp", True),
+        ("host/engines/shares.cpp", "host/schedule/schedule.hpp", True),
+        ("host/schedule/search.cpp", "host/linear/request.hpp", True),
+        ("host/schedule/search.cpp", "host/operators/call.hpp", True),
+        ("host/linear/walk.cpp", "host/schedule/walk.hpp", True),
         ("reference/oracle/oracle.cpp", "host/arguments/offsets.hpp", True),
         ("reference/oracle/oracle.cpp", "tessera/linear_cross_entropy.hpp", True),
         ("reference/streaming/forward.cpp", "reference/oracle/oracle.hpp", True),
@@ -298,6 +304,7 @@ def check_rules():
     ]
     allowed = [
         ("host/linear_cross_entropy/opencl_forward.cpp", "host/engines/engine.hpp", True),
+        ("host/linear_distillation/opencl/steps.cpp", "host/schedule/search.hpp", True),
         ("host/tile/grid.cpp", "tessera/tile/grid.hpp", True),
         ("host/linear_cross_entropy/reference.cpp", "reference/oracle/oracle.hpp", True),
         ("host/context/opencl_context.cpp", "host/opencl/runtime.hpp", True),

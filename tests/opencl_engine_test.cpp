@@ -184,13 +184,8 @@ TEST_F(EngineProducts, Visited) {
     const Problem p(37, 70, 45, layout == Layout::strided ? DType::f32 : DType::bf16, layout);
     for_each_engine([&](const engines::Engine& engine) {
       for (const std::int64_t k_block : {std::int64_t{0}, std::int64_t{16}}) {
-        const Product product{.m = p.m,
-                              .n = p.n,
-                              .k = p.k,
-                              .a = p.a_type,
-                              .a_layout = layout,
-                              .k_block = k_block,
-                              .most_m = 8};
+        const Product product{
+            .m = p.m, .n = p.n, .k = p.k, .a = {p.a_type, layout}, .k_block = k_block, .most_m = 8};
         const std::int64_t width = engines::round_up(p.n, engine.tile_n());
         std::int64_t tile_m = 0;
         std::vector<float> out;
@@ -247,7 +242,7 @@ TEST_F(EngineProducts, Accumulated) {
     const Problem p(50, 41, 300, DType::f32, layout);
     for_each_engine([&](const engines::Engine& engine) {
       const Product product{
-          .use = Use::accumulate, .m = p.m, .n = p.n, .k = p.k, .a = p.a_type, .a_layout = layout};
+          .use = Use::accumulate, .m = p.m, .n = p.n, .k = p.k, .a = {p.a_type, layout}};
       const std::int64_t panels = engines::ceil_div(p.n, engine.tile_n());
       const std::int64_t rows = engine.sums_rows(p.m);
       std::vector<float> sums(index(batches * panels * rows * engine.tile_n()), NAN);
@@ -292,7 +287,7 @@ TEST_F(EngineProducts, Stored) {
     const std::int64_t reach = (p.m - 1) * m_stride + (p.n - 1) * n_stride + 1;
     for_each_engine([&](const engines::Engine& engine) {
       const Product product{
-          .use = Use::store, .m = p.m, .n = p.n, .k = p.k, .a = p.a_type, .a_layout = p.a_layout};
+          .use = Use::store, .m = p.m, .n = p.n, .k = p.k, .a = {p.a_type, p.a_layout}};
       HostTensor tensor(DType::f32, {batches * (reach + guard)});
       const auto out = tensor.as<float>();
       std::ranges::fill(out, -7.0f);
@@ -422,9 +417,8 @@ TEST_F(EngineProducts, ATileIsAnOperandOfTheNextProduct) {
       const Product scores{.m = TwoProducts::m,
                            .n = TwoProducts::n,
                            .k = TwoProducts::k,
-                           .a = type,
-                           .b = type,
-                           .a_layout = Layout::along_second,
+                           .a = {type, Layout::along_second},
+                           .b = {type},
                            .k_block = 16,
                            .most_m = 24};
       const auto cut = engine->cut(scores, 1);
@@ -432,10 +426,8 @@ TEST_F(EngineProducts, ATileIsAnOperandOfTheNextProduct) {
                             .m = TwoProducts::c,
                             .n = TwoProducts::n,
                             .k = cut.tile_m,
-                            .a = type,
-                            .b = type,
-                            .a_layout = layout,
-                            .b_tile = true};
+                            .a = {type, layout},
+                            .b = {.type = type, .from = engines::Operand::From::tile}};
       const TwoProducts p(type, d_m, d_k,
                           !rounds              ? 0.0
                           : type == DType::f16 ? 0x1p-11

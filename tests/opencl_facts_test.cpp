@@ -184,16 +184,17 @@ TEST(OpenclFacts, FewTokensDivideTheVocabulary) {
   };
   using Parts = std::pair<std::int64_t, std::int64_t>;
   constexpr auto vh = engines::Layout::along_first;
-  EXPECT_EQ(cut_of("cpu-8", {.m = 384, .n = 16, .k = 30522, .a_layout = vh}), Parts(1, 16));
-  EXPECT_EQ(cut_of("cpu-8", {.m = 1100, .n = 16, .k = 30522, .a_layout = vh}), Parts(3, 6));
-  EXPECT_EQ(cut_of("cpu-192", {.m = 768, .n = 16, .k = 50257, .a_layout = vh}), Parts(4, 96));
+  EXPECT_EQ(cut_of("cpu-8", {.m = 384, .n = 16, .k = 30522, .a = {.layout = vh}}), Parts(1, 16));
+  EXPECT_EQ(cut_of("cpu-8", {.m = 1100, .n = 16, .k = 30522, .a = {.layout = vh}}), Parts(3, 6));
+  EXPECT_EQ(cut_of("cpu-192", {.m = 768, .n = 16, .k = 50257, .a = {.layout = vh}}), Parts(4, 96));
   // Long pieces already, or too few words, many tokens, another layout, filtered tiles.
-  EXPECT_EQ(cut_of("cpu-8", {.m = 16384, .n = 16, .k = 30522, .a_layout = vh}).second, 1);
-  EXPECT_EQ(cut_of("cpu-8", {.m = 384, .n = 16, .k = 300, .a_layout = vh}).second, 1);
-  EXPECT_EQ(cut_of("cpu-8", {.m = 384, .n = 64, .k = 30522, .a_layout = vh}).second, 1);
+  EXPECT_EQ(cut_of("cpu-8", {.m = 16384, .n = 16, .k = 30522, .a = {.layout = vh}}).second, 1);
+  EXPECT_EQ(cut_of("cpu-8", {.m = 384, .n = 16, .k = 300, .a = {.layout = vh}}).second, 1);
+  EXPECT_EQ(cut_of("cpu-8", {.m = 384, .n = 64, .k = 30522, .a = {.layout = vh}}).second, 1);
   EXPECT_EQ(cut_of("cpu-8", {.m = 384, .n = 16, .k = 30522}).second, 1);
-  EXPECT_EQ(
-      cut_of("cpu-8", {.m = 384, .n = 16, .k = 30522, .a_layout = vh, .k_multiple = 32}).second, 1);
+  EXPECT_EQ(cut_of("cpu-8", {.m = 384, .n = 16, .k = 30522, .a = {.layout = vh}, .k_multiple = 32})
+                .second,
+            1);
 }
 
 /// Facts that no device has, or that leave no room: a plan, or a refusal with its reason.

@@ -3,11 +3,11 @@
 // marks of the tiles lie.
 #include <gtest/gtest.h>
 
-#include "host/linear/opencl/prepare.hpp"
 #include "host/linear_cross_entropy/opencl/run.hpp"
 #include "host/linear_cross_entropy/request.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tests/support/matrix.hpp"
+#include "tests/support/schedules.hpp"
 
 namespace tessera::test {
 namespace {
@@ -25,7 +25,7 @@ Case problem() {
   return c;
 }
 
-using Prepared = operators::PreparedOf<linear::Schedule, lce::Programs>;
+using linear::Prepared;
 
 Prepared prepared(const std::string& implementation, float eps) {
   Context& context = shared_context();
@@ -40,37 +40,42 @@ Prepared prepared(const std::string& implementation, float eps) {
   options.wants.grad_x = options.wants.grad_w = options.wants.grad_bias = true;
   const auto call = operators::bind<lce::Operator>(Pass::value_and_grad, in, {}, {}, options,
                                                    {.gradient_filter_eps = eps});
+  auto& runtime = *opencl::runtime_of(context.state());
   return operators::with_checked(
       context, call, operators::Form::question, [&](const auto& checked) {
         const auto request = lce::request_of(checked);
-        auto made =
-            linear::prepare<Prepared>(request, implementation.substr(std::string("opencl.").size()),
-                                      *opencl::runtime_of(context.state()));
-        made->programs = lce::programs_of(request, *made->engine, made->schedule);
-        return *made;
+        std::vector<std::string> notes;
+        const auto shapes = engines::shapes_with(
+            engines::engine_entry(implementation.substr(std::string("opencl.").size())),
+            runtime.facts(), {.n = 70, .filtered = eps > 0.0f}, {}, &runtime, notes);
+        auto choice = schedule_of<lce::Problem>(request, shapes, runtime.facts());
+        Prepared made;
+        made.schedule = std::move(choice.schedule);
+        made.programs = linear::programs_of(lce::Problem(request, choice.problem->shared_engine()),
+                                            made.schedule);
+        return made;
       });
 }
 
 TEST_P(OpenclFilter, OnlyItsOwnKernelsAreOthers) {
   const auto without = prepared(GetParam(), 0.0f);
   const auto with = prepared(GetParam(), 0.25f);
-  const auto& a = without.programs.shared;
-  const auto& b = with.programs.shared;
-  EXPECT_TRUE(a.filter.file.empty());
-  EXPECT_NE(b.filter.file, "");
-  for (const auto program :
-       {&linear::Programs::pack_rows, &linear::Programs::pack_columns, &linear::Programs::forward,
-        &linear::Programs::write_w, &linear::Programs::write_bias, &linear::Programs::write_x}) {
-    EXPECT_EQ((a.*program).options, (b.*program).options);
+  const auto& a = without.programs;
+  const auto& b = with.programs;
+  EXPECT_TRUE(a[linear::mark].file.empty());
+  EXPECT_NE(b[linear::mark].file, "");
+  for (const int kernel : {linear::pack_rows, linear::pack_columns, linear::forward,
+                           linear::write_bias, linear::write_x, linear::gradient}) {
+    EXPECT_NE(a[kernel].file, "") << kernel;
+    EXPECT_EQ(a[kernel].options, b[kernel].options);
   }
-  EXPECT_EQ(without.programs.gradient.options, with.programs.gradient.options);
-  for (const auto program : {&linear::Programs::grad_w, &linear::Programs::grad_x}) {
-    EXPECT_EQ((a.*program).options.find("FILTER"), std::string::npos);
-    EXPECT_EQ((a.*program).options + " -DFILTER=64", (b.*program).options);
+  for (const int kernel : {linear::grad_w, linear::grad_x}) {
+    EXPECT_EQ(a[kernel].options.find("FILTER"), std::string::npos);
+    EXPECT_EQ(a[kernel].options + " -DFILTER=64", b[kernel].options);
   }
   EXPECT_EQ(without.schedule.name, with.schedule.name);
   // A GPU's ranges are cut anew, and may come to less.
-  if (with.schedule.v_range == without.schedule.v_range) {
+  if (with.schedule.at.columns == without.schedule.at.columns) {
     EXPECT_LT(without.schedule.scratch_words, with.schedule.scratch_words);
   }
 }

@@ -5,12 +5,12 @@
 
 #include "host/engines/cpu.hpp"
 #include "host/engines/shares.hpp"
-#include "host/linear/opencl/cost.hpp"
-#include "host/linear/opencl/plan.hpp"
+#include "host/linear_cross_entropy/opencl/run.hpp"
 #include "host/linear_cross_entropy/request.hpp"
 #include "host/opencl/machines.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tests/support/runner.hpp"
+#include "tests/support/schedules.hpp"
 
 namespace tessera::test {
 namespace {
@@ -65,8 +65,13 @@ class OpenclPlan : public ::testing::Test {
   std::int64_t least(const Question& q, const opencl::DeviceFacts& facts) {
     const auto shapes = engines::make_cpu_shapes(facts, q.b, engines::DotBf16::none);
     return with_request(q, [&](const lce::Request& request) {
-      return linear::minimum_workspace_bytes(request, shapes, facts);
+      return schedule::minimum_workspace_bytes(problems_of<lce::Problem>(request, shapes), facts);
     });
+  }
+  static schedule::Choice schedule_of(const lce::Request& request,
+                                      const engines::EngineShapes& shapes,
+                                      const opencl::DeviceFacts& facts) {
+    return test::schedule_of<lce::Problem>(request, shapes, facts);
   }
 
   Context context_{{.host_only = true, .warning_handler = [](const std::string&) {}}};
@@ -119,7 +124,7 @@ TEST_F(OpenclPlan, FewTokensMeetWAlongH) {
                           engines::Layout layout = engines::Layout::along_second) {
     const auto engine = engines::make_cpu_shapes(cpu(lanes), tokens, engines::DotBf16::none)[0];
     const auto options = engine->product_options(
-        {.m = 1000, .n = tokens, .k = 40, .a = type, .b = type, .a_layout = layout});
+        {.m = 1000, .n = tokens, .k = 40, .a = {type, layout}, .b = {type}});
     return dispatch::value_of(options, "ALONG_K").value_or(0);
   };
   const std::tuple<std::int64_t, std::int64_t, DType, int> asked[] = {
@@ -141,7 +146,8 @@ TEST_F(OpenclPlan, OperandsReadInPlaceShrinkToo) {
     for (const auto& shape : engines::make_cpu_shapes(facts, 64, engines::DotBf16::none)) {
       const auto least = [&](WLayout layout) {
         return with_request({.layout = layout}, [&](const lce::Request& request) {
-          return linear::minimum_workspace_bytes(request, {shape}, facts);
+          return schedule::minimum_workspace_bytes(problems_of<lce::Problem>(request, {shape}),
+                                                   facts);
         });
       };
       EXPECT_LE(least(WLayout::vh), least(WLayout::hv) * 5 / 4) << shape->tile_n() << " tokens";
@@ -174,8 +180,7 @@ TEST_F(OpenclPlan, ManyCoresHaveWork) {
   for (const Pass pass : {Pass::backward, Pass::value_and_grad}) {
     const Question q{pass, DType::f32, 4096, 4096, 128256, WLayout::vh, {}};
     const auto launches = with_request(q, [&](const lce::Request& request) {
-      const auto choice = linear::make_schedule(request, shapes, facts);
-      return linear::cost_of(request, *choice.engine, choice.schedule).products;
+      return cost_of(schedule_of(request, shapes, facts)).products;
     });
     EXPECT_GT(engines::machine_share(launches), 0.95) << to_string(pass);
     // Each ends with cores that wait, which the share does not count.
@@ -189,11 +194,9 @@ TEST_F(OpenclPlan, CostCountsProductsBytesAndLaunches) {
   const double b = 512, h = 2048, v = 32768, w = 4 * h * v;
   const auto ask = [&](Pass pass, std::int64_t v_range, const opencl::DeviceFacts& of) {
     const auto shapes = engines::make_cpu_shapes(of, 512, engines::DotBf16::none);
-    return with_request({pass, DType::f32, 512, 2048, 32768, WLayout::vh, {}, v_range},
-                        [&](const lce::Request& request) {
-                          const auto choice = linear::make_schedule(request, shapes, of);
-                          return linear::cost_of(request, *choice.engine, choice.schedule);
-                        });
+    return with_request(
+        {pass, DType::f32, 512, 2048, 32768, WLayout::vh, {}, v_range},
+        [&](const lce::Request& request) { return cost_of(schedule_of(request, shapes, of)); });
   };
   const auto rates = engines::make_cpu_engine(facts)->rates({});
   const auto forward = ask(Pass::forward, 0, facts);
@@ -236,8 +239,7 @@ TEST_F(OpenclPlan, GpusHaveFewLaunches) {
       const Question q{Pass::backward, DType::f32, b, 2304, 256000, WLayout::vh, {}};
       std::int64_t launches = 0;
       for (const auto& one : with_request(q, [&](const lce::Request& request) {
-             const auto choice = linear::make_schedule(request, shapes, facts);
-             return linear::cost_of(request, *choice.engine, choice.schedule).products;
+             return cost_of(schedule_of(request, shapes, facts)).products;
            })) {
         launches += one.times;
       }
@@ -253,7 +255,8 @@ TEST_F(OpenclPlan, AGradWThatTheCacheHoldsIsNotStreamed) {
   const auto streams = [&](DType type, std::int64_t v) {
     const Question q{Pass::value_and_grad, type, 64, 2048, v, WLayout::vh, {}};
     return with_request(q, [&](const lce::Request& request) {
-      return linear::make_schedule(request, shapes, facts).schedule.streams_grad_w;
+      const lce::Problem problem(request, shapes.front());
+      return problem.streams_grad_w(schedule_of(request, shapes, facts).schedule);
     });
   };
   EXPECT_TRUE(streams(DType::f32, 16384));
@@ -269,14 +272,16 @@ TEST_F(OpenclPlan, PartsOfARangeAreOfWholeLines) {
     const Question q{Pass::value_and_grad, type, 512, 2048, 32768, WLayout::hv, {}};
     const auto shapes = engines::make_cpu_shapes(facts, q.b, engines::DotBf16::none);
     const auto choice = with_request(
-        q, [&](const lce::Request& asked) { return linear::make_schedule(asked, shapes, facts); });
+        q, [&](const lce::Request& asked) { return schedule_of(asked, shapes, facts); });
     const auto& s = choice.schedule;
-    const std::int64_t strips = engines::ceil_div(s.v_range, choice.engine->strip());
-    const std::int64_t parts = choice.engine->parts(s.v_range, s.grad_w_cut, s.shrink);
-    EXPECT_EQ(strips % parts, 0) << to_string(type) << ", " << s.v_range << " columns";
-    const std::int64_t columns = strips / parts * choice.engine->strip();
+    const auto& engine = choice.problem->engine();
+    const std::int64_t strips = engines::ceil_div(s.at.columns, engine.strip());
+    const auto& cut = s.steps.products[linear::of_grad_w].cut;
+    const std::int64_t parts = engine.parts(s.at.columns, cut, s.shrink);
+    EXPECT_EQ(strips % parts, 0) << to_string(type) << ", " << s.at.columns << " columns";
+    const std::int64_t columns = strips / parts * engine.strip();
     EXPECT_EQ(columns * static_cast<std::int64_t>(size_of(type)) % 64, 0)
-        << to_string(type) << ", " << s.v_range << " columns";
+        << to_string(type) << ", " << s.at.columns << " columns";
   }
 }
 
@@ -288,9 +293,9 @@ TEST_F(OpenclPlan, TheDefaultWorkspaceIsAWish) {
   const auto shapes = engines::make_cpu_shapes(facts, q.b, engines::DotBf16::none);
   const auto choice = with_request(q, [&](lce::Request asked) {
     asked.gradients.accumulate = true;  // so that the memory of grad_w cannot serve
-    return linear::make_schedule(asked, shapes, facts);
+    return schedule_of(asked, shapes, facts);
   });
-  EXPECT_EQ(choice.engine->tile_n(), shapes.front()->tile_n());
+  EXPECT_EQ(choice.problem->engine().tile_n(), shapes.front()->tile_n());
   EXPECT_GT(choice.schedule.scratch_words * 4, std::int64_t{64} << 20);
   EXPECT_LT(choice.schedule.scratch_words * 4, std::int64_t{1} << 30) << "a quarter of the logits";
 }
@@ -302,13 +307,13 @@ TEST_F(OpenclPlan, BlocksAreLegalAtEveryWidth) {
     const auto shapes = engines::make_cpu_shapes(facts, 64, engines::DotBf16::none);
     const auto schedule_with = [&](std::int64_t block) {
       return with_request({.b_block = block}, [&](const lce::Request& request) {
-        return linear::make_schedule(request, shapes, facts);
+        return schedule_of(request, shapes, facts);
       });
     };
     for (const std::int64_t block : {8, 16, 24, 32, 48, 64}) {
       const auto choice = schedule_with(block);
-      EXPECT_EQ(choice.schedule.blocks.b_block_size, block) << lanes << " lanes";
-      EXPECT_EQ(block % choice.engine->tile_n(), 0) << lanes << " lanes, " << block;
+      EXPECT_EQ(choice.schedule.blocks.n, block) << lanes << " lanes";
+      EXPECT_EQ(block % choice.problem->engine().tile_n(), 0) << lanes << " lanes, " << block;
     }
     for (const std::int64_t block : {1, 4, 12, 63}) {
       try {

@@ -238,9 +238,8 @@ TEST_F(WgmmaPtx, SumsOfStepsAreAdded) {
                                    .m = m,
                                    .n = n,
                                    .k = k,
-                                   .a = DType::bf16,
-                                   .b = DType::bf16,
-                                   .a_layout = layout};
+                                   .a = {DType::bf16, layout},
+                                   .b = {DType::bf16}};
     std::vector<std::string> notes;
     const auto engine =
         engines::engine_entry("wgmma").shapes(runtime.facts(), {}, &runtime, notes).front();

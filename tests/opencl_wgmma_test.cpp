@@ -16,6 +16,7 @@
 #include "host/operators/bind.hpp"
 #include "host/operators/matrix_unit.hpp"
 #include "tests/support/expect_error.hpp"
+#include "tests/support/schedules.hpp"
 
 namespace tessera::test {
 namespace {
@@ -292,8 +293,14 @@ class WgmmaSchedule : public ::testing::Test {
     return operators::with_checked(
         context_, call, operators::Form::question, [&](const auto& checked) {
           const lce::Request request = lce::request_of(checked);
-          return use(request, linear::make_schedule(request, shapes_, facts_));
+          return use(request, schedule_of<lce::Problem>(request, shapes_, facts_));
         });
+  }
+
+  static const schedule::Step& step_of(const schedule::Schedule& s, int kernel) {
+    const auto& list = s.steps.list;
+    return *std::find_if(list.begin(), list.end(),
+                         [&](const auto& step) { return step.kernel == kernel; });
   }
 
   Context context_{{.host_only = true, .warning_handler = [](const std::string&) {}}};
@@ -313,22 +320,29 @@ TEST_F(WgmmaSchedule, DzHasWholeBlocks) {
         q.execution.workspace_bytes = mib << 20;
         SCOPED_TRACE(std::string(to_string(pass)) + " V " + std::to_string(v) + " MiB " +
                      std::to_string(mib));
-        with_schedule(q, [&](const lce::Request& request, const linear::Choice& choice) {
-          const auto& engine = *choice.engine;
+        with_schedule(q, [&](const lce::Request& request, const schedule::Choice& choice) {
+          const lce::Problem problem(request, choice.problem->shared_engine());
+          const auto& engine = problem.engine();
           const auto& s = choice.schedule;
-          const auto regions = linear::regions_of(request, engine, s);
-          const std::int64_t columns = s.keeps_logits ? v : s.v_range;
-          EXPECT_EQ(regions.dz,
-                    s.gradient_rows * engines::round_up(columns, 64) / (s.keeps_logits ? 1 : 2));
-          EXPECT_TRUE(s.v_range % 256 == 0 || s.v_range == v) << s.v_range;
-          EXPECT_EQ(s.x_part_columns(engine, s.v_range) % 64, 0);
-          EXPECT_EQ(engine.panel_rows(s.v_range) % 64, 0);
-          EXPECT_EQ(linear::even_block(request, engine, s, s.v_range) % 256, 0);
+          const schedule::Arena arena(s.steps, s.shrink, engine);
+          const std::int64_t rows = problem.held_rows(s), range = s.at.columns;
+          const std::int64_t columns = s.keeps_results() ? v : range;
+          EXPECT_EQ(arena.words(linear::region::dz),
+                    rows * engines::round_up(columns, 64) / (s.keeps_results() ? 1 : 2));
+          EXPECT_TRUE(range % 256 == 0 || range == v) << range;
+          EXPECT_EQ(problem.x_part_columns(step_of(s, linear::grad_x), range) % 64, 0);
+          EXPECT_EQ(engine.panel_rows(range) % 64, 0);
+          for (const auto& step : s.steps.list) {
+            // Slices of whole tiles, or one of all columns.
+            if (step.kernel != linear::gradient || step.name == nullptr) continue;
+            EXPECT_TRUE(step.order.slice % 256 == 0) << step.order.slice;
+          }
           // x for logits and for grad_w, lines of both at multiples of 16 bytes, in 16 bits.
           const std::int64_t line = engines::round_up(333, 8) / 2;
-          EXPECT_GE(regions.packed_rows, s.chunk_rows * line);
-          EXPECT_GE(regions.packed_columns > 0 ? regions.packed_columns : regions.packed_rows,
-                    s.gradient_rows * line);
+          const std::int64_t packed = arena.words(linear::region::packed_rows);
+          const std::int64_t apart = arena.words(linear::region::packed_columns);
+          EXPECT_GE(packed, s.at.rows * line);
+          EXPECT_GE(apart > 0 ? apart : packed, rows * line);
           return true;
         });
       }
@@ -339,8 +353,8 @@ TEST_F(WgmmaSchedule, DzHasWholeBlocks) {
 TEST_F(WgmmaSchedule, PiecesOfWHaveWholeBlocks) {
   Question q{.b = 128, .h = 1024, .v = 32768, .w_strides = {1, 1024}};
   facts_.max_allocation_bytes = 20 << 20;
-  with_schedule(q, [](const auto&, const linear::Choice& choice) {
-    EXPECT_EQ(choice.schedule.v_piece, 10240);
+  with_schedule(q, [](const auto&, const schedule::Choice& choice) {
+    EXPECT_EQ(choice.schedule.piece, 10240);
     return true;
   });
   facts_.max_allocation_bytes = 100 << 10;
@@ -353,14 +367,16 @@ TEST_F(WgmmaSchedule, PiecesOfWHaveWholeBlocks) {
 TEST_F(WgmmaSchedule, GroupsHaveSeveralTiles) {
   const auto expect_groups = [&](const Question& q, std::int64_t of_w, std::int64_t of_x,
                                  std::int64_t x_parts) {
-    with_schedule(q, [&](const lce::Request&, const linear::Choice& choice) {
-      const auto& engine = *choice.engine;
+    with_schedule(q, [&](const lce::Request&, const schedule::Choice& choice) {
+      const auto& engine = choice.problem->engine();
       const auto& s = choice.schedule;
-      EXPECT_EQ(engine.parts(s.v_range, s.grad_w_cut, 1), of_w);
-      EXPECT_EQ(engine.parts(s.h_range, s.grad_x_cut, 1), of_x);
-      EXPECT_EQ(s.x_parts, x_parts);
-      EXPECT_EQ(s.grad_x_cut.k_step, 16384) << "words of two";
-      EXPECT_EQ(s.grad_w_cut.k_step, engines::all_of_k);
+      const auto& to_w = s.steps.products[linear::of_grad_w].cut;
+      const auto& to_x = s.steps.products[linear::of_grad_x].cut;
+      EXPECT_EQ(engine.parts(s.at.columns, to_w, 1), of_w);
+      EXPECT_EQ(engine.parts(s.at.depth, to_x, 1), of_x);
+      EXPECT_EQ(step_of(s, linear::grad_x).order.k_parts, x_parts);
+      EXPECT_EQ(to_x.k_step, 16384) << "words of two";
+      EXPECT_EQ(to_w.k_step, engines::all_of_k);
       return true;
     });
   };
@@ -372,9 +388,10 @@ TEST_F(WgmmaSchedule, GroupsHaveSeveralTiles) {
 TEST_F(WgmmaSchedule, ProgramsThatMultiplyArePatched) {
   for (const Pass pass : {Pass::backward, Pass::value_and_grad}) {
     const Question q{.pass = pass};
-    with_schedule(q, [](const lce::Request& request, const linear::Choice& choice) {
-      const auto p = lce::programs_of(request, *choice.engine, choice.schedule);
-      for (const auto& [program, kernel] : lce::kernels_of(request, choice.schedule, p)) {
+    with_schedule(q, [](const lce::Request& request, const schedule::Choice& choice) {
+      const lce::Problem problem(request, choice.problem->shared_engine());
+      const auto programs = linear::programs_of(problem, choice.schedule);
+      for (const auto& [program, kernel] : linear::kernels_of(programs)) {
         const bool multiplies =
             kernel == "forward" || kernel == "gradient" || kernel == "grad_w" || kernel == "grad_x";
         EXPECT_EQ(program.patched_items, multiplies ? 384 : 0) << kernel;

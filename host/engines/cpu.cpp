@@ -111,7 +111,7 @@ class CpuEngine final : public Engine {
   Cut cut(const Product& p, std::int64_t shrink) const override {
     Cut cut;
     std::int64_t depth = words(p, p.k);
-    if (p.b_tile) {
+    if (p.b.from == Operand::From::tile) {
       cut.k_step = all_of_k;
     } else if (p.use == Use::visit) {
       depth = words(p, std::min(p.k_block > 0 ? p.k_block : p.k, p.k));
@@ -156,7 +156,7 @@ class CpuEngine final : public Engine {
     const std::int64_t tile_words = (cut.tile_m + micro_m) * tile_n();
     cut.group_words = cut.own[0] + (p.use == Use::accumulate ? 0 : panels * tile_words);
     // Pairs of another tile are packed behind this one.
-    if (p.b_tile && by_pairs(p)) {
+    if (p.b.from == Operand::From::tile && by_pairs(p)) {
       cut.own[1] = tile_words;
       cut.group_words += depth * tile_n();
     }
@@ -247,16 +247,17 @@ class CpuEngine final : public Engine {
   }
   bool has_pairs() const { return dot_ != DotBf16::none; }
   bool by_pairs(const Product& p) const {
-    return has_pairs() && p.a == DType::bf16 && p.b == DType::bf16;
+    return has_pairs() && p.a.type == DType::bf16 && p.b.type == DType::bf16;
   }
   /// 32-bit words that hold `depth` elements of k.
   std::int64_t words(const Product& p, std::int64_t depth) const {
     return by_pairs(p) ? ceil_div(depth, 2) : depth;
   }
   Source source(const Product& p) const {
-    if (p.a_operand || p.a_layout == Layout::strided) return Source::rows_apart;
-    if (p.a_layout == Layout::along_first) return Source::interleaved;
-    return p.a == DType::f32 || by_pairs(p) ? Source::in_place : Source::rows_apart;
+    if (p.a.from == Operand::From::stored || p.a.layout == Layout::strided)
+      return Source::rows_apart;
+    if (p.a.layout == Layout::along_first) return Source::interleaved;
+    return p.a.type == DType::f32 || by_pairs(p) ? Source::in_place : Source::rows_apart;
   }
   /// Few columns take no longer to multiply than A takes to read, and a core reads fastest what is
   /// 2 KiB or more in a piece. So work-groups that would have less of A's rows divide k, in parts
@@ -279,17 +280,18 @@ class CpuEngine final : public Engine {
   /// Few columns against an A that is contiguous along k: products run along k, in whole vectors
   /// (cl_kernels/engines/cpu/along_k.cl).
   bool along_k(const Product& p) const {
-    if (p.b_tile || p.use != Use::visit || !narrow_ || p.a_layout != Layout::along_second)
+    if (p.b.from == Operand::From::tile || p.use != Use::visit || !narrow_ ||
+        p.a.layout != Layout::along_second)
       return false;
     // A broadcast of A meets all columns at once. Of f32 and of pairs it costs nothing else, so
     // that with more columns than these it is as fast.
     if (by_pairs(p)) return few_ <= 8;
-    return p.a != DType::f32 || 2 * few(p) <= lanes_;
+    return p.a.type != DType::f32 || 2 * few(p) <= lanes_;
   }
   /// Columns that these have room for. Four take no longer than one with an A of f32, which takes
   /// twice as long to read.
   std::int64_t few(const Product& p) const {
-    return p.a == DType::f32 ? std::max<std::int64_t>(few_, 4) : few_;
+    return p.a.type == DType::f32 ? std::max<std::int64_t>(few_, 4) : few_;
   }
 
   DotBf16 dot_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -37,15 +38,22 @@ enum class Use { visit, accumulate, store };
 /// cl_kernels/engines/operand.cl.
 enum class Layout { along_second = 0, along_first = 1, strided = 2 };
 
+/// An operand of a product.
+struct Operand {
+  /// The caller's matrix, where A is read as it lies and B is packed of it; memory that an epilogue
+  /// stored (Stored), of an A whose m lay along the k of that operand; or the tile of another
+  /// product of the kernel, of k rows at most.
+  enum class From { matrix, stored, tile };
+  DType type = DType::f32;  ///< of its elements
+  Layout layout = Layout::strided;
+  From from = From::matrix;
+};
+
 /// One product of an operator. Extents are those that one launch reaches, at most.
 struct Product {
   Use use = Use::visit;
   std::int64_t m = 1, n = 1, k = 1;
-  /// Elements of A as they lie, of what B was packed of, or of what an epilogue stored (Stored).
-  DType a = DType::f32, b = DType::f32;
-  Layout a_layout = Layout::strided;
-  bool a_operand = false;  ///< A was stored by an epilogue: its m lay along the k of that operand
-  bool b_tile = false;     ///< B is the tile of another product of the kernel, of k rows at most
+  Operand a{}, b{};
   /// Of k, as much as one step should take; 0: the engine's choice.
   std::int64_t k_block = 0;
   /// Steps of k begin at multiples of this.
@@ -232,12 +240,18 @@ struct Operands {
   /// There is no product: rows are passed over element by element. Shapes differ in how many
   /// work-items share a row, fewer first.
   bool rows = false;
-  /// The call has others: of a dz that is not to be rounded, of a teacher of another type.
-  bool more_f32 = false;
+  /// Types of the other operands that the call multiplies: of a second layer, and f32 for a stored
+  /// one that is not to be rounded.
+  std::vector<DType> others{};
   bool filtered = false;  ///< products leave out steps of k: PRODUCT_KEPT
   /// Each operand A of the caller's has lines of elements side by side, which begin at multiples of
   /// so many bytes, up to 16, as kernels get them; 0: one has none, or it is not known.
   std::int64_t line_bytes = 0;
+  /// All of them, a and b too, have one type.
+  bool are_alike() const {
+    return a == b &&
+           std::all_of(others.begin(), others.end(), [&](const DType other) { return other == a; });
+  }
   friend bool operator==(const Operands&, const Operands&) = default;
 };
 

@@ -20,9 +20,8 @@ Product product_of(const Engine& engine, DType type) {
   return {.m = probe_rows,
           .n = engine.tile_n(),
           .k = probe_depth,
-          .a = type,
-          .b = type,
-          .a_layout = Layout::along_second};
+          .a = {type, Layout::along_second},
+          .b = {type}};
 }
 std::string options_of(const Engine& engine, DType type) {
   const Product product = product_of(engine, type);

@@ -159,7 +159,7 @@ EngineEntry mma_engine() {
           "it multiplies bf16 by bf16 and f16 by f16; a product of the call has {} by {}{}",
           to_string(operands.a), to_string(operands.b), instead);
     }
-    if (operands.more_f32) {
+    if (!operands.are_alike()) {
       return fmt::format(
           "a product of the call has an operand that is not {} or not to be rounded to it (dz of "
           "grad_bias, of dz_dtype f32, and of f16 where rows differ in more than their labels){}",

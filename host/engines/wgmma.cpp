@@ -146,9 +146,9 @@ std::optional<std::string> why_unsupported(const opencl::DeviceFacts& facts,
     const bool is_f16 = operands.a == DType::f16 && operands.b == DType::f16;
     return fmt::format("it multiplies bf16 by bf16; a product of the call has {} by {}{}",
                        to_string(operands.a), to_string(operands.b),
-                       is_f16 && !operands.more_f32 ? mma : simt);
+                       is_f16 && operands.are_alike() ? mma : simt);
   }
-  if (operands.more_f32) {
+  if (!operands.are_alike()) {
     return fmt::format(
         "a product of the call has an operand that is not bf16 or not to be rounded to it (dz of "
         "grad_bias and of dz_dtype f32){}",

@@ -24,6 +24,6 @@ CostEstimate cost(const Request& request, const BlockSizes& blocks, std::int64_t
 std::unique_ptr<dispatch::Implementation> eigen_implementation();      ///< eigen.cpp
 std::unique_ptr<dispatch::Implementation> tile_implementation();       ///< tile/implementation.cpp
 std::unique_ptr<dispatch::Implementation> reference_implementation();  ///< reference.cpp
-dispatch::Table opencl_implementations();  ///< opencl/implementation.cpp
+dispatch::Table opencl_implementations();                              ///< opencl/run.cpp
 
 }  // namespace tessera::linear_cross_entropy

@@ -58,6 +58,6 @@ CostEstimate cost(const Request& request, std::int64_t formed);
 // Each implementation's file defines one of these rows.
 std::unique_ptr<dispatch::Implementation> eigen_implementation();      ///< eigen.cpp
 std::unique_ptr<dispatch::Implementation> reference_implementation();  ///< reference.cpp
-dispatch::Table opencl_implementations();  ///< opencl/implementation.cpp
+dispatch::Table opencl_implementations();                              ///< opencl/steps.cpp
 
 }  // namespace tessera::linear_distillation

@@ -10,12 +10,13 @@
 #include <functional>
 
 #include "host/engines/shares.hpp"
-#include "host/linear/opencl/cost.hpp"
+#include "host/linear_cross_entropy/opencl/run.hpp"
 #include "host/linear_cross_entropy/request.hpp"
 #include "host/linear_distillation/opencl/run.hpp"
 #include "host/opencl/machines.hpp"
 #include "host/opencl/runtime.hpp"
 #include "tessera/tessera.hpp"
+#include "tests/support/schedules.hpp"
 
 namespace tessera::test {
 namespace {
@@ -43,14 +44,14 @@ View statistics(Pass pass, std::int64_t b) {
 using Ask = std::function<ConsideredSchedule(Context&, Pass, std::int64_t, const Model&)>;
 
 /// Without the other schedules, which `plan` takes seconds to explain.
-ConsideredSchedule schedule_of(const linear::Request& request, const opencl::DeviceFacts& facts,
-                               const linear::Teacher& teacher = {}) {
+template <class Problem, class Request>
+ConsideredSchedule plan_of(const Request& request, const opencl::DeviceFacts& facts) {
   std::vector<std::string> notes;
   const auto shapes = engines::engine_entry(facts.is_cpu ? "cpu" : "simt")
                           .shapes(facts, {.n = request.loss.b}, nullptr, notes);
-  const auto choice = linear::make_schedule(request, shapes, facts, teacher);
+  const auto choice = schedule_of<Problem>(request, shapes, facts);
   ConsideredSchedule taken{.name = choice.schedule.name};
-  taken.launches = linear::cost_of(request, *choice.engine, choice.schedule).products;
+  taken.launches = cost_of(choice).products;
   taken.predicted_share = engines::machine_share(taken.launches);
   return taken;
 }
@@ -71,10 +72,11 @@ ConsideredSchedule linear(Context& context, Pass pass, std::int64_t b, const Mod
                                  .w = array(DType::f32, {model.h, model.v}, {1, model.h}),
                                  .statistics = statistics(pass, b)},
                                 {}, {}, with_gradients(), {});
-  return operators::with_checked(
-      context, call, operators::Form::question, [&](const auto& checked) {
-        return schedule_of(linear_cross_entropy::request_of(checked), facts);
-      });
+  return operators::with_checked(context, call, operators::Form::question,
+                                 [&](const auto& checked) {
+                                   return plan_of<linear_cross_entropy::Problem>(
+                                       linear_cross_entropy::request_of(checked), facts);
+                                 });
 }
 
 /// A student and a teacher of the same depth, without labels.
@@ -92,11 +94,11 @@ ConsideredSchedule distillation(Context& context, Pass pass, std::int64_t b, con
        .statistics = statistics(pass, b),
        .divergence_statistics = pass == Pass::backward ? array(DType::f32, {b, 5}) : View()},
       {}, {}, {.alpha = 1.0f, .loss = with_gradients()}, {});
-  return operators::with_checked(
-      context, call, operators::Form::question, [&](const auto& checked) {
-        const auto request = linear_distillation::request_of(checked);
-        return schedule_of(request.student, facts, linear_distillation::teacher_of(request, facts));
-      });
+  return operators::with_checked(context, call, operators::Form::question,
+                                 [&](const auto& checked) {
+                                   return plan_of<linear_distillation::Problem>(
+                                       linear_distillation::request_of(checked), facts);
+                                 });
 }
 
 ConsideredSchedule taken(const Plan& plan) {

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "host/linear/opencl/plan.hpp"
-#include "host/linear_distillation/request.hpp"
+#include "host/linear/opencl/problem.hpp"
 #include "host/operators/opencl_operator.hpp"
 
 /// The planner of the linear operators as a test sees it: nothing else of tests/plans knows its
@@ -22,7 +21,7 @@ struct Planned {
   std::vector<NamedValue> knobs{};
   std::string engine{};
   std::int64_t tile_n = 0;
-  std::vector<NamedValue> regions{};  ///< words, in the order of allocation
+  std::vector<NamedValue> regions{};  ///< words, by name
   std::int64_t scratch_words = 0, row_words = 0;
   std::vector<operators::Kernel> kernels{};
   std::vector<PlannedLaunches> launches{};
@@ -43,15 +42,13 @@ class Planner {
   Planned planned() const;
 
  private:
-  std::vector<NamedValue> regions(const linear::Schedule& schedule) const;
-  std::vector<operators::Kernel> kernels(const linear::Schedule& schedule) const;
+  std::shared_ptr<linear::Problem> problem(std::shared_ptr<const engines::Engine> engine) const;
 
-  std::optional<linear_distillation::Request> own_;
-  linear::Request request_;
+  const dispatch::Request& checked_;
+  bool distills_;
   opencl::DeviceFacts facts_;
-  linear::Teacher teacher_{};
-  engines::EngineShapes shapes_{};
-  linear::Choice choice_{};
+  schedule::MakeProblems problems_{};
+  schedule::Choice choice_{};
 };
 
 }  // namespace tessera::test

@@ -5,22 +5,17 @@
 #include "host/opencl/specialise.hpp"
 
 namespace tessera::linear {
-
 namespace {
 
-std::string scaled_options(const Schedule& s) {
-  return s.dz.type == DType::f16 ? " -DDZ_SCALED=1" : "";
-}
-
-std::string w_options(DType w, int layout) {
-  return fmt::format(" {} -DW_LAYOUT={}", opencl::type_option("W_TYPE", w), layout);
+std::string w_options(const View& w) {
+  return fmt::format(" {} -DW_LAYOUT={}", opencl::type_option("W_TYPE", w.dtype()), layout_of(w));
 }
 
 }  // namespace
 
-std::string layer_options(DType w, int w_layout, const View& bias, float cap) {
-  std::string options = w_options(w, w_layout) + fmt::format(" -DSOFT_CAP={} -DHAS_BIAS={}",
-                                                             cap != 0.0f ? 1 : 0, bias ? 1 : 0);
+std::string layer_options(const View& w, const View& bias, float cap) {
+  std::string options =
+      w_options(w) + fmt::format(" -DSOFT_CAP={} -DHAS_BIAS={}", cap != 0.0f ? 1 : 0, bias ? 1 : 0);
   if (bias) options.append(" ").append(opencl::type_option("BIAS_TYPE", bias.dtype()));
   return options;
 }
@@ -30,16 +25,17 @@ std::string pack_options(const View& x) {
                      opencl::type_option("X_TYPE", x.dtype()), x.strides().back() == 1 ? 1 : 0);
 }
 
-std::string kept_options(const Request& r, const engines::Engine& engine, const Schedule& s) {
-  if (!s.logits_in_grad_w) return {};
-  const MutableView& grad_w = r.gradients.grad_w;
-  return fmt::format(" -DKEPT_COLUMNS={} -DKEPT_HALVES={}", kept_columns(grad_w, engine),
+std::string kept_options(const Problem& p, const Schedule& s) {
+  if (s.results != schedule::Results::output) return {};
+  const MutableView& grad_w = p.request().gradients.grad_w;
+  return fmt::format(" -DKEPT_COLUMNS={} -DKEPT_HALVES={}", kept_columns(grad_w, p.engine()),
                      size_of(grad_w.dtype()) == 2 ? 1 : 0);
 }
 
-std::string dz_options(const Request& r, const engines::Engine& engine, const Schedule& s) {
-  return engine.options(s.dz) + (sums_bias_on_the_way(r, s) ? " -DBIAS_LANES=1" : "") +
-         scaled_options(s);
+std::string dz_options(const Problem& p, const Schedule& s) {
+  const auto dz = p.dz(s);
+  return p.engine().options(dz) + (p.sums_bias_on_the_way(s) ? " -DBIAS_LANES=1" : "") +
+         (dz.type == DType::f16 ? " -DDZ_SCALED=1" : "");
 }
 
 std::string row_options(const Request& r) {
@@ -51,93 +47,88 @@ std::string row_options(const Request& r) {
          loss::target_options(r.loss);
 }
 
-Programs programs_of(const Request& r, const engines::Engine& engine, const Schedule& s,
-                     const std::string& statistics_options) {
-  const std::string shape = engine.options();
-  const std::string dw = engine.options(grad_w_product(r, s), "DW");
-  const DType w_type = r.inputs.w.dtype();
-  const int w_layout = layout_of(r.inputs.w);
-  const std::string columns =
-      layer_options(w_type, w_layout, r.inputs.bias, r.loss.options.logit_soft_cap) +
-      row_options(r);
-
-  Programs p;
-  const std::string x = pack_options(r.inputs.x);
-  const char* file = "linear/pack_x.cl";
-  p.pack_rows = {file, shape + engine.options(logits_product(r, s), "PACK") + x};
-  if (!packs_once(r, engine, s)) {
-    p.pack_columns = {file, shape + engine.options(grad_w_product(r, s), "PACK") + x};
-  }
-  const auto& g = r.gradients;
-  const std::string kept = kept_options(r, engine, s);
-  p.forward = {
-      "linear/forward.cl",
-      shape + engine.options(logits_product(r, s), "LOGITS") + columns + statistics_options +
-          fmt::format(" -DKEEP_LOGITS={} -DSTATISTICS={}",
-                      s.keeps_logits || s.teacher.given ? 1 : 0, r.loss.wants_values() ? 1 : 0) +
-          kept};
+std::pair<opencl::Specialisation, const char*> Problem::program(const schedule::Step& step,
+                                                                const Schedule& s) const {
+  const auto& g = r_.gradients;
+  const auto made = [&](const char* file, const char* name, const std::string& options) {
+    return std::pair{opencl::Specialisation{file, engine().options() + options, engine().folder()},
+                     name};
+  };
+  const auto multiplies = [&](const char* file, const char* name, const std::string& options) {
+    auto program = made(file, name, options);
+    program.first.patched_items = engine().patched_items();
+    return program;
+  };
+  const auto product = [&](const char* name) {
+    return engine().options(s.steps.product(step).product, name);
+  };
+  const auto out = [](const MutableView& view, int layout) {
+    return fmt::format(" {} -DOUT_LAYOUT={}", opencl::type_option("OUT_TYPE", view.dtype()),
+                       layout);
+  };
+  const auto out_w = [&] { return out(g.grad_w, layout_of(g.grad_w)); };
   const std::string dz =
-      (filters_gradients(r) ? fmt::format(" -DFILTER={}", filter_columns) : std::string()) +
-      dz_options(r, engine, s);
-  if (g.grad_w) {
-    const std::string out =
-        fmt::format(" {} -DOUT_LAYOUT={}", opencl::type_option("OUT_TYPE", g.grad_w.dtype()),
-                    layout_of(g.grad_w));
-    const bool direct = s.grad_w == Schedule::GradW::direct;
-    p.grad_w = {"linear/grad_w.cl", shape + dw + (direct ? out : "") + dz};
-    p.write_w = {"linear/grad_w.cl", shape + dw + out};
+      (filters_gradients(r_) ? fmt::format(" -DFILTER={}", filter_columns) : "") +
+      dz_options(*this, s);
+  switch (step.kernel) {
+    case linear::pack_rows:
+    case linear::pack_columns:
+      return made("linear/pack_x.cl",
+                  step.kernel == linear::pack_rows ? "pack_rows" : "pack_columns",
+                  product("PACK") + pack_options(r_.inputs.x));
+    case linear::forward:
+      return multiplies(
+          "linear/forward.cl", "forward",
+          product("LOGITS") +
+              layer_options(r_.inputs.w, r_.inputs.bias, r_.loss.options.logit_soft_cap) +
+              row_options(r_) + loss::statistics_options(r_.loss) +
+              fmt::format(" -DKEEP_LOGITS={} -DSTATISTICS={}",
+                          s.keeps_results() || layers() > 1 ? 1 : 0,
+                          r_.loss.wants_values() ? 1 : 0) +
+              kept_options(*this, s));
+    case linear::fit_f16:
+      return {{"linear/fit_f16.cl", "", engine().folder()}, "fit_f16"};
+    case linear::mark:
+      return made("linear/filter.cl", "mark", dz);
+    case linear::sum_bias:
+      return made("linear/sum_bias.cl", sums_bias_on_the_way(s) ? "sum_bias_lanes" : "sum_bias",
+                  "");
+    case linear::grad_w:
+      return multiplies(
+          "linear/grad_w.cl", "grad_w",
+          product("DW") + (s.sums == schedule::Sums::direct ? out_w() : std::string()) + dz);
+    case linear::write_w:  // of a file that has grad_w too
+      return multiplies("linear/grad_w.cl", "write_w", product("DW") + out_w());
+    case linear::write_bias:
+      return made("linear/grad_w.cl", "write_w", product("DW") + out(g.grad_bias, 1));
+    case linear::grad_x:
+      return multiplies("linear/grad_x.cl", "grad_x", product("DX") + w_options(r_.inputs.w) + dz);
+    case linear::write_x:
+    case linear::write_excluded:
+      return made("linear/write_x.cl",
+                  step.kernel == linear::write_x ? "write_rows" : "write_excluded",
+                  fmt::format(" {}{}", opencl::type_option("OUT_TYPE", g.grad_x.dtype()),
+                              this->dz(s).type == DType::f16 ? " -DDZ_SCALED=1" : ""));
+    default:
+      return {};
   }
-  if (g.grad_bias) {
-    p.sum_bias = {"linear/sum_bias.cl", shape};
-    p.write_bias = {"linear/grad_w.cl",
-                    fmt::format("{}{} {} -DOUT_LAYOUT=1", shape, dw,
-                                opencl::type_option("OUT_TYPE", g.grad_bias.dtype()))};
-  }
-  p.grad_x = {"linear/grad_x.cl", shape + engine.options(grad_x_product(r, s), "DX") +
-                                      w_options(w_type, w_layout) + dz};
-  if (filters_gradients(r)) {
-    p.filter = {"linear/filter.cl", shape + dz};
-  }
-  if (g.grad_x) {
-    p.write_x = {
-        "linear/write_x.cl",
-        shape + " " + opencl::type_option("OUT_TYPE", g.grad_x.dtype()) + scaled_options(s)};
-  }
-  if (s.dz.type == DType::f16) p.fit_f16 = {"linear/fit_f16.cl", ""};
-  // The file of write_w has grad_w, too.
-  for (auto* program : {&p.forward, &p.grad_w, &p.write_w, &p.grad_x}) {
-    program->patched_items = engine.patched_items();
-  }
-  for (auto* program : p.all()) program->engine = engine.folder();
-  return p;
 }
 
-std::vector<std::pair<opencl::Specialisation, std::string>> kernels_of(const Request& r,
-                                                                       const Schedule& s,
-                                                                       const Programs& p) {
-  std::vector<std::pair<opencl::Specialisation, std::string>> list{{p.pack_rows, "pack_rows"}};
-  const auto& g = r.gradients;
-  // Beside a teacher's, logits that nothing is merged of are formed by the operator's own program.
-  if (r.loss.wants_values() || (s.keeps_logits && !s.teacher.given)) {
-    list.emplace_back(p.forward, "forward");
+Programs programs_of(const Problem& problem, const Schedule& s) {
+  Programs programs;
+  for (const auto& step : s.steps.list) {
+    const auto at = static_cast<std::size_t>(step.kernel);
+    if (programs.kernels.size() <= at) programs.kernels.resize(at + 1);
+    if (!programs.kernels[at].second.empty()) continue;
+    auto [program, name] = problem.program(step, s);
+    programs.kernels[at] = {std::move(program), name == nullptr ? "" : name};
   }
-  if (!has_gradients(r.loss.pass)) return list;
-  if (s.dz.type == DType::f16) list.emplace_back(p.fit_f16, "fit_f16");
-  if (filters_gradients(r)) list.emplace_back(p.filter, "mark");
-  if (g.grad_w) {
-    if (!p.pack_columns.file.empty()) list.emplace_back(p.pack_columns, "pack_columns");
-    list.emplace_back(p.grad_w, "grad_w");
-    if (s.grad_w != Schedule::GradW::direct) list.emplace_back(p.write_w, "write_w");
-  }
-  if (g.grad_x) {
-    list.emplace_back(p.grad_x, "grad_x");
-    list.emplace_back(p.write_x, "write_rows");
-    list.emplace_back(p.write_x, "write_excluded");
-  }
-  if (g.grad_bias) {
-    list.emplace_back(p.sum_bias, sums_bias_on_the_way(r, s) ? "sum_bias_lanes" : "sum_bias");
-    list.emplace_back(p.write_bias, "write_w");
-  }
+  return programs;
+}
+
+std::vector<operators::Kernel> kernels_of(const Programs& programs) {
+  auto list = programs.kernels;
+  std::erase_if(list, [](const operators::Kernel& kernel) { return kernel.second.empty(); });
   return list;
 }
 

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "host/engines/segments.hpp"
-#include "host/linear/opencl/plan.hpp"
+#include "host/linear/opencl/problem.hpp"
 #include "host/loss/opencl_rows.hpp"
+#include "host/operators/opencl_operator.hpp"
+#include "host/schedule/walk.hpp"
 #include "linear/arguments.h"
 
 namespace tessera::linear {
@@ -17,21 +20,16 @@ inline std::int32_t narrow(std::int64_t value) { return static_cast<std::int32_t
 /// Panels of x that one work-item of `pack_columns` copies: a few hundred elements of a row.
 constexpr std::int64_t panel_step = 16;
 
-/// What a request compiles: one specialisation per kernel file, chosen by types, layouts and flags.
+/// The programs of a call, and the names of their kernels, by the numbers of its steps' kernels.
 struct Programs {
-  opencl::Specialisation pack_rows, pack_columns, forward, grad_w, write_w, sum_bias, write_bias,
-      grad_x, write_x, filter, fit_f16;
-  std::vector<opencl::Specialisation*> all() {
-    return {&pack_rows,  &pack_columns, &forward, &grad_w, &write_w, &sum_bias,
-            &write_bias, &grad_x,       &write_x, &filter, &fit_f16};
+  std::vector<operators::Kernel> kernels{};
+  const opencl::Specialisation& operator[](int kernel) const {
+    return kernels[static_cast<std::size_t>(kernel)].first;
   }
 };
-Programs programs_of(const Request& request, const engines::Engine& engine,
-                     const Schedule& schedule, const std::string& statistics_options);
-/// The kernels of `programs` that a call with this schedule launches, for `plan`.
-std::vector<std::pair<opencl::Specialisation, std::string>> kernels_of(const Request& request,
-                                                                       const Schedule& schedule,
-                                                                       const Programs& programs);
+Programs programs_of(const Problem& problem, const Schedule& schedule);
+/// The kernels that the steps launch, for `plan`.
+std::vector<operators::Kernel> kernels_of(const Programs& programs);
 
 /// `count` columns from `begin` of a matrix [H, V].
 template <class AnyView>
@@ -39,40 +37,37 @@ AnyView columns_of(const AnyView& view, std::int64_t begin, std::int64_t count);
 
 /// Options of kernels that form logits of a layer: types and layout of w and bias, whether a cap is
 /// on them.
-std::string layer_options(DType w, int w_layout, const View& bias, float cap);
+std::string layer_options(const View& w, const View& bias, float cap);
 /// Those of kernels that pack its x.
 std::string pack_options(const View& x);
 /// Those of kernels that reach logits kept in grad_w; none: they lie in scratch.
-std::string kept_options(const Request& request, const engines::Engine& engine,
-                         const Schedule& schedule);
+std::string kept_options(const Problem& problem, const Schedule& schedule);
 /// Those of kernels that write or read dz.
-std::string dz_options(const Request& request, const engines::Engine& engine,
-                       const Schedule& schedule);
+std::string dz_options(const Problem& problem, const Schedule& schedule);
 /// Those of kernels that know what a row is about.
 std::string row_options(const Request& request);
 
-/// One call: enqueues everything the schedule says, in order. What becomes of logits, statistics
-/// and dz, is its operator's.
+/// One call: enqueues the steps of its schedule in the order of the loops.
 class Run {
  public:
-  /// `programs`: of this request and schedule.
-  Run(opencl::Call& call, const Request& request, const engines::Engine& engine,
-      const Schedule& schedule, const Programs& programs);
+  /// `programs`: of this problem and schedule.
+  Run(opencl::Call& call, const Problem& problem, const Schedule& schedule,
+      const Programs& programs);
   virtual ~Run() = default;
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
   void enqueue();
 
  protected:
-  /// Columns [begin, begin + count) of the vocabulary with w and grad_w bound for them, and the w
-  /// of a teacher where its operator has had need of it.
-  struct Piece {
-    std::int64_t begin = 0, count = 0;
-    opencl::Binding w{}, grad_w{}, teacher_w{};
-  };
-  struct Chunk {
-    std::int64_t begin = 0, rows = 0, panels = 0;
-  };
+  using Span = schedule::Span;
+  using Step = schedule::Step;
+  using Turn = schedule::Turn;
+
+  /// Takes scratch and binds the caller's views, all but those of pieces.
+  virtual void bind();
+  /// Binds w and grad_w of the turn's piece where another is bound.
+  virtual void enter(const Turn& turn);
+  virtual void launch(const Step& step, const Turn& turn);
 
   /// dz of a range of the vocabulary, `columns` words of each token a panel
   /// (Engine::operand_words), of which the range's are used.
@@ -80,6 +75,7 @@ class Run {
     opencl::Scratch memory{};
     std::int64_t columns = 0;
   };
+  Dz dz_of(const Turn& turn) const;
 
   /// Logits that forward keeps, from some panel and column on (KEPT_AT of operands.cl).
   struct Kept {
@@ -87,115 +83,91 @@ class Run {
     std::int64_t panel_stride = 0, v_stride = 0;  ///< in 16 bits
     kernels::kept_logits_sizes sizes() const { return {panel_stride, v_stride}; }
   };
-  /// `rows_before`: those whose logits against the same columns come first, of a teacher's all
-  /// rows. In scratch they have `memory` of their own.
-  Kept kept(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t rows_before,
+  /// The logits of `rows` against the turn's columns. `rows_before`: those whose logits against the
+  /// same columns come first, of a second layer all rows. In scratch they have `memory` of their
+  /// own.
+  Kept kept(const Span& rows, const Turn& turn, std::int64_t rows_before,
             const opencl::Scratch& memory) const;
-  Kept kept(const Chunk& chunk, const Piece& piece, std::int64_t begin) const {
-    return kept(chunk, piece, begin, 0, dz_);
-  }
+  /// The rows of a turn whose logits lie in grad_w, and those whose lie beyond.
+  std::vector<Span> kept_parts(const Span& rows) const;
 
   /// A layer of which logits are formed.
   struct Layer {
-    const opencl::Specialisation& program;
     opencl::Binding w{};  ///< of the first column that is formed
     opencl::Binding bias{};
     opencl::Scratch packed{};  ///< rows of x
-    std::int64_t h = 0;
     kernels::logit_sizes sizes{};
-    const engines::Cut& cut;
   };
-  /// Columns of the vocabulary that one launch forms the logits of, in slices.
-  struct Columns {
-    std::int64_t begin = 0, count = 0;
-    std::int64_t readable = 0;  ///< from `begin` on in what is bound of w
-    std::int64_t block = 0;     ///< of a slice
-    std::int64_t first_slice = 0;
-  };
-  void form(const Layer& layer, const Chunk& chunk, const Columns& columns, const Kept& logits);
-  Layer own_layer(const opencl::Specialisation& program, const Piece& piece,
-                  std::int64_t begin) const;
-  /// Slices of columns [begin, begin + count) that give every group work, for kernels that keep
-  /// nothing of a slice.
-  Columns even_slices(const Piece& piece, std::int64_t begin, std::int64_t count) const;
+  Layer own_layer(const Turn& turn) const;
+  void form(const Step& step, const Turn& turn, const Layer& layer, const Kept& logits);
+  void pack(const Step& step, const Turn& turn, const std::vector<engines::Segment>& x,
+            const opencl::Scratch& packed);
 
-  /// Looks at the logits of a chunk of rows against all of the vocabulary: merges their statistics,
-  /// where the call wants values, and keeps the logits where the schedule does.
-  virtual void forward(const Chunk& chunk) = 0;
-  /// dz of a chunk and columns [begin, begin + count) of a piece.
-  virtual void gradient(const Chunk& chunk, Piece& piece, std::int64_t begin, std::int64_t count,
-                        const Dz& dz) = 0;
-  /// Takes scratch and binds the caller's views, all but those of pieces.
-  virtual void bind();
-
-  std::vector<Piece> pieces() const;
-  void bind_piece(Piece& piece, bool needs_grad_w);
-  std::vector<Chunk> kept_parts(const Chunk& chunk) const;
+  const schedule::Product& product(const Step& step) const { return schedule_.steps.product(step); }
+  std::int64_t panels(const Span& rows) const { return rows.count / tile_n_; }
   kernels::logit_sizes logit_sizes() const;
   static kernels::matrix_sizes w_sizes(const opencl::Binding& w, bool transposed,
                                        std::int64_t readable);
   static kernels::row_segment row_segment(const engines::Segment& segment);
-  /// A kernel that multiplies. `all_panels`: a group takes all of them, whatever the engine says;
-  /// `batch`: products of one shape, BATCH_INDEX.
+  /// Columns from the turn's first on in what is bound of w.
+  static std::int64_t readable(const Turn& turn) {
+    return turn.piece.begin + turn.piece.count - turn.columns.begin;
+  }
+  /// A kernel that multiplies. `all_panels`: a group takes all of them, whatever the engine says.
   template <class Pointers>
-  void multiply(const opencl::Specialisation& program, const Pointers& pointers,
-                const typename Pointers::Sizes& sizes, const engines::Cut& cut, std::int64_t parts,
-                std::int64_t panels, bool all_panels = false, std::int64_t batch = 1) {
+  void multiply(const Step& step, const Pointers& pointers, const typename Pointers::Sizes& sizes,
+                std::int64_t parts, std::int64_t panels, bool all_panels = false) {
+    const std::int64_t batch = step.order.k_parts;
     auto range = engine_.launch_range(parts, panels, schedule_.shrink);
+    const auto& cut = product(step).cut;
     auto call = engine_.call(cut, parts, panels, schedule_.shrink);
     // The last range may have fewer parts than scratch was taken for, and divide columns more.
     const std::int64_t words = batch * engine_.scratch_words(cut, parts, panels, schedule_.shrink);
     range.global[2] = static_cast<std::size_t>(batch);
-    if (all_panels || words > group_words_) {
+    call.k_step = narrow(step.order.k_step);
+    if (all_panels || words > arena_.words(schedule::Arena::groups)) {
       range.global[1] = 1;
       call.panels_per_group = narrow(std::max<std::int64_t>(panels, 1));
     }
-    call_.launch(program, range, pointers, sizes, call);
+    call_.launch(programs_[step.kernel], range, pointers, sizes, call);
   }
 
   opencl::Call& call_;
+  const Problem& problem_;
   const Request& request_;
   const engines::Engine& engine_;
   const Schedule& schedule_;
-  loss::LossRows rows_;
   const Programs& programs_;
+  loss::LossRows rows_;
+  schedule::Arena arena_;
   std::int64_t tile_n_;
-  std::int64_t group_words_ = 0;  ///< of groups_
-  opencl::Binding bias_{};
+  engines::Stored stored_;                     ///< dz
+  std::int64_t first_slice_ = 0, slices_ = 0;  ///< of a look's turn, and those up to its end
+  opencl::Binding bias_{}, w_{}, grad_w_{};
   opencl::Scratch bias_lanes_{};  ///< where gradients sum grad_bias on the way; else nothing
   opencl::Scratch packed_rows_{}, stats_{}, coefficients_{}, dz_{}, groups_{};
 
  private:
-  std::vector<Chunk> chunks() const;
-  void pack(const Chunk& chunk, bool columns);
-  void coefficients(const Chunk& chunk);
+  void pack_columns(const Turn& turn);
+  void fit_f16(const Turn& turn);
   /// The factor that a chunk's dz of f16 still needs in its sums; of another dz nothing.
-  opencl::Scratch scale_of(const Chunk& chunk) const;
-  Dz dz_of(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count) const;
-  void mark(const Chunk& chunk, std::int64_t count, const Dz& dz);
-  void sum_bias(const Chunk& chunk, std::int64_t begin, std::int64_t count, const Dz& dz);
-  std::int64_t parts_of(const engines::Cut& cut, std::int64_t m, std::int64_t most) const;
-  void accumulate_w(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
-                    const Dz& dz);
-  void accumulate_x(const Chunk& chunk, const Piece& piece, std::int64_t begin, std::int64_t count,
-                    const Dz& dz, bool first);
-  void gradients_of(const Chunk& chunk, Piece& piece, bool first_piece);
-  void write_x(const Chunk& chunk);
-  void write_w(const Piece& piece, std::int64_t begin, std::int64_t count,
-               const opencl::Scratch& sums);
+  opencl::Scratch scale() const;
+  void mark(const Turn& turn);
+  void sum_bias(const Turn& turn);
+  /// Parts of m rows of a sum: not more than scratch was taken for.
+  std::int64_t parts_of(const Step& step, std::int64_t m) const;
+  void accumulate_w(const Step& step, const Turn& turn);
+  void accumulate_x(const Step& step, const Turn& turn);
+  void write_x(const Step& step, const Turn& turn);
+  void write_excluded(const Turn& turn);
+  void write_w(const Turn& turn);
   void write_bias();
-  void rows_outer();
-  void vocabulary_outer();
-  void depth_outer();
-  opencl::Scratch sums_x(const Chunk& chunk) const;
+  opencl::Scratch sums_x(const Span& rows) const;
 
-  /// Where the chunks begin whose data is in place now; -1: none.
-  std::int64_t packed_rows_of_ = -1, packed_columns_of_ = -1, coefficients_of_ = -1;
-  std::int64_t h_begin_ = 0, h_count_;  ///< the part of H whose gradients are being formed
+  std::int64_t piece_ = -1;  ///< begin of the one that is bound
   std::vector<engines::Segment> x_segments_, grad_x_segments_;
   opencl::Binding grad_bias_{};
-  std::int64_t bias_stride_ = 1;
-  opencl::Scratch packed_columns_{}, sums_x_{}, sums_w_{}, sums_bias_{}, filter_{}, beyond_{};
+  opencl::Scratch packed_columns_{}, filter_{};
 };
 
 }  // namespace tessera::linear

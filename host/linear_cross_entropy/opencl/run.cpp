@@ -1,69 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/linear_cross_entropy/opencl/run.hpp"
 
-#include "host/loss/opencl_programs.hpp"
+#include "host/linear_cross_entropy/request.hpp"
 
 namespace tessera::linear_cross_entropy {
 
 using engines::ceil_div;
 using linear::narrow;
 using opencl::Scratch;
+using schedule::Phase;
 
-std::vector<opencl::Specialisation*> Programs::all() {
-  auto list = shared.all();
-  list.push_back(&gradient);
-  return list;
+std::pair<opencl::Specialisation, const char*> Problem::program(const schedule::Step& step,
+                                                                const linear::Schedule& s) const {
+  if (step.kernel != linear::gradient) return linear::Problem::program(step, s);
+  const bool keeps = s.keeps_results();
+  opencl::Specialisation made{
+      keeps ? "linear_cross_entropy/gradient_of_kept.cl" : "linear_cross_entropy/gradient.cl",
+      engine().options() + engine().options(logits_product(s), "LOGITS") +
+          linear::layer_options(r_.inputs.w, r_.inputs.bias, r_.loss.options.logit_soft_cap) +
+          linear::row_options(r_) + linear::kept_options(*this, s) + linear::dz_options(*this, s),
+      engine().folder()};
+  if (!keeps) made.patched_items = engine().patched_items();
+  return {std::move(made), keeps ? "gradient_of_kept" : "gradient"};
 }
 
-Programs programs_of(const linear::Request& r, const engines::Engine& engine,
-                     const linear::Schedule& s) {
-  Programs p;
-  p.shared = linear::programs_of(r, engine, s, loss::statistics_options(r.loss));
-  p.gradient = {s.keeps_logits ? "linear_cross_entropy/gradient_of_kept.cl"
-                               : "linear_cross_entropy/gradient.cl",
-                engine.options() + engine.options(linear::logits_product(r, s), "LOGITS") +
-                    linear::layer_options(r.inputs.w.dtype(), linear::layout_of(r.inputs.w),
-                                          r.inputs.bias, r.loss.options.logit_soft_cap) +
-                    linear::row_options(r) + linear::kept_options(r, engine, s) +
-                    linear::dz_options(r, engine, s)};
-  p.gradient.engine = engine.folder();
-  p.gradient.patched_items = s.keeps_logits ? 0 : engine.patched_items();
-  return p;
+void Problem::add_look(linear::StepList& list, const schedule::Steps::Kind& range) const {
+  const double kept = list.s.keeps_results() ? list.logits_bytes(range, list.s.at.rows) : 0.0;
+  list.form(linear::forward, "forward", Phase::look, range, linear::of_logits, kept);
 }
 
-std::vector<operators::Kernel> kernels_of(const linear::Request& r, const linear::Schedule& s,
-                                          const Programs& p) {
-  auto list = linear::kernels_of(r, s, p.shared);
-  if (has_gradients(r.loss.pass)) {
-    list.emplace_back(p.gradient, s.keeps_logits ? "gradient_of_kept" : "gradient");
+void Problem::add_gradient(linear::StepList& list, const schedule::Steps::Kind& range,
+                           double dz_bytes) const {
+  if (list.s.keeps_results()) {
+    list.copy(linear::gradient, Phase::main,
+              schedule::of_rows | schedule::of_columns | schedule::of_depth,
+              list.logits_bytes(range, held_rows(list.s)) + dz_bytes, range);
+  } else {
+    list.form(linear::gradient, "gradient", Phase::main, range, linear::of_logits, dz_bytes);
   }
-  return list;
 }
 
-Run::Run(opencl::Call& call, const linear::Request& request, const engines::Engine& engine,
-         const linear::Schedule& schedule, const Programs& programs)
-    : linear::Run(call, request, engine, schedule, programs.shared), gradient_(programs.gradient) {}
+CostEstimate Problem::cost(const linear::Schedule& s) const {
+  // With the vocabulary outside, the values of all rows are known before the first gradient.
+  const bool twice = s.order == schedule::Order::columns && !s.keeps_results();
+  return linear_cross_entropy::cost(r_, {s.blocks.n, s.blocks.k, s.blocks.m},
+                                    twice && r_.loss.pass == Pass::value_and_grad ? 2 : 1);
+}
 
-void Run::forward(const Chunk& chunk) {
-  const std::int64_t block = schedule_.blocks.v_block_size;
-  std::int64_t first_slice = 0;
-  for (auto& piece : pieces()) {
-    bind_piece(piece, schedule_.logits_in_grad_w);
-    form(own_layer(programs_.forward, piece, piece.begin), chunk,
-         {piece.begin, piece.count, piece.count, block, first_slice},
-         kept(chunk, piece, piece.begin));
-    first_slice += ceil_div(piece.count, block);
+void Problem::enqueue(opencl::Call& call, const linear::Schedule& s,
+                      const linear::Programs& programs) const {
+  Run(call, *this, s, programs).enqueue();
+}
+
+linear::Request Problem::asked(const operators::Request& request) { return request_of(request); }
+
+dispatch::Table opencl_implementations() {
+  return operators::opencl_rows(std::make_shared<linear::OpenclOf<Problem>>());
+}
+
+void Run::launch(const Step& step, const Turn& turn) {
+  switch (step.kernel) {
+    case linear::forward:
+      return form(step, turn, own_layer(turn), kept(turn.rows, turn, 0, dz_));
+    case linear::gradient:
+      return schedule_.keeps_results() ? gradient_of_kept(turn) : gradient(step, turn);
+    default:
+      return linear::Run::launch(step, turn);
   }
-  if (request_.loss.wants_values()) rows_.merge(stats_, first_slice, chunk.rows, chunk.begin);
 }
 
-void Run::gradient(const Chunk& chunk, Piece& piece, std::int64_t begin, std::int64_t count,
-                   const Dz& dz) {
-  if (schedule_.keeps_logits) return gradient_of_kept(chunk, piece, begin, count, dz);
-  const Layer layer = own_layer(gradient_, piece, begin);
+void Run::gradient(const Step& step, const Turn& turn) {
+  const Layer layer = own_layer(turn);
+  const Dz dz = dz_of(turn);
   // dz does not depend on slices: as many as there are groups.
-  const Columns columns = even_slices(piece, begin, count);
-  multiply(gradient_,
+  multiply(step,
            kernels::gradient_memory{.w = layer.w,
                                     .bias = bias_,
                                     .class_weight = rows_.class_weight(),
@@ -76,33 +86,33 @@ void Run::gradient(const Chunk& chunk, Piece& piece, std::int64_t begin, std::in
                                     .targets = rows_.targets(),
                                     .bias_lanes = bias_lanes_,
                                     .scratch = groups_},
-           {.w = w_sizes(layer.w, false, columns.readable),
+           {.w = w_sizes(layer.w, false, readable(turn)),
             .logit = logit_sizes(),
-            .chunk_begin = chunk.begin,
-            .v_base = begin,
-            .v_count = count,
-            .v_block = columns.block,
+            .chunk_begin = turn.rows.begin,
+            .v_base = turn.columns.begin,
+            .v_count = turn.columns.count,
+            .v_block = step.order.slice,
             .dz_columns = dz.columns,
             .h_count = narrow(hidden(request_)),
-            .panels = narrow(chunk.panels),
-            .ld = narrow(chunk.rows),
+            .panels = narrow(panels(turn.rows)),
+            .ld = narrow(turn.rows.count),
             .unused = 0,
             .targets = rows_.target_sizes()},
-           schedule_.logits_cut, ceil_div(count, columns.block), chunk.panels,
-           linear::sums_bias_on_the_way(request_, schedule_));
+           step.grid.parts, panels(turn.rows), problem_.sums_bias_on_the_way(schedule_));
 }
 
-void Run::gradient_of_kept(const Chunk& chunk, const Piece& piece, std::int64_t begin,
-                           std::int64_t count, const Dz& dz) {
-  const std::int64_t columns = engine_.panel_rows(count);
-  for (const Chunk& part : kept_parts(chunk)) {
-    const Kept logits = kept(part, piece, begin);
-    const std::int64_t first = part.begin - chunk.begin;
+void Run::gradient_of_kept(const Turn& turn) {
+  const std::int64_t count = turn.columns.count, columns = engine_.panel_rows(count);
+  const Dz dz = dz_of(turn);
+  for (const Span& part : kept_parts(turn.rows)) {
+    const Kept logits = kept(part, turn, 0, dz_);
+    const std::int64_t first = part.begin - turn.rows.begin;
     Scratch coefficients = coefficients_;
     coefficients.offset += first;
     Scratch out = dz.memory;
     out.offset += first * dz.columns;
-    call_.launch(gradient_, engine_.panel_range(ceil_div(count, columns), part.panels),
+    call_.launch(programs_[linear::gradient],
+                 engine_.panel_range(ceil_div(count, columns), panels(part)),
                  kernels::gradient_of_kept_memory{.class_weight = rows_.class_weight(),
                                                   .labels = rows_.compact_labels(),
                                                   .info = rows_.info(),
@@ -115,12 +125,12 @@ void Run::gradient_of_kept(const Chunk& chunk, const Piece& piece, std::int64_t 
                  {.logit = logit_sizes(),
                   .kept = logits.sizes(),
                   .chunk_begin = part.begin,
-                  .v_base = begin,
+                  .v_base = turn.columns.begin,
                   .v_count = count,
                   .v_block = columns,
                   .dz_columns = dz.columns,
-                  .panels = narrow(part.panels),
-                  .ld = narrow(chunk.rows),
+                  .panels = narrow(panels(part)),
+                  .ld = narrow(turn.rows.count),
                   .first = first == 0,
                   .unused = 0,
                   .targets = rows_.target_sizes()});
