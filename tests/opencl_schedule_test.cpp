@@ -24,7 +24,7 @@ class Attention final : public Problem {
     workspace_bytes = 500 << 10;
   }
   Steps steps(const Schedule& s) const override {
-    Steps list{.look = s.at, .main = s.at};
+    Steps list;
     const engines::Product scores{.m = s.at.columns, .n = s.at.rows, .k = width};
     const engines::Product values{
         .m = width, .n = s.at.rows, .k = s.at.columns, .b = {.from = engines::Operand::From::tile}};

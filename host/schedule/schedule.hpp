@@ -86,7 +86,7 @@ struct Step {
   std::int64_t times = 0;    ///< launches in a call; `Steps::add` multiplies it by the turns
   Grid grid{};
   SumOrder order{};
-  /// Parts of A in launches that its scratch for work-groups has to do for; 0: none.
+  /// Its work-groups need scratch for launches with so many parts of A; 0: for none.
   std::array<std::int64_t, 2> scratch_parts{};
   double bytes = 0.0;   ///< that a launch moves and the caches do not have
   double shared = 0.0;  ///< part of that: lines of memory that two work-groups write parts of
@@ -97,7 +97,8 @@ struct Schedule;
 
 /// A call's steps in the order in which a turn runs them.
 struct Steps {
-  Extents look{}, main{};  ///< of a turn of each phase
+  std::int64_t look_columns = 0;  ///< of a turn of a look
+  std::int64_t main_rows = 0;     ///< of a turn of the main phase with the depth outside
   std::vector<Step> list{};
   std::vector<Product> products{};
   /// A look's slices of so many columns, each with statistics of its own, and their number.

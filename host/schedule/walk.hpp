@@ -32,6 +32,14 @@ void for_spans(std::int64_t begin, std::int64_t extent, std::int64_t each, const
   } while (span.begin < end);
 }
 
+/// A span, or the two parts of it before and from `at` on; 0: it is whole.
+inline std::vector<Span> divided(const Span& span, std::int64_t at) {
+  const std::int64_t within = at - span.begin;
+  if (at == 0 || within <= 0 || within >= span.count) return {span};
+  return {{span.begin, within, span.is_first, false},
+          {at, span.count - within, false, span.is_last}};
+}
+
 /// True: the step runs in the turn.
 inline bool runs_in(const Step& step, const Turn& turn) {
   const auto is_its = [&](unsigned loop, const Span& span) {
@@ -43,7 +51,7 @@ inline bool runs_in(const Step& step, const Turn& turn) {
 }
 
 /// Calls `enter(turn)` for every turn of a schedule, in order, and then `launch(step, turn)` for
-/// each step that runs in it. Looks take the rows from `split` on by themselves; 0: they do not.
+/// each step that runs in it. A look takes rows before and from `split` on one after the other.
 /// The depth goes from its end to its begin.
 template <class Enter, class Launch>
 void walk(const Schedule& s, std::int64_t split, const Enter& enter, const Launch& launch) {
@@ -60,7 +68,7 @@ void walk(const Schedule& s, std::int64_t split, const Enter& enter, const Launc
     }
   };
   const auto over_columns = [&](Turn turn, const auto& use) {
-    const std::int64_t each = (turn.phase == Phase::main ? steps.main : steps.look).columns;
+    const std::int64_t each = turn.phase == Phase::main ? s.at.columns : steps.look_columns;
     for_spans(0, s.all.columns, s.piece, [&](const Span& piece) {
       turn.piece = piece;
       for_spans(piece.begin, piece.count, each, [&](const Span& columns) {
@@ -80,14 +88,8 @@ void walk(const Schedule& s, std::int64_t split, const Enter& enter, const Launc
     }
   };
   over_rows([&](const Span& rows) {
-    const std::int64_t within = split - rows.begin;
-    if (s.order == Order::rows) {
-      over_phases(rows, 3);
-    } else if (split > 0 && within > 0 && within < rows.count) {
-      over_phases({rows.begin, within, rows.is_first, false}, 2);
-      over_phases({split, rows.count - within, false, rows.is_last}, 2);
-    } else {
-      over_phases(rows, 2);
+    for (const Span& part : divided(rows, split)) {
+      over_phases(part, s.order == Order::rows ? 3 : 2);
     }
   });
   if (!phases[2]) return;
@@ -101,7 +103,7 @@ void walk(const Schedule& s, std::int64_t split, const Enter& enter, const Launc
   } else if (s.order == Order::depth) {
     for (std::int64_t part = s.depths() - 1; part >= 0; --part) {
       const std::int64_t begin = part * s.at.depth;
-      over_columns({.rows = {0, steps.main.rows},
+      over_columns({.rows = {0, steps.main_rows},
                     .depth = {begin, std::min(s.at.depth, s.all.depth - begin),
                               part == s.depths() - 1, part == 0}},
                    run);

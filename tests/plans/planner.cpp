@@ -10,8 +10,6 @@
 
 namespace tessera::test {
 
-// This file and the header are the adapter: all that the dumps know of the planner.
-
 Planner::Planner(const dispatch::Request& checked, bool distills, const std::string& engine,
                  const opencl::DeviceFacts& facts)
     : checked_(checked), distills_(distills), facts_(facts) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans of the linear operators for machines that are not here: of questions that a generator
-// draws, a line each on stdout, to compare with those of another revision, and exit code 1 where
-// one contradicts itself.
+// Plans of the linear operators for machines that are not here. A generator draws questions; each
+// is a line on stdout, with its plan, to compare with the lines of another revision.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

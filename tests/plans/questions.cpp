@@ -14,8 +14,13 @@ namespace distillation = linear_distillation;
 
 namespace {
 
-constexpr const char* lies_names[] = {"vh", "hv", "strided"};
-constexpr const char* targets_names[] = {"labels", "pairs", "dense"};
+const char* name_of(WLayout layout) {
+  return layout == WLayout::vh ? "vh" : layout == WLayout::hv ? "hv" : "strided";
+}
+
+const char* name_of(Targets targets) {
+  return targets == Targets::labels ? "labels" : targets == Targets::pairs ? "pairs" : "dense";
+}
 
 View array(DType type, const Dims& extents, const Dims& strides = {}) {
   return View::host(nullptr, type, extents, strides);
@@ -23,16 +28,11 @@ View array(DType type, const Dims& extents, const Dims& strides = {}) {
 MutableView output(DType type, const Dims& extents, const Dims& strides = {}) {
   return MutableView::host(nullptr, type, extents, strides);
 }
-Dims strides_of(Lies lies, std::int64_t h, std::int64_t v) {
-  if (lies == Lies::hv) return {v, 1};
-  return lies == Lies::vh ? Dims{1, h} : Dims{2, 2 * h + 6};
-}
-
 template <class Operator, class Options>
 operators::Call call_of(const Question& q, const Options& options, typename Operator::Inputs inputs,
                         const LossOptions& loss, std::int64_t workspace_bytes) {
   inputs.x = array(q.x, {q.b, q.h});
-  inputs.w = array(q.w, {q.h, q.v}, strides_of(q.w_lies, q.h, q.v));
+  inputs.w = array(q.w, {q.h, q.v}, matrix_layout(q.w_layout, q.h, q.v).strides);
   if (q.has_bias) inputs.bias = array(q.w, {q.v});
   if (!q.distills || q.alpha < 1.0f) {
     if (q.targets == Targets::labels) inputs.labels = array(DType::i32, {q.b});
@@ -52,7 +52,8 @@ operators::Call call_of(const Question& q, const Options& options, typename Oper
     gradients.accumulate = lce::Accumulate(q.adds);
     if (q.wants_x) gradients.grad_x = output(q.x, {q.b, q.h});
     if (q.wants_w) {
-      gradients.grad_w = output(q.grad_w, {q.h, q.v}, strides_of(q.grad_w_lies, q.h, q.v));
+      gradients.grad_w =
+          output(q.grad_w, {q.h, q.v}, matrix_layout(q.grad_w_layout, q.h, q.v).strides);
     }
     if (q.wants_bias) gradients.grad_bias = output(DType::f32, {q.v});
   }
@@ -94,9 +95,9 @@ Question draw_question(Draw& draw) {
   if (4 * q.b * q.h > q.allocation) q.allocation = 0;
   q.x = draw.one_of({f32, bf16, bf16, f16});
   q.w = draw.happens(75) ? q.x : draw.one_of({f32, bf16, f16});
-  q.w_lies = draw.one_of({Lies::vh, Lies::vh, Lies::hv, Lies::strided});
+  q.w_layout = draw.one_of({WLayout::vh, WLayout::vh, WLayout::hv, WLayout::strided});
   q.grad_w = draw.happens(75) ? q.w : f32;
-  q.grad_w_lies = draw.happens(75) ? q.w_lies : draw.one_of({Lies::vh, Lies::hv});
+  q.grad_w_layout = draw.happens(75) ? q.w_layout : draw.one_of({WLayout::vh, WLayout::hv});
   q.has_bias = draw.happens(30);
   q.wants_x = draw.happens(85);
   q.wants_w = !q.wants_x || draw.happens(85);
@@ -124,7 +125,7 @@ Question draw_question(Draw& draw) {
   // Logits that no machine has room for are no question.
   if (q.teacher_h == 0 && q.b * q.v > std::int64_t{1} << 24) q.teacher_h = 2048;
   q.teacher = draw.happens(75) ? q.x : draw.one_of({f32, bf16, f16});
-  q.teacher_lies = draw.one_of({Lies::vh, Lies::vh, Lies::hv, Lies::strided});
+  q.teacher_layout = draw.one_of({WLayout::vh, WLayout::vh, WLayout::hv, WLayout::strided});
   q.divergence = draw.one_of({distillation::Divergence::forward_kl,
                               distillation::Divergence::reverse_kl, distillation::Divergence::jsd});
   q.alpha = draw.one_of({0.5f, 1.0f});
@@ -143,8 +144,8 @@ operators::Call call_of(const Question& q, std::int64_t workspace_bytes) {
     teacher.teacher_logits = array(q.teacher, {q.b, q.v});
   } else {
     teacher.teacher_x = array(q.teacher, {q.b, q.teacher_h});
-    teacher.teacher_w =
-        array(q.teacher, {q.teacher_h, q.v}, strides_of(q.teacher_lies, q.teacher_h, q.v));
+    teacher.teacher_w = array(q.teacher, {q.teacher_h, q.v},
+                              matrix_layout(q.teacher_layout, q.teacher_h, q.v).strides);
   }
   if (q.pass == Pass::backward && q.has_terms) {
     teacher.divergence_statistics = array(DType::f32, {q.b, 5});
@@ -169,17 +170,17 @@ std::string text(const Question& q) {
       "targets={}|reduction={}|smoothing={}|cap={}",
       q.machine->info.name, q.allocation,
       q.distills ? "linear_distillation" : "linear_cross_entropy", to_string(q.pass), q.b, q.h, q.v,
-      to_string(q.x), to_string(q.w), lies_names[static_cast<int>(q.w_lies)], q.has_bias,
-      targets_names[static_cast<int>(q.targets)], to_string(q.reduction), q.smoothing, q.cap);
+      to_string(q.x), to_string(q.w), name_of(q.w_layout), q.has_bias, name_of(q.targets),
+      to_string(q.reduction), q.smoothing, q.cap);
   if (has_gradients(q.pass)) {
     line += fmt::format("|wants={}{}{}|grad_w={},{}|adds={}|eps={}|dz_f32={}", q.wants_x ? "x" : "",
                         q.wants_w ? "w" : "", q.wants_bias ? "b" : "", to_string(q.grad_w),
-                        lies_names[static_cast<int>(q.grad_w_lies)], q.adds, q.eps, q.dz_f32);
+                        name_of(q.grad_w_layout), q.adds, q.eps, q.dz_f32);
   }
   if (q.distills) {
     line += fmt::format("|teacher={},{},{}|divergence={}|alpha={}|terms={}", q.teacher_h,
-                        to_string(q.teacher), lies_names[static_cast<int>(q.teacher_lies)],
-                        to_string(q.divergence), q.alpha, q.has_terms);
+                        to_string(q.teacher), name_of(q.teacher_layout), to_string(q.divergence),
+                        q.alpha, q.has_terms);
   }
   if (q.blocks) line += "|asked_blocks=" + text(to_named(*q.blocks));
   if (!q.knobs.empty()) line += "|asked_knobs=" + text(q.knobs);

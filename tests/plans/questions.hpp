@@ -11,12 +11,10 @@
 #include "host/opencl/machines.hpp"
 #include "host/operators/call.hpp"
 #include "tessera/linear_distillation.hpp"
+#include "tests/support/problem.hpp"
 
 /// Questions for the planner of the linear operators, drawn by a generator.
 namespace tessera::test {
-
-enum class Lies { vh, hv, strided };
-enum class Targets { labels, pairs, dense };
 
 struct Question {
   const opencl::Machine* machine = nullptr;
@@ -25,7 +23,7 @@ struct Question {
   Pass pass{};
   std::int64_t b = 0, h = 0, v = 0;
   DType x{}, w{}, grad_w{};
-  Lies w_lies{}, grad_w_lies{};
+  WLayout w_layout{}, grad_w_layout{};
   bool has_bias = false, wants_x = false, wants_w = false, wants_bias = false, adds = false;
   float eps = 0.0f;
   bool dz_f32 = false;
@@ -38,13 +36,13 @@ struct Question {
   std::uint64_t engine = 0;    ///< which of those that serve, modulo their number
   std::int64_t teacher_h = 0;  ///< 0: its logits are given
   DType teacher{};
-  Lies teacher_lies{};
+  WLayout teacher_layout{};
   linear_distillation::Divergence divergence{};
   float alpha = 0.0f;
   bool has_terms = false;  ///< divergence_statistics of a forward
 };
 
-/// The same numbers everywhere.
+/// Random numbers that are the same with every standard library.
 class Draw {
  public:
   explicit Draw(std::uint64_t seed) : numbers_(seed) {}

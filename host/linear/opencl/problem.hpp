@@ -110,8 +110,8 @@ class Problem : public schedule::Problem {
   virtual int layers() const { return 1; }
 
   std::int64_t held_rows(const Schedule& s) const final;
-  /// Rows, of those, whose logits grad_w has no room for: the last ones.
-  std::int64_t rows_beyond(const Schedule& s) const;
+  /// The first of those, whose logits fit into grad_w; 0: all do, or none lie there.
+  std::int64_t rows_within(const Schedule& s) const;
   engines::Stored dz(const Schedule& s) const;
   /// True: grad_bias is summed as dz is formed, before that is rounded.
   bool sums_bias_on_the_way(const Schedule& s) const;
@@ -157,8 +157,9 @@ class Problem : public schedule::Problem {
   virtual void add_look(StepList& list, const schedule::Steps::Kind& range) const = 0;
   virtual void add_gradient(StepList& list, const schedule::Steps::Kind& range,
                             double dz_bytes) const = 0;
-  /// Steps at the end of a chunk's looks.
+  /// Steps at the end of a chunk's looks; `add_statistics` merges those of the slices.
   virtual void add_merge(StepList& list) const;
+  void add_statistics(StepList& list, schedule::Phase phase) const;
   /// Why the logits of a row may not lie apart; nullptr: they may.
   virtual const char* why_whole_rows() const { return nullptr; }
   /// Columns that one binding of each matrix reaches.

@@ -42,10 +42,8 @@ void Run::enqueue() {
   bind();
   rows_.prepare();
   call_.keep_staging();  // pieces of w and grad_w come and go, all this stays
-  const std::int64_t beyond = problem_.rows_beyond(schedule_);
   schedule::walk(
-      schedule_, beyond > 0 ? problem_.held_rows(schedule_) - beyond : 0,
-      [&](const Turn& turn) { enter(turn); },
+      schedule_, problem_.rows_within(schedule_), [&](const Turn& turn) { enter(turn); },
       [&](const Step& step, const Turn& turn) { launch(step, turn); });
   rows_.finish();
 }
@@ -98,13 +96,6 @@ void Run::enter(const Turn& turn) {
   slices_ = first_slice_ + ceil_div(turn.columns.count, schedule_.steps.slice);
 }
 
-std::vector<schedule::Span> Run::kept_parts(const Span& rows) const {
-  const std::int64_t beyond = problem_.rows_beyond(schedule_);
-  const std::int64_t within = problem_.held_rows(schedule_) - beyond - rows.begin;
-  if (beyond == 0 || within <= 0 || within >= rows.count) return {rows};
-  return {{rows.begin, within, true, false}, {rows.begin + within, rows.count - within, false}};
-}
-
 Run::Kept Run::kept(const Span& rows, const Turn& turn, std::int64_t rows_before,
                     const Scratch& memory) const {
   Kept result;
@@ -121,9 +112,8 @@ Run::Kept Run::kept(const Span& rows, const Turn& turn, std::int64_t rows_before
     result.panel_stride = columns > 1 ? columns * result.v_stride : 2 * tile_n_;
     result.memory.offset = (grad_w_.offset + begin * grad_w_.strides[1]) * size +
                            (rows_before + rows.begin) / tile_n_ * result.panel_stride * 2;
-    const std::int64_t beyond = problem_.rows_beyond(schedule_);
-    const std::int64_t within = problem_.held_rows(schedule_) - beyond;
-    if (beyond == 0 || rows.begin < within) return result;
+    const std::int64_t within = problem_.rows_within(schedule_);
+    if (within == 0 || rows.begin < within) return result;
     // The logits that it has no room for lie in the same order, densely.
     const std::int64_t v = request_.loss.v;
     result.memory = arena_[region::beyond];

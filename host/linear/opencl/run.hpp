@@ -88,8 +88,6 @@ class Run {
   /// own.
   Kept kept(const Span& rows, const Turn& turn, std::int64_t rows_before,
             const opencl::Scratch& memory) const;
-  /// The rows of a turn whose logits lie in grad_w, and those whose lie beyond.
-  std::vector<Span> kept_parts(const Span& rows) const;
 
   /// A layer of which logits are formed.
   struct Layer {

@@ -62,8 +62,9 @@ std::int64_t Problem::held_rows(const Schedule& s) const {
   return s.order == Order::depth ? all_rows(s) : s.at.rows;
 }
 
-std::int64_t Problem::rows_beyond(const Schedule& s) const {
-  return s.order == Order::depth ? std::max<std::int64_t>(0, all_rows(s) - room_in_grad_w()) : 0;
+std::int64_t Problem::rows_within(const Schedule& s) const {
+  const std::int64_t room = room_in_grad_w();
+  return s.order == Order::depth && room < all_rows(s) ? room : 0;
 }
 
 engines::Stored Problem::dz(const Schedule& s) const {
@@ -101,7 +102,7 @@ Steps Problem::steps(const Schedule& s) const {
     add_pack(list, first ? Phase::look : Phase::main, schedule::of_rows);
   }
   if (first) {
-    for (const auto& range : Steps::kinds_of(s, list.steps.look.columns)) {
+    for (const auto& range : Steps::kinds_of(s, list.steps.look_columns)) {
       if (range.times > 0) add_look(list, range);
     }
     add_merge(list);
@@ -114,10 +115,12 @@ void Problem::add_pack(StepList& list, Phase phase, unsigned loops) const {
   list.pack(pack_rows, phase, loops, region::packed_rows, of_logits);
 }
 
-void Problem::add_merge(StepList& list) const {
+void Problem::add_merge(StepList& list) const { add_statistics(list, Phase::look); }
+
+void Problem::add_statistics(StepList& list, Phase phase) const {
   const std::int64_t statistics =
       loss::statistics_fields(r_.loss) * list.s.at.rows * list.steps.slices;
-  auto& step = list.copy(merge, Phase::look, schedule::of_rows,
+  auto& step = list.copy(merge, phase, schedule::of_rows,
                          4.0 * real(statistics + list.steps.slices * list.s.at.rows * sum_words()));
   step.when = When::last;
   step.times *= 2;  // written, and read where slices are merged
@@ -151,8 +154,8 @@ StepList::StepList(const Problem& problem, const Schedule& schedule)
   }
   // Logits of a range wait for those of another layer, whatever the phase is.
   const std::int64_t look = p.layers() > 1 && !keeps_ ? std::min(s.at.columns, s.piece) : s.piece;
-  steps.look = {s.at.rows, look, s.all.depth};
-  steps.main = {rows_, s.at.columns, s.at.depth};
+  steps.look_columns = look;
+  steps.main_rows = rows_;
   // Slices end where a launch does.
   steps.slice = s.blocks.m;
   if (look < s.piece) steps.slice = std::min(steps.slice, even_block(look));
@@ -260,7 +263,7 @@ void StepList::gradients() {
   };
 
   // The region has the rows of the last chunk of the look.
-  const bool is_packed = s.order == Order::rows || (s.chunks() == 1 && p.rows_beyond(s) == 0);
+  const bool is_packed = s.order == Order::rows || (s.chunks() == 1 && p.rows_within(s) == 0);
   if (packs_again_ && !keeps_) {
     const std::size_t before = steps.list.size();
     p.add_pack(*this, Phase::main, of_chunk);
@@ -272,23 +275,18 @@ void StepList::gradients() {
   Step* factors = of_all(copy(coefficients, Phase::main, of_chunk, 0.0));
   factors->is_counted = packs_again_;
   factors->regions[0] = {region::coefficients, 5 * rows_ + (dz.type == DType::f16 ? 1 : 0)};
-  factors->regions[1] = {region::beyond, p.rows_beyond(s) * r.loss.v};
+  if (const std::int64_t within = p.rows_within(s); within > 0) {
+    factors->regions[1] = {region::beyond, (rows_ - within) * r.loss.v};
+  }
   if (dz.type == DType::f16) small(fit_f16, Phase::main, of_chunk);
 
   if (g.grad_w) {
     packed_columns_ = engine.operand_words(product(of_grad_w));
-    // With stored logits x is packed for one product after the other.
-    const bool shares = keeps_ || p.packs_once(s);
-    const schedule::Region packed{shares ? region::packed_rows : region::packed_columns,
-                                  packed_columns_ * round_up(s.at.depth, engine.tile_n())};
-    if (p.packs_once(s)) {
-      steps.list.front().regions[1] = packed;
-    } else {
+    if (!p.packs_once(s)) {
       Step* step = of_all(copy(pack_columns, Phase::main, of_chunk | schedule::of_depth,
                                real(rows_) * real(s.at.depth) * bytes_of(r.inputs.x.dtype()) +
                                    4.0 * real(packed_columns_) * real(s.at.depth)));
       step->product = of_grad_w;
-      step->regions[0] = packed;
     }
   }
   if (g.grad_x && !filters_gradients(r)) {
@@ -356,6 +354,10 @@ void StepList::of_range(const Steps::Kind& range, std::int64_t ranges) {
                      {.m = range.columns, .n = s.at.depth, .k = rows_},
                      dz_bytes + written_w(c * h) + shared + packed);
     step.shared = shared;
+    // With stored logits x is packed for one product after the other.
+    const bool shares = keeps_ || p.packs_once(s);
+    step.regions[1] = {shares ? region::packed_rows : region::packed_columns,
+                       packed_columns_ * round_up(s.at.depth, engine.tile_n())};
     if (s.sums == Sums::range) {
       step.regions[0] = {region::sums_w, s.at.columns * hidden(r)};
       Step& write = copy(write_w, Phase::main, schedule::of_columns,

@@ -90,6 +90,9 @@ const char* Problem::why_not_rows_outer() const {
 
 /// The schedules of each way.
 struct Ways {
+  struct Row;
+  static const Row table[7];
+
   const Problem& p;
   const Search& search;
   const Schedule& base;
@@ -105,7 +108,7 @@ struct Ways {
     s.order = Order::depth;
     s.results = Results::output;
     const auto size = static_cast<std::int64_t>(size_of(p.r_.gradients.grad_w.dtype()));
-    // Elements of a column of H.
+    // The logits take the place of so many of a column's H elements.
     const std::int64_t occupied = within * p.layers() * 4 / size;
     s.at.rows = all;
     const std::int64_t columns = std::min(s.piece, search.best_range(s, s.piece));
@@ -255,16 +258,22 @@ constexpr Way gradient_ways[] = {{"one_chunk_in_grad_w", "in grad_w"},
                                  {"chunked", "in scratch, a chunk at a time"},
                                  {"chunked", "formed again"},
                                  {"v_outer", "formed again"}};
-using Make = std::optional<Schedule> (Ways::*)() const;
-constexpr Make makers[] = {&Ways::partly_in_grad_w,
-                           &Ways::in_grad_w_by_range,
-                           &Ways::in_scratch,
-                           &Ways::partly_in_grad_w,
-                           &Ways::in_chunks,
-                           &Ways::formed_again<Order::rows>,
-                           &Ways::formed_again<Order::columns>};
 
 }  // namespace
+
+/// The reasons and schedules of gradient_ways, in that order.
+struct Ways::Row {
+  const char* (Problem::*why_not)() const;
+  std::optional<Schedule> (Ways::*make)() const;
+};
+constexpr Ways::Row Ways::table[] = {
+    {&Problem::why_not_in_grad_w, &Ways::partly_in_grad_w},
+    {&Problem::why_not_by_range, &Ways::in_grad_w_by_range},
+    {&Problem::why_not_kept, &Ways::in_scratch},
+    {&Problem::why_not_partly, &Ways::partly_in_grad_w},
+    {&Problem::why_not_kept, &Ways::in_chunks},
+    {&Problem::why_not_rows_outer, &Ways::formed_again<Order::rows>},
+    {nullptr, &Ways::formed_again<Order::columns>}};
 
 std::span<const Way> Problem::ways() const {
   if (has_gradients(r_.loss.pass)) return gradient_ways;
@@ -279,27 +288,14 @@ std::vector<std::pair<std::size_t, std::size_t>> Problem::groups() const {
 }
 
 const char* Problem::why_not(std::size_t way) const {
-  if (!has_gradients(r_.loss.pass)) return nullptr;
-  switch (way) {
-    case 0:
-      return why_not_in_grad_w();
-    case 1:
-      return why_not_by_range();
-    case 3:
-      return why_not_partly();
-    case 5:
-      return why_not_rows_outer();
-    case 6:
-      return nullptr;
-    default:
-      return why_not_kept();
-  }
+  const bool always = !has_gradients(r_.loss.pass) || Ways::table[way].why_not == nullptr;
+  return always ? nullptr : (this->*Ways::table[way].why_not)();
 }
 
 std::optional<Schedule> Problem::make(std::size_t way, const Search& search,
                                       const Schedule& from) const {
   const Ways ways{*this, search, from};
-  return has_gradients(r_.loss.pass) ? (ways.*makers[way])() : ways.stream();
+  return has_gradients(r_.loss.pass) ? (ways.*Ways::table[way].make)() : ways.stream();
 }
 
 }  // namespace tessera::linear

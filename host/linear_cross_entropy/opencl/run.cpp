@@ -104,7 +104,7 @@ void Run::gradient(const Step& step, const Turn& turn) {
 void Run::gradient_of_kept(const Turn& turn) {
   const std::int64_t count = turn.columns.count, columns = engine_.panel_rows(count);
   const Dz dz = dz_of(turn);
-  for (const Span& part : kept_parts(turn.rows)) {
+  for (const Span& part : schedule::divided(turn.rows, problem_.rows_within(schedule_))) {
     const Kept logits = kept(part, turn, 0, dz_);
     const std::int64_t first = part.begin - turn.rows.begin;
     Scratch coefficients = coefficients_;

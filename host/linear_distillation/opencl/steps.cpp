@@ -132,8 +132,7 @@ void Problem::add_merge(linear::StepList& list) const {
       last(excluded_divergence, twice ? Phase::look_again : Phase::look, schedule::once);
     }
   }
-  linear::Problem::add_merge(list);
-  if (twice) list.steps.list.back().phase = Phase::look_again;
+  add_statistics(list, twice ? Phase::look_again : Phase::look);
 }
 
 void Problem::add_gradient(linear::StepList& list, const Steps::Kind& range,
