@@ -22,14 +22,14 @@ struct TargetArray {
 std::vector<TargetArray> targets_of(const ProblemKey& key) {
   if (!key.op->has_labels()) return {};
   if (key.dense_targets) {
-    return {{{.name = "targets", .extents = {key.shape.b, key.shape.v}},
+    return {{{.name = "targets", .extents = {key.shape['B'], key.shape['V']}},
              [](const Data& data) -> const void* { return data.targets.data(); }}};
   }
   if (key.target_pairs == 0) {
-    return {{{.name = "labels", .type = DType::i32, .extents = {key.shape.b}},
+    return {{{.name = "labels", .type = DType::i32, .extents = {key.shape['B']}},
              [](const Data& data) -> const void* { return data.labels.data(); }}};
   }
-  const Dims pairs{key.shape.b, key.target_pairs};
+  const Dims pairs{key.shape['B'], key.target_pairs};
   return {{{.name = "target_indices", .type = DType::i32, .extents = pairs},
            [](const Data& data) -> const void* { return data.target_indices.data(); }},
           {{.name = "target_probs", .extents = pairs},

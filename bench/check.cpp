@@ -44,7 +44,7 @@ FilterError compare_gradients(const HostTensor& filtered, const HostTensor& exac
 }
 
 Deviation judge_products(const Data& data, const float* logits) {
-  const auto [b, h, v] = data.key.shape;
+  const auto [b, h, v] = data.key.layer();
   const HostTensor& x = data.arrays["x"];
   const HostTensor& w = data.arrays["w"];
   const auto rows = sample(b, sampled_rows, 0);

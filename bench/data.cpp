@@ -43,7 +43,7 @@ std::vector<std::int32_t> zipf_labels(std::int64_t b, std::int64_t v, std::uint6
 }
 
 Dims w_strides(const ProblemKey& key) {
-  return key.w_is_vh ? Dims{1, key.shape.h} : Dims{key.shape.v, 1};
+  return key.w_is_vh ? Dims{1, key.shape['H']} : Dims{key.shape['V'], 1};
 }
 
 double element(const void* data, DType type, std::int64_t index) {
@@ -61,7 +61,7 @@ namespace {
 
 /// Distinct words of each row and what they have, half of it the label.
 void make_pairs(Data& data) {
-  const auto [b, h, v] = data.key.shape;
+  const auto [b, h, v] = data.key.layer();
   const std::int64_t pairs = data.key.target_pairs;
   const auto ignored = static_cast<std::int32_t>(LossOptions{}.ignore_index);
   Random random(6);
@@ -85,7 +85,7 @@ void make_pairs(Data& data) {
 }
 
 void make_dense(Data& data) {
-  const auto [b, h, v] = data.key.shape;
+  const auto [b, h, v] = data.key.layer();
   data.targets.resize(static_cast<std::size_t>(b * v));
   Random random(7);
   for (std::int64_t row = 0; row < b; ++row) {
@@ -107,8 +107,8 @@ Data make_data(const ProblemKey& key, int threads) {
   Data data;
   data.key = key;
   const bool has_labels = key.op->has_labels();
-  if (has_labels) data.labels = zipf_labels(key.shape.b, key.shape.v, 3);
-  for (std::int64_t row = 0; has_labels && row < key.shape.b; ++row) {
+  if (has_labels) data.labels = zipf_labels(key.shape['B'], key.shape['V'], 3);
+  for (std::int64_t row = 0; has_labels && row < key.shape['B']; ++row) {
     const auto before = [&](std::int64_t n) {
       return std::floor(static_cast<double>(n) * key.ignored);
     };

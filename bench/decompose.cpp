@@ -118,9 +118,9 @@ std::vector<Part> parts_of_gradients(Session& session, const Row& row, Peaks& pe
 
 /// Prints the row's table and returns the same.
 Json table_of(const Row& row, const std::vector<Part>& parts, double peak) {
-  const auto& shape = row.problem.shape;
-  const double product = 2.0 * static_cast<double>(shape.b) * static_cast<double>(shape.h) *
-                         static_cast<double>(shape.v);
+  const auto [b, h, v] = row.problem.layer();
+  const double product =
+      2.0 * static_cast<double>(b) * static_cast<double>(h) * static_cast<double>(v);
   fmt::print("{}, peak {:.0f} GFLOP/s\n    {:<22} {:>10} {:>10} {:>12}\n", row.name(), 1e-9 * peak,
              "part", "ms", "added ms", "of the peak");
   Json json{{"name", row.name()}, {"peak_flops_per_second", peak}, {"parts", Json::array()}};

@@ -28,7 +28,7 @@ struct EigenGemm::Impl {
 };
 
 EigenGemm::EigenGemm(const Row& row, int threads) : impl_(new Impl{row, threads, {}}) {
-  impl_->logits.resize(row.problem.shape.b, row.problem.shape.v);
+  impl_->logits.resize(row.problem.shape['B'], row.problem.shape['V']);
 }
 EigenGemm::~EigenGemm() = default;
 
@@ -45,7 +45,7 @@ std::string EigenGemm::why_not(const Row& row) {
 }
 
 void EigenGemm::run(const Views& views) {
-  const auto [b, h, v] = impl_->row.problem.shape;
+  const auto [b, h, v] = impl_->row.problem.layer();
   const bool vh = impl_->row.problem.w_is_vh;
   Matrix& logits = impl_->logits;
   const Input x(of(views.inputs["x"]), b, h);

@@ -36,8 +36,8 @@ void set_targets(oracle::Problem& problem, const Data& data,
   problem.k = data.key.target_pairs;
   for (const auto row : rows) {
     if (data.key.dense_targets) {
-      const auto* q = data.targets.data() + row * data.key.shape.v;
-      problem.targets.insert(problem.targets.end(), q, q + data.key.shape.v);
+      const auto* q = data.targets.data() + row * data.key.shape['V'];
+      problem.targets.insert(problem.targets.end(), q, q + data.key.shape['V']);
       continue;
     }
     if (problem.k == 0) problem.labels.push_back(data.labels[at(row)]);
@@ -53,7 +53,7 @@ LossJudge::LossJudge(const Data& data, Logits logits, double filter_eps)
   const auto counted = static_cast<std::int64_t>(data.counted.size());
   for (const auto i : sample(counted, sampled_rows, 0)) rows_.push_back(data.counted[at(i)]);
   problem_.b = static_cast<std::int64_t>(rows_.size());
-  problem_.v = data.key.shape.v;
+  problem_.v = data.key.shape['V'];
   problem_.options.reduction = Reduction::none;
   set_targets(problem_, data, rows_);
   // The mean's share of each row.

@@ -14,7 +14,7 @@ constexpr std::int64_t outlier_every = 128;
 }  // namespace
 
 HostTensor hidden_states(const ProblemKey& key, std::uint64_t seed) {
-  const auto [b, h, v] = key.shape;
+  const auto [b, h, v] = key.layer();
   HostTensor x = random_tensor(key.x, {b, h}, {h, 1}, seed, 1.0f);
   for (std::int64_t row = 0; row < b; ++row) {
     for (std::int64_t i = outlier_every / 2; i < h; i += outlier_every) {
@@ -25,7 +25,7 @@ HostTensor hidden_states(const ProblemKey& key, std::uint64_t seed) {
 }
 
 HostTensor weights(const ProblemKey& key, std::uint64_t seed) {
-  const auto [b, h, v] = key.shape;
+  const auto [b, h, v] = key.layer();
   const float strong = outlier * outlier / static_cast<float>(outlier_every);
   return random_tensor(key.w, {h, v}, w_strides(key), seed,
                        spread_of_logits / std::sqrt(static_cast<float>(h) * (1.0f + strong)));
@@ -38,7 +38,7 @@ HostTensor weights(const ProblemKey& key, std::uint64_t seed) {
 /// random of norm about 1, a token is the sum of its words, and every logit has noise of variance 1
 /// on it; feature 0 carries the logits that all tokens have in common.
 Trained trained(const ProblemKey& key, const std::vector<std::int32_t>& labels) {
-  const auto [b, h, v] = key.shape;
+  const auto [b, h, v] = key.layer();
   const Dims strides = w_strides(key);
   constexpr float strong = 8.0f;  // of x, so that feature 0 of w is not much above the others
   // The words that a token also resembles, besides its label, which share half of the rest.

@@ -23,7 +23,7 @@ Logits logits_of(const Factors& factors) {
 
 void judge_grad_x(LossJudge& judge, const Factors& factors, const std::vector<double>& dz,
                   const HostTensor& grad_x, const MoreDzError& more) {
-  const auto [b, h, v] = judge.data().key.shape;
+  const auto [b, h, v] = judge.data().key.layer();
   const auto& problem = judge.problem();
   const auto wanted = products_with_w(factors.w, dz, problem.b);
   for (std::size_t i = 0; i < judge.rows().size(); ++i) {

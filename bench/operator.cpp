@@ -15,9 +15,30 @@ bool BenchOperator::is_saved(std::string_view output) const {
   return input != nullptr && !reads_in(Pass::value_and_grad, input->reads) && output != "lse";
 }
 
+std::optional<ProblemExtents> BenchOperator::shape_of(const GivenShape& given,
+                                                      std::int64_t tokens) const {
+  const std::string letters = programs::letters_of(op_);
+  ProblemExtents shape = given.extents;
+  const auto is_given = [&](char letter) { return letter != 'B' && shape.has(letter); };
+  if (std::none_of(letters.begin(), letters.end(), is_given)) return std::nullopt;
+  const char of_tokens = op_.has_letter('S') ? 'S' : 'B';
+  if (given.lacks_tokens && !shape.has(of_tokens)) shape[of_tokens] = tokens;
+  return programs::completed(op_, shape);
+}
+
+std::int64_t BenchOperator::tokens_of(const ProblemExtents& shape) const {
+  return shape['B'] * (op_.has_letter('S') ? shape['S'] : 1);
+}
+
+OptionValue BenchOperator::option_of(const ProblemKey& key, std::string_view option) const {
+  for (const auto& set : key.set) {
+    if (set.name == option) return programs::value_of(op_, set);
+  }
+  return op_.option(option)->standard;
+}
+
 Dims BenchOperator::extents_of(const ProblemKey& key, const SymbolicShape& shape) const {
-  return shape.extents({key.shape.b}, true,
-                       [&](char letter) { return extent_of(key.shape, letter); });
+  return shape.extents({key.shape['B']}, true, [&](char letter) { return key.shape[letter]; });
 }
 
 ArrayOf BenchOperator::array_of(const ProblemKey& key, const operators::Input& input) const {
@@ -68,13 +89,8 @@ ArrayOf BenchOperator::result(const ProblemKey& key) const {
           .extents = extents_of(key, output.shape)};
 }
 
-std::vector<NamedValue> BenchOperator::own_blocks(const std::vector<NamedValue>& sizes) const {
-  std::vector<NamedValue> own;
-  for (const auto& size : sizes) {
-    const auto same = [&](const auto& axis) { return axis.name == size.name; };
-    if (std::any_of(op_.block_sizes.begin(), op_.block_sizes.end(), same)) own.push_back(size);
-  }
-  return own;
+std::vector<NamedValue> BenchOperator::own_blocks(const std::vector<std::int64_t>& sizes) const {
+  return programs::named_blocks(op_, sizes).value_or(std::vector<NamedValue>());
 }
 
 Call BenchOperator::call_of(const Row& row, const Options& options, const Views& views) const {
@@ -93,6 +109,7 @@ Call BenchOperator::call_of(const Row& row, const Options& options, const Views&
   }
   call.set("divergence", static_cast<std::int64_t>(row.problem.divergence));
   call.set("gradient_filter_eps", row.gradient_filter_eps);
+  for (const auto& set : row.problem.set) call.set(set.name, programs::value_of(op_, set));
   call.implementation = row.implementation;
   if (!row.block_sizes.empty()) call.set_block_sizes(row.block_sizes);
   call.knobs = options.knobs;
@@ -138,7 +155,7 @@ std::optional<std::string> BenchOperator::why_not(Context& context, const Row& r
 void BenchOperator::add_streamed(Data& data, int threads) const {
   if (!has_labels()) return;
   Context context(ContextOptions{.threads = threads, .host_only = true});
-  const auto [b, h, v] = data.key.shape;
+  const auto [b, h, v] = data.key.layer();
   const bool dense = data.key.dense_targets;
   std::vector<float> lse(static_cast<std::size_t>(b)), logprob(dense ? lse.size() : 0);
   Call call(op_, Pass::forward);

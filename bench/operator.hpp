@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cctype>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,14 +24,18 @@ class BenchOperator {
   const char* name() const { return op_.name; }
   /// In the order of the table.
   std::vector<ImplementationInfo> implementations() const { return op_.implementations(); }
-  /// What the operator has: weights (with a type and a layout), labels, columns V, a pass, a hidden
-  /// extent H.
+  const operators::Description& description() const { return op_; }
+  /// What the operator has: weights (with a type and a layout), labels, a pass.
   bool has_weights() const { return op_.has_weights(); }
   bool has_labels() const { return op_.input("labels") != nullptr; }
-  bool has_columns() const { return op_.has_letter('V'); }
   bool has(Pass pass) const { return op_.has(pass); }
-  bool has_hidden() const { return op_.has_letter('H'); }
   bool filters_gradients() const { return op_.option("gradient_filter_eps") != nullptr; }
+  /// The problem that a given shape comes to; nothing: the operator has none of its letters.
+  std::optional<ProblemExtents> shape_of(const GivenShape& given, std::int64_t tokens) const;
+  std::string text_of(const ProblemExtents& shape) const { return programs::text_of(op_, shape); }
+  std::int64_t tokens_of(const ProblemExtents& shape) const;
+  /// An option of the row's calls.
+  OptionValue option_of(const ProblemKey& key, std::string_view option) const;
   /// The floating inputs that a call has to have, and those that `gives` adds.
   std::vector<ArrayOf> operands(const ProblemKey& key) const;
   /// Of the operands.
@@ -42,8 +47,12 @@ class BenchOperator {
 
   /// The axes that it is cut along, each with its default.
   const std::vector<NamedValue>& block_axes() const { return op_.block_sizes; }
-  /// Those of the block sizes that the operator has.
-  std::vector<NamedValue> own_blocks(const std::vector<NamedValue>& sizes) const;
+  /// Block sizes by name; empty: they are not those of the operator.
+  std::vector<NamedValue> own_blocks(const std::vector<std::int64_t>& sizes) const;
+  /// Beyond this a block along the axis of that name is the whole problem.
+  virtual std::int64_t extent_along(const ProblemExtents& shape, const std::string& axis) const {
+    return shape[static_cast<char>(std::toupper(axis.front()))];
+  }
   /// One call of the library for one row; blocks until the outputs are there.
   Dispatch call(Context& context, const Row& row, const Options& options, const Views& views) const;
   /// Compiles all that the row's calls need; how they are cut.
@@ -66,6 +75,8 @@ class BenchOperator {
   virtual Deviation judge(const Data& data, const Outcome& outcome, double filter_eps) const = 0;
   /// Its calls are bound by multiplying, not by memory: which peak is sampled beside them.
   virtual bool multiplies() const { return has_weights(); }
+  /// Its rows may set this option (--set), which `judge` then knows.
+  virtual bool sets(std::string_view /*option*/) const { return false; }
   /// A gradient may be written over its input (--in-place).
   virtual bool runs_in_place() const { return false; }
   /// There is --divergence.
@@ -78,10 +89,6 @@ class BenchOperator {
   }
 
  protected:
-  /// The extent that a letter of the description's shapes stands for: columns, or else H.
-  virtual std::int64_t extent_of(const Shape& shape, char letter) const {
-    return letter == 'V' || letter == 'T' ? shape.v : shape.h;
-  }
   /// Whether calls of the bench are given this input, which they need not have.
   virtual bool gives(std::string_view /*input*/) const { return false; }
 

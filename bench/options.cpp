@@ -20,26 +20,42 @@ using programs::fail_call;
 
 namespace {
 
-/// A shape's extents: tokens, hidden and vocabulary, or the last two.
-Shape parse_shape(const std::string& text, std::int64_t tokens) {
-  auto extents = programs::parse_integers("--shapes", text, 'x');
-  if (extents.size() == 2) extents.insert(extents.begin(), tokens);
-  if (extents.size() != 3) {
-    fail_call(fmt::format("--shapes: '{}' is neither BxHxV (512x2048x32768) nor HxV", text));
-  }
-  for (const auto extent : extents) {
-    if (extent < 1) fail_call(fmt::format("--shapes: '{}' has an extent below 1", text));
-  }
-  return {extents[0], extents[1], extents[2]};
+/// True for a text that is to be read as a shape: digits and 'x', or letters with extents.
+bool is_shape(const std::string& text) {
+  return programs::has_letters(text) || text.find_first_not_of("0123456789x") == std::string::npos;
 }
 
-std::vector<Shape> read_shapes(const std::string& path, std::int64_t tokens) {
+GivenShape parse_shape(const std::string& text) {
+  GivenShape shape{.text = text};
+  if (programs::has_letters(text)) {
+    shape.extents = programs::parse_letters("--shapes", text);
+  } else {
+    const auto extents = programs::parse_integers("--shapes", text, 'x');
+    shape.lacks_tokens = extents.size() == 2;
+    const std::string_view letters = shape.lacks_tokens ? "HV" : "BHV";
+    if (extents.size() != letters.size()) {
+      fail_call(fmt::format("--shapes: '{}' is neither BxHxV (512x2048x32768) nor HxV, nor extents "
+                            "by letter (Q8/S2048/D128)",
+                            text));
+    }
+    for (std::size_t i = 0; i < letters.size(); ++i) shape.extents[letters[i]] = extents[i];
+  }
+  for (char letter = 'A'; letter <= 'Z'; ++letter) {
+    if (shape.extents[letter] >= 1 || !shape.extents.has(letter)) continue;
+    fail_call(fmt::format("--shapes: '{}' has an extent below 1", text));
+  }
+  return shape;
+}
+
+std::vector<GivenShape> read_shapes(const std::string& path) {
   const auto file = dispatch::read_file(path);
   if (!file.problem.empty()) {
-    fail_call(fmt::format("--shapes: the file '{}' cannot be read: {}", path, file.problem));
+    fail_call(fmt::format("--shapes: the file '{}' cannot be read: {} (a shape is such as "
+                          "512x2048x32768 or Q8/S2048/D128)",
+                          path, file.problem));
   }
   std::istringstream lines(file.text);
-  std::vector<Shape> shapes;
+  std::vector<GivenShape> shapes;
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
     std::istringstream words(line.substr(0, line.find('#')));
@@ -47,10 +63,12 @@ std::vector<Shape> read_shapes(const std::string& path, std::int64_t tokens) {
     while (words >> word) last = word;
     if (last.empty()) continue;
     try {
-      shapes.push_back(parse_shape(last, tokens));
+      shapes.push_back(parse_shape(last));
     } catch (const std::exception& error) {
       fail_call(fmt::format("{}:{}: {}", path, number, error.what()));
     }
+    shapes.back().lacks_tokens = true;
+    shapes.back().is_of_many = true;
   }
   if (shapes.empty()) fail_call(fmt::format("--shapes: the file '{}' holds no shape", path));
   return shapes;
@@ -103,15 +121,17 @@ void add_dtypes(CLI::App& app, Options& o) {
 
 }  // namespace
 
-std::vector<Shape> parse_shapes(const std::string& text, std::int64_t tokens) {
-  // A shape is digits and 'x'; everything else is a file's name.
-  if (text.find_first_not_of("0123456789x,") != std::string::npos) {
-    return read_shapes(text, tokens);
-  }
-  std::vector<Shape> shapes;
-  for (const auto& item : programs::split("--shapes", text, ',')) {
-    shapes.push_back(parse_shape(item, tokens));
-  }
+std::vector<GivenShape> parse_shapes(const std::string& text) {
+  const auto items = programs::split("--shapes", text, ',');
+  if (!std::all_of(items.begin(), items.end(), is_shape)) return read_shapes(text);
+  std::vector<GivenShape> shapes;
+  for (const auto& item : items) shapes.push_back(parse_shape(item));
+  return shapes;
+}
+
+std::vector<GivenShape> default_shapes() {
+  auto shapes = parse_shapes("512x2048x32768,Q8/S2048/D128");
+  for (auto& shape : shapes) shape.is_of_many = true;
   return shapes;
 }
 
@@ -171,12 +191,17 @@ void add_problem_options(CLI::App& app, Options& o) {
            if (value < 1) fail_call(fmt::format("--tokens {} is below 1", value));
            o.tokens = value;
          },
-         "B of shapes without one (512)")
-      ->type_name("B");
+         "B of shapes HxV, and B, or S, of those of a file that say no tokens (512)")
+      ->type_name("N");
   app.add_option_function<std::string>(
-         "--shapes", [&o](const std::string& text) { o.shapes = parse_shapes(text, o.tokens); },
-         "shapes, or a file of them such as bench/shapes/models.txt (512x2048x32768)")
-      ->type_name("BxHxV[,...]|FILE");
+         "--shapes", [&o](const std::string& text) { o.shapes = parse_shapes(text); },
+         "shapes, or a file of them such as bench/shapes/models.txt: numbers, or extents by letter "
+         "such as Q8/S2048/D128, where B is the leading axes; one left out is 1, or that of S (T), "
+         "Q (K), D (E), H (G) (512x2048x32768,Q8/S2048/D128)")
+      ->type_name("BxHxV|LETTERS[,...]|FILE");
+  programs::add_set(app, o.set,
+                    "an option of operators whose rows may have it, such as causal=lower_right; "
+                    "may be repeated");
   app.add_option("--ignored", o.ignored,
                  "share of the rows that do not count, spread evenly, from 0 to below 1 (0)")
       ->type_name("SHARE");
@@ -209,29 +234,20 @@ void add_problem_options(CLI::App& app, Options& o) {
   app.add_flag("--in-place", o.in_place, in_place + " writes its gradient over its input");
 }
 
-/// "64,512,64;128,512,64".
-void add_block_sizes(const std::string& text, Options& o) {
-  for (const auto& item : programs::split("--block-sizes", text, ';')) {
-    const auto sizes = programs::parse_integers("--block-sizes", item, ',');
-    if (sizes.size() != 3) {
-      fail_call(fmt::format("--block-sizes: '{}' has {} numbers; it takes three numbers, B,H,V",
-                            item, sizes.size()));
-    }
-    o.block_sizes.push_back(
-        {{"b_block_size", sizes[0]}, {"h_block_size", sizes[1]}, {"v_block_size", sizes[2]}});
-  }
-}
-
 /// How a row runs, and for how long.
 void add_execution_options(CLI::App& app, Options& o) {
   app.add_option_function<std::vector<std::string>>(
          "--block-sizes",
          [&o](const std::vector<std::string>& given) {
-           for (const auto& text : given) add_block_sizes(text, o);
+           for (const auto& text : given) {
+             for (const auto& item : programs::split("--block-sizes", text, ';')) {
+               o.block_sizes.push_back(programs::parse_integers("--block-sizes", item, ','));
+             }
+           }
          },
          "block sizes instead of the implementation's own; may be repeated, for rows with each")
       ->allow_extra_args(false)
-      ->type_name("B,H,V[;...]");
+      ->type_name("B,H,V|Q,K[;...]");
   app.add_flag("--include-inferred", o.include_inferred,
                "beside the rows of --block-sizes one with the implementation's own");
   app.add_option_function<std::string>(
@@ -301,7 +317,47 @@ void add_options(CLI::App& app, Options& o) {
   add_execution_options(app, o);
 }
 
+namespace {
+
+/// Throws where a shape, an option or block sizes are those of no operator asked for.
+void check_problems(const Options& o) {
+  std::vector<const operators::Description*> ops;
+  for (const auto* op : o.operators) ops.push_back(&op->description());
+  const auto any = [&](const auto& takes) {
+    return std::any_of(o.operators.begin(), o.operators.end(), takes);
+  };
+  for (const auto& shape : o.shapes) {
+    if (shape.is_of_many) continue;
+    if (programs::has_letters(shape.text)) {
+      programs::check_letters("--shapes", shape.extents, ops);
+    }
+    if (any([&](const auto* op) { return op->shape_of(shape, o.tokens).has_value(); })) continue;
+    const auto& first = *ops.front();
+    fail_call(fmt::format("--shapes: '{}' says nothing of {}; its extents are {}, such as {}",
+                          shape.text, first.name, fmt::join(programs::letters_of(first), " "),
+                          programs::text_of(first, programs::completed(first, {}))));
+  }
+  for (const auto& set : o.set) {
+    std::string names;
+    for (const auto* op : o.operators) {
+      names += (names.empty() ? "" : ", ") + std::string(op->name());
+      if (op->sets(set.name)) programs::value_of(op->description(), set);
+    }
+    if (any([&](const auto* op) { return op->sets(set.name); })) continue;
+    fail_call(fmt::format("--set: rows of {} have no option '{}'", names, set.name));
+  }
+  for (const auto& sizes : o.block_sizes) {
+    if (any([&](const auto* op) { return !op->own_blocks(sizes).empty(); })) continue;
+    fail_call(fmt::format("--block-sizes: '{}' has {} numbers; {} takes {}", fmt::join(sizes, ","),
+                          sizes.size(), ops.front()->name,
+                          programs::block_sizes_text(*ops.front())));
+  }
+}
+
+}  // namespace
+
 void check_options(const Options& o) {
+  check_problems(o);
   if (!o.custom.empty() && !o.compare.empty()) {
     fail_call("--compare takes no rows of --custom; leave one of them out");
   }
@@ -329,9 +385,9 @@ void check_options(const Options& o) {
   for (const auto pairs : o.target_pairs) {
     if (pairs < 0) fail_call(fmt::format("--target-pairs {} is negative", pairs));
     for (const auto& shape : o.shapes) {
-      if (pairs <= shape.v) continue;
-      fail_call(
-          fmt::format("--target-pairs {} is more than the {} words of a shape", pairs, shape.v));
+      const auto words = shape.extents['V'];
+      if (pairs <= words || !shape.extents.has('V')) continue;
+      fail_call(fmt::format("--target-pairs {} is more than the {} words of a shape", pairs, words));
     }
   }
   if (!(o.gradient_filter_eps >= 0.0f && o.gradient_filter_eps < 1.0f)) {

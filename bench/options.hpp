@@ -15,8 +15,9 @@ void add_options(CLI::App& app, Options& options);
 /// Throws `Error invalid_argument` for values that do not go together.
 void check_options(const Options& options);
 
-/// Shapes from "512x2048x32768,..." or a file of lines "[NAME] BxHxV" or "[NAME] HxV"; HxV takes B
-/// from `tokens`.
-std::vector<Shape> parse_shapes(const std::string& text, std::int64_t tokens);
+/// Shapes from "512x2048x32768,Q8/S16/D64", or of a file whose lines are "[NAME] SHAPE".
+std::vector<GivenShape> parse_shapes(const std::string& text);
+/// The shapes of each kind of operator where none is asked for.
+std::vector<GivenShape> default_shapes();
 
 }  // namespace tessera::bench

@@ -13,10 +13,8 @@ import pathlib
 import re
 import sys
 
-NAME = re.compile(r"(?P<operator>\w+_cross_entropy|rms_norm)/(?P<pass>\w+)/"
-                  r"(?P<implementation>[\w.]+)/(?P<types>[\w:]+)(?:/(?P<layout>vh|hv))?"
-                  r"/B(?P<b>\d+)(?:/H(?P<h>\d+))?(?:/V(?P<v>\d+))?"
-                  r"(?P<rest>(?:/\w[\w.-]*)*)")
+NAME = re.compile(r"(?P<operator>\w+)/(?P<pass>\w+)/(?P<implementation>[\w.]+)/(?P<types>[\w:]+)"
+                  r"(?:/(?P<layout>vh|hv))?(?P<extents>/B\d+(?:/[A-Z]\d+)*)(?P<rest>(?:/\w[\w.=-]*)*)")
 MARKS = {"forward": "o", "backward": "s", "value_and_grad": "^"}
 
 
@@ -71,8 +69,13 @@ def read(path):
 
 
 def shape(parts):
-    return " x ".join(parts[k] for k in ("b", "h", "v") if parts[k]) + \
-        parts["rest"].replace("/", ", ")
+    """"512 x 2048 x 32768" of a last layer, else "B1 Q8 S2048 D128"; then what else the row has."""
+    extents = parts["extents"][1:].split("/")
+    if {extent[0] for extent in extents} <= set("BHV"):
+        text = " x ".join(extent[1:] for extent in extents)
+    else:
+        text = " ".join(extents)
+    return text + parts["rest"].replace("/", ", ")
 
 
 def where_of(implementation):
@@ -114,11 +117,12 @@ def table(context, rows):
     out += ["", "| pass | implementation | types | layout | shape | median ms | spread | GFLOP/s | "
             "of peak | of peak at that moment | of bound | extra MiB | first call s | "
             "compiling s | tokens/s | deviation, mean | largest | |", "|---" * 18 + "|"]
+    several = len({row["parts"]["operator"] for row in rows}) > 1
     for row in rows:
         p = row["parts"]
         note = "noisy" if row["noisy"] else ""
         out.append(
-            f"| {p['pass']} | {p['implementation']} | {p['types']} | {p['layout'] or ''} | "
+            f"| {p['operator'] + ' ' if several else ''}{p['pass']} | {p['implementation']} | {p['types']} | {p['layout'] or ''} | "
             f"{shape(p)} | {1e3 * row['median_seconds']:.2f} | {row['spread']:.1%} | "
             f"{row['flops_per_second'] * 1e-9:.1f} | {row['fraction_of_peak']:.1%} | "
             f"{row['fraction_of_bracket']:.1%} | {row['fraction_of_bound']:.1%} | "

@@ -13,9 +13,8 @@ std::string Row::name() const {
                                  implementation, tessera::to_string(p.x));
   if (p.w != p.x) text += fmt::format(":{}", tessera::to_string(p.w));
   if (p.op->has_weights()) text += p.w_is_vh ? "/vh" : "/hv";
-  text += fmt::format("/B{}", p.shape.b);
-  if (p.op->has_hidden()) text += fmt::format("/H{}", p.shape.h);
-  if (p.op->has_columns()) text += fmt::format("/V{}", p.shape.v);
+  text += "/" + p.op->text_of(p.shape);
+  for (const auto& set : p.set) text += fmt::format("/{}={}", set.name, set.text);
   if (gradients() && !(grad_x && grad_w)) text += grad_x ? "/dx" : "/dw";
   if (in_place) text += "/in_place";
   if (p.target_pairs > 0) text += fmt::format("/pairs{}", p.target_pairs);

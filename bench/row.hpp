@@ -7,15 +7,26 @@
 #include <utility>
 #include <vector>
 
+#include "programs/problem.hpp"
 #include "tessera/tessera.hpp"
 
 namespace tessera::bench {
 
 class BenchOperator;
 
-struct Shape {
-  std::int64_t b = 0, h = 0, v = 0;
-  friend bool operator==(const Shape&, const Shape&) = default;
+/// A shape that was asked for. Each operator takes the letters that it has.
+struct GivenShape {
+  std::string text{};
+  ProblemExtents extents{};
+  /// The number of tokens may come from --tokens: B, or where an operator has an S that.
+  bool lacks_tokens = false;
+  /// One of a list for many operators: passed over where none of those asked for has its letters.
+  bool is_of_many = false;
+};
+
+/// The extents of a last layer: tokens, hidden and vocabulary, as far as the operator has them.
+struct LayerExtents {
+  std::int64_t b, h, v;
 };
 
 /// What the rows of one problem share: the arrays they read.
@@ -24,7 +35,8 @@ struct ProblemKey {
   DType x = DType::f32;  ///< of arrays with an element or more per token: x, the logits
   DType w = DType::f32;  ///< of weights
   bool w_is_vh = true;
-  Shape shape{};
+  ProblemExtents shape{};  ///< of each letter of the operator
+  std::vector<programs::SetOption> set{};
   double ignored = 0.0;  ///< share of the rows whose label says that they do not count
   bool trained = false;  ///< words are predicted as a model does
   /// Pairs of word and probability that a row has in place of its label; 0: it has the label.
@@ -32,6 +44,8 @@ struct ProblemKey {
   bool dense_targets = false;  ///< a row has a probability for every word instead
   /// Of operators with a teacher.
   linear_distillation::Divergence divergence = linear_distillation::Divergence::forward_kl;
+
+  LayerExtents layer() const { return {shape['B'], shape['H'], shape['V']}; }
   friend bool operator==(const ProblemKey&, const ProblemKey&) = default;
 };
 
@@ -83,15 +97,16 @@ struct Options {
   std::vector<bool> dense_targets{false};
   std::vector<linear_distillation::Divergence> divergences{
       linear_distillation::Divergence::forward_kl};
-  std::vector<Shape> shapes{};
+  std::vector<GivenShape> shapes{};
+  std::vector<programs::SetOption> set{};
   std::int64_t tokens = 512;
   double ignored = 0.0;
   bool grad_x = true, grad_w = true;
   bool in_place = false;
   bool trained = false;
   float gradient_filter_eps = 0.0f;
-  /// Each has rows of its own; an operator takes those of the sizes that it has.
-  std::vector<std::vector<NamedValue>> block_sizes{};
+  /// Each has rows of its own; an operator takes those that are as many as it has, or B, H, V.
+  std::vector<std::vector<std::int64_t>> block_sizes{};
   bool include_inferred = false;  ///< rows with the implementation's own block sizes beside them
   std::vector<NamedValue> knobs{};
   std::optional<std::int64_t> workspace_bytes{};

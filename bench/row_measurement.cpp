@@ -233,7 +233,8 @@ void RowMeasurement::report(benchmark::State& state) {
   report_timing(state, timing_, first_);
   add_cost_counters(state);
   add_check_counters(state);
-  state.counters["tokens_per_second"] = static_cast<double>(row_.problem.shape.b) / timing_.median;
+  const auto tokens = row_.problem.op->tokens_of(row_.problem.shape);
+  state.counters["tokens_per_second"] = static_cast<double>(tokens) / timing_.median;
 }
 
 CostEstimate RowMeasurement::cost() {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "bench/custom.hpp"
 #include "bench/folders.hpp"
@@ -74,10 +75,10 @@ Row Session::row_of(ProblemKey problem, Pass pass) const {
   const BenchOperator& op = *problem.op;
   problem.ignored = options_.ignored;
   problem.trained = options_.trained && op.has_trained_data();
+  std::copy_if(options_.set.begin(), options_.set.end(), std::back_inserter(problem.set),
+               [&](const auto& set) { return op.sets(set.name); });
   // What an operator does not have is the same in all of its rows, and not in their names.
   if (!op.has_weights()) problem.w = problem.x, problem.w_is_vh = true;
-  if (!op.has_hidden()) problem.shape.h = 0;
-  if (!op.has_columns()) problem.shape.v = 0;
   if (!op.has_labels())
     problem.target_pairs = 0, problem.dense_targets = false, problem.ignored = 0;
   if (!op.has_teacher()) problem.divergence = ProblemKey{}.divergence;
@@ -99,6 +100,7 @@ std::vector<Row> Session::with_blocks(Row row) const {
   for (const auto& sizes : options_.block_sizes) {
     rows.push_back(row);
     rows.back().block_sizes = row.problem.op->own_blocks(sizes);
+    if (rows.back().block_sizes.empty()) rows.pop_back();
   }
   if (inferred) rows.push_back(row);
   return rows;
@@ -155,13 +157,15 @@ std::vector<Session::Planned> Session::plan() {
     return problems;
   };
   for (const auto* op : options_.operators) {
-    for (const auto& shape : options_.shapes) {
+    for (const auto& given : options_.shapes) {
+      const auto shape = op->shape_of(given, options_.tokens);
+      if (!shape) continue;
       for (const auto& types : options_.dtypes) {
         for (const bool vh : options_.layouts) {
           for (const auto pass : options_.passes) {
             if (!op->has(pass)) continue;
             for (const auto& name : options_.implementations) {
-              for (const auto& problem : taught({op, types.first, types.second, vh, shape})) {
+              for (const auto& problem : taught({op, types.first, types.second, vh, *shape})) {
                 for (const auto& row : with_blocks(row_of(problem, pass))) {
                   add_implementation(row, name);
                 }

@@ -258,7 +258,7 @@ int main(int argc, char** argv) {
   BenchmarkFlags flags = take_flags(argc, argv);
   bool failed = false;
   const int code = programs::run_program(app, argc, argv, [&] {
-    if (options.shapes.empty()) options.shapes = {{512, 2048, 32768}};
+    if (options.shapes.empty()) options.shapes = default_shapes();
     run(options, flags, failed);
   });
   if (code == 0 && failed) {

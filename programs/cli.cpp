@@ -93,6 +93,17 @@ std::int64_t parse_integer(const std::string& name, const std::string& text) {
   return value;
 }
 
+float parse_number(const std::string& name, const std::string& text) {
+  float value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || !std::isfinite(value)) {
+    throw CLI::ValidationError(
+        name, fmt::format("'{}' is not a finite number in the range of f32", text));
+  }
+  return value;
+}
+
 std::vector<std::string> split(const std::string& name, const std::string& text, char separator) {
   std::vector<std::string> items;
   for (std::size_t begin = 0;;) {
@@ -145,14 +156,7 @@ CLI::Option* add_number(CLI::App& app, const std::string& name, std::function<vo
       .add_option_function<std::string>(
           name,
           [name, given = std::move(given)](const std::string& text) {
-            float value = 0;
-            const char* const end = text.data() + text.size();
-            const auto [stop, error] = std::from_chars(text.data(), end, value);
-            if (error != std::errc() || stop != end || !std::isfinite(value)) {
-              throw CLI::ValidationError(
-                  name, fmt::format("'{}' is not a finite number in the range of f32", text));
-            }
-            given(value);
+            given(parse_number(name, text));
           },
           description)
       ->type_name("FLOAT");

@@ -65,6 +65,8 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, T& target,
                         const std::string& description);
 
 std::int64_t parse_integer(const std::string& name, const std::string& text);
+/// A finite number.
+float parse_number(const std::string& name, const std::string& text);
 std::vector<std::string> split(const std::string& name, const std::string& text, char separator);
 /// "1024,512,2048" or, with `separator` 'x', "512x2048x32768".
 std::vector<std::int64_t> parse_integers(const std::string& name, const std::string& text,

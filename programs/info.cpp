@@ -2,9 +2,11 @@
 #include "programs/info.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <cctype>
 #include <string_view>
 
 #include "host/operators/matrix_unit.hpp"
@@ -16,32 +18,36 @@
 namespace tessera::programs {
 namespace {
 
-std::int64_t hidden_of(const InfoOptions& o) { return o.shape[1]; }
 DType x_type_of(const InfoOptions& o) { return o.x_dtype.value_or(DType::f32); }
 DType w_type_of(const InfoOptions& o) { return o.w_dtype.value_or(x_type_of(o)); }
 
-/// The letters for --shape behind the rows of an operator that has neither H nor V: those of what
-/// a call has to have, in order.
-std::string own_letters(const Description& op) {
-  std::string letters;
-  if (op.has_letter('H') || op.has_letter('V')) return letters;
-  for (const auto& input : op.inputs) {
-    for (int axis = 0; is_needed(input.reads) && axis < input.shape.rank(); ++axis) {
-      const char letter = input.shape.axis(axis);
-      if (letter >= 'A' && letters.find(letter) == std::string::npos) letters += letter;
-    }
+/// The extents that --shape says, by letter or as numbers in the order of the operator's letters.
+ProblemExtents extents_of(const std::string& text, const Description& op) {
+  if (has_letters(text)) {
+    const ProblemExtents given = parse_letters("--shape", text);
+    check_letters("--shape", given, {&op});
+    return completed(op, given);
   }
-  return letters;
+  const auto numbers = parse_integers("--shape", text, 'x');
+  // The H of an operator that has none says nothing.
+  const std::string letters = numbers.size() == 3 && op.has_letter('V') ? "BHV" : letters_of(op);
+  if (numbers.size() != letters.size()) {
+    throw CLI::ValidationError(
+        "--shape", fmt::format("'{}' is neither {} nor extents by letter, such as {}", text,
+                               fmt::join(letters_of(op), "x"), text_of(op, completed(op, {}))));
+  }
+  ProblemExtents given;
+  for (std::size_t i = 0; i < letters.size(); ++i) {
+    if (numbers[i] < 0) fail_call("--shape: an extent is negative");
+    given[letters[i]] = numbers[i];
+  }
+  return completed(op, given);
 }
 
 /// An array of this shape in the types and the layout that the command line names.
 MutableView absent_array(const InfoOptions& o, const SymbolicShape& shape, ElementTypes types) {
-  const std::string letters = own_letters(description(o.operator_name));
-  const auto extent_of = [&](char letter) {
-    if (const auto at = letters.find(letter); at != std::string::npos) return o.shape[1 + at];
-    return letter == 'V' || letter == 'T' ? o.shape.back() : hidden_of(o);
-  };
-  const Dims extents = shape.extents({o.shape.front()}, true, extent_of);
+  const Dims extents = shape.extents({o.extents['B']}, true,
+                                     [&](char letter) { return o.extents[letter]; });
   Dims strides = contiguous_strides(extents);
   DType type = types == ElementTypes::floating ? x_type_of(o) : DType::f32;
   if (types == ElementTypes::integer) type = DType::i32;
@@ -75,7 +81,8 @@ Call make_question(const InfoOptions& o) {
     const auto& output = op.outputs[i];
     if (values && i == 0) call.outputs[i] = absent_array(o, output.shape, output.types);
   }
-  if (o.pass == Pass::forward_partial) call.set("vocab_size_total", o.shape.back());
+  if (o.pass == Pass::forward_partial) call.set("vocab_size_total", o.extents['V']);
+  for (const auto& set : o.set) call.set(set.name, value_of(op, set));
   call.implementation = ImplementationList(o.implementation);
   if (!o.block_sizes.empty()) call.set_block_sizes(*named_blocks(op, o.block_sizes));
   if (o.workspace_bytes) call.workspace_bytes = static_cast<std::size_t>(*o.workspace_bytes);
@@ -178,18 +185,16 @@ Json bound_of(const Plan& plan, const CostEstimate& cost) {
 /// Without what the operator has not.
 Json request_to_json(const InfoOptions& o) {
   const Description& op = description(o.operator_name);
-  Json request = {{"operator", op.name}, {"pass", to_string(o.pass)}, {"b", o.shape.front()}};
-  if (op.has_letter('H')) request["h"] = hidden_of(o);
-  if (op.has_letter('V')) request["v"] = o.shape.back();
-  const std::string letters = own_letters(op);
-  for (std::size_t i = 0; i < letters.size(); ++i) {
-    request[std::string(1, static_cast<char>(letters[i] - 'A' + 'a'))] = o.shape[1 + i];
+  Json request = {{"operator", op.name}, {"pass", to_string(o.pass)}};
+  for (const char letter : telling_letters(op, o.extents)) {
+    request[std::string(1, static_cast<char>(std::tolower(letter)))] = o.extents[letter];
   }
   request["x_dtype"] = to_string(x_type_of(o));
   if (op.has_weights()) {
     request["w_dtype"] = to_string(w_type_of(o));
     request["w_layout"] = o.w_is_vh ? "vh" : "hv";
   }
+  for (const auto& [name, text] : o.set) request["options"][name] = text;
   return request;
 }
 
@@ -264,10 +269,13 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
         [=, &target](const std::string& text) { target = parse_integers(name, text, separator); },
         description);
   };
-  add_integers("--shape", o.shape, 'x',
-               "tokens, hidden, vocabulary; BxV or BxHxV for an operator without H; its own "
-               "letters for one without both")
-      ->type_name("BxHxV")
+  app.add_option("--shape", o.shape,
+                 "tokens, hidden, vocabulary (512x2048x32768), without those that the operator has "
+                 "not; or extents by letter (Q8/S2048/D128): B is the leading axes, and one left "
+                 "out is 1, or that of S (T), Q (K), D (E), H (G)")
+      ->type_name("BxHxV|LETTERS")
+      ->group(shape);
+  add_set(app, o.set, "an option of the operator, such as causal=lower_right; may be repeated")
       ->group(shape);
   const std::vector<std::pair<std::string, std::optional<DType>>> types = {
       {"f32", DType::f32}, {"bf16", DType::bf16}, {"f16", DType::f16}};
@@ -301,7 +309,7 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
 void check_info_options(const CLI::App& app, InfoOptions& o) {
   if (o.shape.empty()) {
     for (const char* name :
-         {"--operator", "--x-dtype", "--w-dtype", "--w-layout", "--pass", "--implementation",
+         {"--operator", "--set", "--x-dtype", "--w-dtype", "--w-layout", "--pass", "--implementation",
           "--block-sizes", "--workspace-bytes", "--explain", "--facts"}) {
       if (app.count(name) > 0) fail_call(fmt::format("{}: goes with --shape only", name));
     }
@@ -310,22 +318,8 @@ void check_info_options(const CLI::App& app, InfoOptions& o) {
     fail_call("--facts: the machine is not here; goes with none of --device, --peaks and --dump");
   }
   const Description& op = description(o.operator_name);
-  const bool has_columns = op.has_letter('V'), has_hidden = op.has_letter('H');
-  const bool fits =
-      (o.shape.size() == 3 && has_columns) || (o.shape.size() == 2 && !(has_hidden && has_columns));
-  if (const std::string letters = own_letters(op); !o.shape.empty() && !letters.empty()) {
-    if (o.shape.size() != 1 + letters.size()) {
-      throw CLI::ValidationError(
-          "--shape", fmt::format("takes {} numbers, BATCHx{}, as the shapes of {} are written",
-                                 1 + letters.size(), fmt::join(letters, "x"), op.name));
-    }
-  } else if (!o.shape.empty() && !fits) {
-    const char* wants = !has_columns ? "takes two numbers, tokens x hidden: 512x2048"
-                        : has_hidden
-                            ? "takes three numbers, tokens x hidden x vocabulary: 512x2048x32768"
-                            : "takes two numbers, tokens x vocabulary: 512x32768";
-    throw CLI::ValidationError("--shape", wants);
-  }
+  if (!o.shape.empty()) o.extents = extents_of(o.shape, op);
+  for (const auto& set : o.set) value_of(op, set);
   if (app.count("--pass") == 0 && !op.has(o.pass)) o.pass = Pass::forward;
   if (!o.shape.empty() && !op.has(o.pass)) {
     fail_call(fmt::format("--pass: {} has no {}", op.name, to_string(o.pass)));
@@ -341,9 +335,6 @@ void check_info_options(const CLI::App& app, InfoOptions& o) {
     for (const char* name : {"--w-dtype", "--w-layout"}) {
       if (app.count(name) > 0) fail_call(fmt::format("{}: {} has no w", name, op.name));
     }
-  }
-  for (const auto extent : o.shape) {
-    if (extent < 0) fail_call("--shape: an extent is negative");
   }
   if (o.workspace_bytes && *o.workspace_bytes < 0) {
     fail_call(fmt::format("--workspace-bytes {} is negative", *o.workspace_bytes));

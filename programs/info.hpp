@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "programs/cli.hpp"
+#include "programs/problem.hpp"
 #include "programs/report.hpp"
 #include "tessera/dtype.hpp"
 #include "tessera/execution.hpp"
@@ -17,7 +17,9 @@ namespace tessera::programs {
 struct InfoOptions {
   std::string device;
   std::string operator_name;
-  std::vector<std::int64_t> shape;  ///< B, H, V or B, V; empty: no question about a shape
+  std::string shape;       ///< as it was given; empty: no question about a shape
+  ProblemExtents extents;  ///< those of the shape, by the letters of the operator
+  std::vector<SetOption> set;
   std::optional<DType> x_dtype, w_dtype;
   bool w_is_vh = false;
   Pass pass = Pass::value_and_grad;

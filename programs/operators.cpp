@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "programs/operators.hpp"
 
+#include <algorithm>
 #include <cctype>
+#include <string_view>
 
 namespace tessera::programs {
 
@@ -25,10 +27,17 @@ std::string block_sizes_text(const Description& op) {
 
 std::optional<std::vector<NamedValue>> named_blocks(const Description& op,
                                                     const std::vector<std::int64_t>& values) {
+  constexpr std::string_view of_layers = "bhv";
   auto blocks = op.block_sizes;
-  if (values.size() == 3 && blocks.size() == 2) blocks.insert(blocks.begin() + 1, {"h_block_size"});
-  if (values.size() != blocks.size()) return std::nullopt;
-  for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i].value = values[i];
+  const auto place_of = [&](const NamedValue& block) { return of_layers.find(block.name[0]); };
+  const bool by_letter = values.size() == of_layers.size() &&
+                         std::all_of(blocks.begin(), blocks.end(), [&](const auto& block) {
+                           return place_of(block) != of_layers.npos;
+                         });
+  if (!by_letter && values.size() != blocks.size()) return std::nullopt;
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i].value = values[by_letter ? place_of(blocks[i]) : i];
+  }
   return blocks;
 }
 

@@ -111,7 +111,7 @@ def device_rows(folder):
     for file in (out, folder / "bench.csv"):
         report = subprocess.run([sys.executable, source / "bench/report.py", file],
                                 capture_output=True, text=True)
-        check(report.returncode == 0 and "| value_and_grad | eigen | f32 |" in report.stdout,
+        check(report.returncode == 0 and "value_and_grad | eigen | f32 |" in report.stdout,
               f"report.py {file}: {report.stderr} {report.stdout}")
     # Results of an older tessera-bench, whose rows have less.
     old = source / "bench/results/models-2026-11-22.json"
@@ -123,6 +123,53 @@ def device_rows(folder):
     report = subprocess.run([sys.executable, source / "bench/report.py", bad], capture_output=True,
                             text=True)
     check(report.returncode == 1 and "report.py: error: " in report.stderr, report.stderr)
+
+
+def extents_by_letter(folder):
+    """Rows of an operator with letters of its own, alone and beside another, and their report."""
+    out = folder / "letters.json"
+    call = ["--operators", "attention,rms_norm", "--passes", "forward", "--implementations",
+            "reference,eigen", "--dtypes", "f32,bf16"]
+    code, text, err = run(*call, "--shapes", "B2/Q4/S9/D8,K2/T12/E5/S3/Q4/D8/B1,6x16x40",
+                          *QUICK, f"--benchmark_out={out}")
+    check(code == 0, f"exit {code}: {err[-2000:]} {text[-2000:]}")
+    rows = {row["name"]: row for row in json.loads(out.read_text())["benchmarks"]}
+    for name, b, tokens, flops in (
+            ("attention/forward/eigen/bf16/B2/Q4/S9/D8", 2, 18, 2 * 4 * 9 * 9 * 2 * 16),
+            ("attention/forward/reference/f32/B1/Q4/S3/D8/K2/T12/E5", 1, 3, 4 * 3 * 12 * 2 * 13),
+            ("rms_norm/forward/eigen/f32/B6/H16", 6, 6, None)):
+        if name not in rows:
+            check(False, f"{name} of {list(rows)}")
+            continue
+        check_row(name, rows[name], tokens)
+        check(flops in (None, rows[name]["flops"]), f"{name}: {rows[name]['flops']} FLOP")
+    check(len(rows) == 2 * 2 * 3, f"{list(rows)}")
+    report = subprocess.run([sys.executable, source / "bench/report.py", out], capture_output=True,
+                            text=True)
+    check("| attention forward | reference | f32 |  | B1 Q4 S3 D8 K2 T12 E5 |" in report.stdout and
+          "| rms_norm forward | eigen | bf16 |  | 6 x 16 |" in report.stdout, report.stdout)
+    # What options ask for is in the name, in the FLOP and in what results are held against.
+    options = {"causal": "lower_right", "window_left": "2", "window_right": "-1", "scale": "0.3",
+               "logit_soft_cap": "1.5"}
+    code, text, err = run(*call[:-2], "--shapes", "Q2/S5/T7/D8",
+                          *[f"--set={name}={value}" for name, value in options.items()], *QUICK,
+                          f"--benchmark_out={out}")
+    check(code == 0, f"--set: exit {code}: {err[-2000:]} {text[-2000:]}")
+    rows = json.loads(out.read_text())["benchmarks"]
+    suffix = "".join(f"/{name}={value}" for name, value in options.items())
+    check([row["name"] for row in rows] == [f"attention/forward/{each}/f32/B1/Q2/S5/D8/T7{suffix}"
+                                            for each in ("reference", "eigen")], f"{rows}")
+    for row in rows:
+        check(row["flops"] == 2 * 5 * 3 * 2 * 16, f"{row['name']}: {row['flops']} FLOP")
+    report = subprocess.run([sys.executable, source / "bench/report.py", out], capture_output=True,
+                            text=True)
+    check("| B1 Q2 S5 D8 T7, causal=lower_right, window_left=2," in report.stdout, report.stdout)
+    models = ["--shapes", str(source / "bench/shapes/attention.txt"), "--benchmark_list_tests"]
+    code, out, _ = run("--operators", "attention", "--implementations", "eigen", *models)
+    check(code == 0 and "attention/forward/eigen/f32/B1/Q64/S512/D64/K8\n" in out, out)
+    code, out, _ = run("--operators", "attention", "--implementations", "eigen", *models,
+                       "--tokens", "7", "--set", "causal=no", "--block-sizes", "64,32;64,64")
+    check("attention/forward/eigen/f32/B1/Q12/S7/D32/causal=no/blocks64x32\n" in out, out)
 
 
 def quiet():
@@ -390,6 +437,25 @@ def bad_calls(folder):
         (["--w-layout", "hw"], "'hw' is not one of hv, vh"),
         (["--shapes", "512"], "neither BxHxV"),
         (["--shapes", "0x2x3"], "extent below 1"),
+        (["--shapes", "B2/H0/V3"], "'B2/H0/V3' has an extent below 1"),
+        (["--shapes", "B2/H3/Z4"], "there is no letter Z: linear_cross_entropy has B H V"),
+        (["--shapes", "B2/H3/H3"], "'B2/H3/H3' has H twice"),
+        (["--shapes", "B2/Hx"], "'Hx' in 'B2/Hx' is no capital letter with its extent"),
+        (["--shapes", "B2/H99999999999999999999"], "does not fit into 64 bits"),
+        (["--shapes", "b2/h3"], "or Q8/S2048/D128"),
+        (["--shapes", "4x4x4", "--operators", "attention"],
+         "'4x4x4' says nothing of attention; its extents are B Q S D K T E, such as B1/Q1/S1/D1"),
+        (["--shapes", "Q3/K2/D4", "--operators", "attention"], "the 3 heads of q"),
+        (["--shapes", "Q8/D1000", "--operators", "attention"], "last axis must be 1 to 512"),
+        (["--operators", "attention", "--set", "causal"], "'causal' is not NAME=VALUE"),
+        (["--operators", "attention", "--set", "causal=up"], "'up' is not one of no, lower_right"),
+        (["--operators", "attention", "--set", "scale=x"], "'x' is not a finite number"),
+        (["--operators", "attention", "--set", "dropout=1"],
+         "rows of attention have no option 'dropout'"),
+        (["--operators", "attention", "--set", "window_left=-2"], "window_left is -2; the least"),
+        (["--operators", "attention", "--set", "causal=no", "--set", "causal=no"], "set twice"),
+        (["--set", "label_smoothing=0.1"], "rows of linear_cross_entropy have no option 'label_sm"),
+        (["--operators", "attention", "--block-sizes", "1,2,3"], "attention takes Q,K"),
         (["--shapes", str(folder / "absent")], "cannot be read"),
         (["--shapes", "/dev/zero"], "it is no regular file"),
         (["--custom", str(folder)], "it is a folder"),
@@ -397,7 +463,7 @@ def bad_calls(folder):
         (["--shapes", str(empty)], "holds no shape"),
         (["--shapes", str(wrong)], "wrong.txt:1: "),
         (["--shapes", "2x3", "--tokens", "0"], "--tokens 0 is below 1"),
-        (["--block-sizes", "1,2"], "'1,2' has 2 numbers; it takes three numbers"),
+        (["--block-sizes", "1,2"], "'1,2' has 2 numbers; linear_cross_entropy takes B,H,V"),
         (["--block-sizes", "1,2,3;"], "empty item"),
         (["--block-sizes", "1,2,3", "4,5,6"], "4,5,6"),
         (["--include-inferred"], "--include-inferred goes with --block-sizes"),
@@ -414,7 +480,7 @@ def bad_calls(folder):
         (["--threads", "0"], "0 is outside 1 to 4096"),
         (["--samples", "0"], "0 is below 1"),
         (["--max-seconds", "0"], "not positive"),
-        (["--operators", "attention"], "'attention' is not one of"),
+        (["--operators", "convolution"], "'convolution' is not one of"),
         (["--device", "no such device"], "no such device"),
         (["--benchmark_nonsense=1"], "'--benchmark_nonsense=1' is no flag of Google Benchmark"),
         (["--benchmark_filter=("], "no regular expression"),
@@ -463,6 +529,7 @@ bench, source = sys.argv[1], pathlib.Path(sys.argv[2])
 with tempfile.TemporaryDirectory(prefix="tessera_bench_") as scratch:
     passes_types_and_layouts()
     device_rows(pathlib.Path(scratch))
+    extents_by_letter(pathlib.Path(scratch))
     quiet()
     one_gradient_and_own_blocks()
     several_blocks()

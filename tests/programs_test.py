@@ -408,6 +408,29 @@ def test_info():
     code, out, err = run("tessera-info", "--json", *call)
     check(code == 0 and json.loads(out)["cost"]["flops"] == 2 * 8 * 128 * 256 * 2 * (64 + 32),
           f"{call}: {code} {err} {out}")
+    # The same by letter: those left out are 1, or the ones that they follow. Options are set.
+    call = ["--operator", "attention", "--shape", "T256/S128/Q8/D64", "--set", "causal=upper_left",
+            "--set", "scale=unset"]
+    code, out, err = run("tessera-info", "--json", *call)
+    info = json.loads(out) if code == 0 else {"request": {}, "cost": {}}
+    check(info["request"] == {"operator": "attention", "pass": "forward", "b": 1, "q": 8, "s": 128,
+                              "d": 64, "t": 256, "x_dtype": "f32",
+                              "options": {"causal": "upper_left", "scale": "unset"}},
+          f"{call}: {err} {info['request']}")
+    check(info["cost"].get("flops") == 8 * 128 * 129 // 2 * 2 * (64 + 64), f"{info['cost']}")
+    code, text, err = run("tessera-info", "--shape", "B64/H128/V1000", "--explain")
+    check(code == 0 and "value_and_grad B 64 H 128 V 1000, x f32, w f32 hv:" in text, f"{err}{text}")
+    for call, part in ((["--shape", "Q8/Z1"], "there is no letter Z: attention has B Q S D K T E"),
+                       (["--shape", "Q8/Q8"], "'Q8/Q8' has Q twice"),
+                       (["--shape", "Q8/S-1"], "a negative extent"),
+                       (["--shape", "Q8/S4/D0"], "its last axis must be 1 to 512"),
+                       (["--shape", "8x4"], "neither BxQxSxDxKxTxE nor extents by letter"),
+                       (["--shape", "S4", "--set", "cap=1"], "has no option 'cap'; it has scale"),
+                       (["--shape", "S4", "--set", "causal=x"], "not one of no, lower_right"),
+                       (["--set", "causal=no"], "goes with --shape only")):
+        code, out, err = run("tessera-info", "--operator", "attention", *call)
+        check(code == 2 and part in err and not out, f"info {call}: {code} {err!r}")
+    check(run("tessera-info", "--operator", "attention", "--shape", "S4/T0")[0] == 0, "no keys")
     code, out, err = run("tessera-info", "--peaks", "--json")
     check(code == 0 and not err, f"info --peaks: {code} {err}")
     peaks = json.loads(out)["peaks"] if code == 0 else {}

@@ -108,6 +108,31 @@ def a_real_run(folder):
               float(record["mean_abs_deviation"]) > 0 and record["error"] == "", f"{record}")
 
 
+def an_operator_of_other_letters(folder):
+    """Its regimes and buckets; a real run, whose problem and blocks the bench is told by letter."""
+    ask = ("--operators", "attention,rms_norm", "--implementations", "eigen")
+    code, text, err = run(*ask, "--regimes", "llama-3-8b", "--tokens", "16,2000", "--dry-run")
+    names = [line for line in text.splitlines() if not line.startswith(" ")]
+    check(code == 0 and names == [
+        "attention/forward/eigen/f32/B1/Q32/S16/D128/K8 (few-queries)",
+        "attention/forward/eigen/f32/B1/Q32/S2000/D128/K8 (long-large-head)",
+        "rms_norm/forward/eigen/f32/B16/H4096 (few-tokens)",
+        "rms_norm/backward/eigen/f32/B16/H4096 (few-tokens)",
+        "rms_norm/forward/eigen/f32/B2000/H4096 (large-layer-medium-batch)",
+        "rms_norm/backward/eigen/f32/B2000/H4096 (large-layer-medium-batch)"], f"{text} {err}")
+    out = folder / "letters.csv"
+    code, text, err = run(*ask, "--passes", "forward", "--shapes", "B2/Q4/K2/S20/D8", "--vary",
+                          "kv_block_size", "--search", "grid", "--rounds", 1, "--finalists", 1,
+                          "--samples", 1, "--max-seconds", 0.05, "--out", out)
+    records = records_of(out)
+    check(code == 0 and len({r["config"] for r in records}) > 1, f"{code} {text} {err}")
+    for record in records:
+        check(record["status"] in ("ok", "noisy") and record["bucket"] == "short-small-head" and
+              record["shape"] == "B 2 Q 4 S 20 D 8 K 2", f"{record}")
+        check(record["block_sizes"].startswith("q_block_size=40 kv_block_size=") or
+              record["config"] == "heuristic", f"{record}")
+
+
 def failures_never_win(folder):
     out, table = folder / "raw.csv", folder / "table.csv"
     vary = ("--vary", "b_block_size,v_block_size", "--search", "grid", "--rounds", 6)
@@ -446,7 +471,7 @@ def bad_calls(folder):
             (("--regimes", "gpt-3"), 2, "'gpt-3' is not one of gpt-2, gemma-2-2b"),
             ((*SMALL, "--buckets", "huge"), 2, "'huge' is not one of tiny, small-vocab"),
             ((*SMALL, "--vary", "item"), 2, "'item' is not one of b_block_size, h_block_size"),
-            ((*SMALL, "--operators", "sum"), 2, "is not one of linear_cross_entropy"),
+            ((*SMALL, "--operators", "sum"), 2, "is not one of attention, linear_cross_entropy"),
             ((*SMALL[:2], "--implementations", "cuda"), 2, "is not one of opencl"),
             ((*SMALL[:2], "--implementations", "tpu_tile"), 2, "tessera-tile --sweep"),
             ((*SMALL, "--search", "luck"), 2, "grid, random, halving"),
@@ -483,9 +508,9 @@ def main():
         (folder / "bench").write_text(FAKE.format(
             python=sys.executable, revision=revision.split("(")[1].split(";")[0]))
         (folder / "bench").chmod(0o755)
-        for case in (a_real_run, failures_never_win, the_budget_is_used, killed_and_resumed,
-                     table_keeps_the_rest, custom_kernels, custom_kernels_get_no_row,
-                     damaged_files, bad_calls, pictures):
+        for case in (a_real_run, an_operator_of_other_letters, failures_never_win,
+                     the_budget_is_used, killed_and_resumed, table_keeps_the_rest, custom_kernels,
+                     custom_kernels_get_no_row, damaged_files, bad_calls, pictures):
             start = time.monotonic()
             case(folder)
             print(f"{case.__name__}: {time.monotonic() - start:.1f} s", flush=True)

@@ -16,20 +16,44 @@ constexpr std::pair<std::int64_t, std::int64_t> models[] = {
     {768, 50257},   {2304, 256000}, {3584, 256000}, {2560, 262144}, {4096, 128256},
     {4096, 151936}, {7168, 129280}, {2880, 201088}, {384, 30522}};
 
+ProblemExtents layer(std::int64_t b, std::int64_t h, std::int64_t v) {
+  return {{'B', b}, {'H', h}, {'V', v}};
+}
+
 TEST(Buckets, HoldEveryModelAtEveryNumberOfTokens) {
   for (const auto& [h, v] : models) {
     for (std::int64_t b = 1; b <= 131072; ++b) {
       const auto& all = tuning::buckets();
       const auto held = std::find_if(all.begin(), all.end(), [&, h = h, v = v](const auto& each) {
-        return each.name != "gb10-fallback" && each.holds({b, h, v});
+        return each.name != "gb10-fallback" && each.holds(layer(b, h, v));
       });
       ASSERT_NE(held, all.end()) << b << " " << h << " " << v;
     }
   }
   // What an operator does not have is within every range; no token at all is in none.
-  EXPECT_TRUE(tuning::buckets()[0].holds({16, tuning::absent, 100}));
-  EXPECT_FALSE(tuning::buckets()[0].holds({16, tuning::absent, 8193}));
-  EXPECT_FALSE(tuning::buckets()[0].holds({0, 8, 8}));
+  EXPECT_TRUE(tuning::buckets()[0].holds({{'B', 16}, {'V', 100}}));
+  EXPECT_FALSE(tuning::buckets()[0].holds({{'B', 16}, {'V', 8193}}));
+  EXPECT_FALSE(tuning::buckets()[0].holds(layer(0, 8, 8)));
+}
+
+TEST(Buckets, AreOfOperatorsWithTheirLetters) {
+  const auto names_of = [](const ProblemExtents& extents) {
+    std::string names;
+    for (const auto& bucket : tuning::buckets()) {
+      if (bucket.holds(extents)) names += bucket.name + " ";
+    }
+    return names;
+  };
+  const auto heads = [](std::int64_t s, std::int64_t d) {
+    return ProblemExtents{{'B', 1}, {'Q', 8}, {'S', s}, {'D', d}, {'K', 8}, {'T', s}, {'E', d}};
+  };
+  EXPECT_EQ(names_of(heads(1, 512)), "few-queries ");
+  EXPECT_EQ(names_of(heads(16, 1)), "few-queries ");
+  EXPECT_EQ(names_of(heads(17, 96)), "short-small-head ");
+  EXPECT_EQ(names_of(heads(1023, 97)), "short-large-head ");
+  EXPECT_EQ(names_of(heads(1024, 64)), "long-small-head ");
+  EXPECT_EQ(names_of(heads(1 << 20, 128)), "long-large-head ");
+  EXPECT_EQ(names_of({{'B', 1}, {'H', 64}}), "tiny few-tokens gb10-fallback ");
 }
 
 TEST(BuiltinTable, HasAllPublishedRowsAndNoFault) {
@@ -89,23 +113,23 @@ TEST(Lookup, TheFirstBucketThatHoldsTheShapeAnswersForTheDeviceOrItsClass) {
                   .implementation = "i",
                   .device = "d",
                   .device_class = "gpu-x",
-                  .extents = {512, 256, 4096}};
+                  .extents = layer(512, 256, 4096)};
   const auto found = [&](bool by_class) {
     const auto* one = tuning::find(rows, key, by_class);
     return one == nullptr ? 0 : one->block_sizes[0].value;
   };
   EXPECT_EQ(found(false), 3);
   EXPECT_EQ(found(true), 5);
-  key.extents = {512, 255, 4096};
+  key.extents = layer(512, 255, 4096);
   EXPECT_EQ(found(false), 1);
   EXPECT_EQ(found(true), 0);
-  key.extents = {2048, 1024, 16384};
+  key.extents = layer(2048, 1024, 16384);
   EXPECT_EQ(found(false), 3);
-  key.extents = {2049, 1024, 16384};
+  key.extents = layer(2049, 1024, 16384);
   EXPECT_EQ(found(false), 1);
-  key.extents = {8192, 1025, 65537};
+  key.extents = layer(8192, 1025, 65537);
   EXPECT_EQ(found(false), 2);
-  key.extents = {512, 256, 4096};
+  key.extents = layer(512, 256, 4096);
   key.device = "another";
   EXPECT_EQ(found(false), 0);
   EXPECT_EQ(found(true), 5);

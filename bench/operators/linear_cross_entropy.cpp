@@ -18,7 +18,7 @@ constexpr double u = unit_roundoff;
 /// For grad_w too every row's lse is needed, which the streaming implementation gives.
 void judge_grad_w(LossJudge& judge, const Factors& factors, const HostTensor& tensor) {
   const Data& data = judge.data();
-  const auto [b, h, v] = data.key.shape;
+  const auto [b, h, v] = data.key.layer();
   // One column is a shard of the vocabulary, whose merged statistics are known.
   oracle::Problem p;
   p.b = b, p.h = h, p.v = 1;

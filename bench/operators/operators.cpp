@@ -12,6 +12,7 @@ const BenchOperator& linear_cross_entropy_in_bench();
 const BenchOperator& softmax_cross_entropy_in_bench();
 const BenchOperator& linear_distillation_in_bench();
 const BenchOperator& rms_norm_in_bench();
+const BenchOperator& attention_in_bench();
 
 std::span<const BenchOperator* const> bench_operators() {
   static const std::array all = {
@@ -19,11 +20,10 @@ std::span<const BenchOperator* const> bench_operators() {
       &softmax_cross_entropy_in_bench(),
       &linear_distillation_in_bench(),
       &rms_norm_in_bench(),
+      &attention_in_bench(),
   };
-  // All but attention, which has none yet.
-  static_assert(
-      all.size() + 1 == std::tuple_size_v<LossOperators> + std::tuple_size_v<OtherOperators>,
-      "an operator has no rows in the bench");
+  static_assert(all.size() == std::tuple_size_v<LossOperators> + std::tuple_size_v<OtherOperators>,
+                "an operator has no rows in the bench");
   return all;
 }
 

@@ -16,7 +16,7 @@ class Benched final : public BenchOperator {
   Benched() : BenchOperator("rms_norm") {}
 
   void make_arrays(Data& data) const override {
-    const std::int64_t b = data.key.shape.b, h = data.key.shape.h;
+    const std::int64_t b = data.key.shape['B'], h = data.key.shape['H'];
     data.arrays.set("x", random_tensor(data.key.x, {b, h}, {h, 1}, 4, 1.0f));
     data.arrays.set("dy", random_tensor(data.key.x, {b, h}, {h, 1}, 5, 1.0f));
     data.arrays.set("scale", random_tensor(data.key.w, {h}, {1}, 6, 1.0f));
@@ -24,7 +24,7 @@ class Benched final : public BenchOperator {
 
   /// The textbook in double: sampled rows of y and grad_x, sampled columns of grad_scale.
   Deviation judge(const Data& data, const Outcome& outcome, double) const override {
-    const std::int64_t b = data.key.shape.b, h = data.key.shape.h;
+    const std::int64_t b = data.key.shape['B'], h = data.key.shape['H'];
     const HostTensor &x = data.arrays["x"], &dy = data.arrays["dy"], &scale = data.arrays["scale"];
     // Of 1 / root, relative: a sum of squares in f32, of which the root takes half.
     const double root_error = (2 * root(h) + 4) * unit_roundoff;

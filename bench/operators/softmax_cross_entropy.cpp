@@ -16,12 +16,12 @@ class Benched final : public BenchOperator {
   bool runs_in_place() const override { return true; }
 
   void make_arrays(Data& data) const override {
-    const auto [b, h, v] = data.key.shape;
+    const auto [b, h, v] = data.key.layer();
     data.arrays.set("logits", random_tensor(data.key.x, {b, v}, {v, 1}, 4, spread_of_logits));
   }
 
   Deviation judge(const Data& data, const Outcome& outcome, double filter_eps) const override {
-    const std::int64_t v = data.key.shape.v;
+    const std::int64_t v = data.key.shape['V'];
     const HostTensor& logits = data.arrays["logits"];
     const auto one = [&](std::int64_t row, std::int64_t column) {
       return element(logits, row * v + column);

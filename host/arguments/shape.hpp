@@ -3,6 +3,9 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
 
 #include "tessera/view.hpp"
 
@@ -82,6 +85,30 @@ class SymbolicShape {
   bool leading_ = false;
   bool reducible_ = false;
   bool repeats_ = false;
+};
+
+/// The extents of a problem by the letters of its operator's shapes. B is not among those: it stands
+/// for the leading axes, all of them together.
+class ProblemExtents {
+ public:
+  static constexpr std::int64_t absent = -1;
+
+  constexpr ProblemExtents() { all_.fill(absent); }
+  constexpr ProblemExtents(std::initializer_list<std::pair<char, std::int64_t>> given)
+      : ProblemExtents() {
+    for (const auto& [letter, extent] : given) (*this)[letter] = extent;
+  }
+
+  constexpr std::int64_t operator[](char letter) const { return all_[place_of(letter)]; }
+  constexpr std::int64_t& operator[](char letter) { return all_[place_of(letter)]; }
+  constexpr bool has(char letter) const { return (*this)[letter] != absent; }
+  friend bool operator==(const ProblemExtents&, const ProblemExtents&) = default;
+
+ private:
+  static constexpr std::size_t place_of(char letter) {
+    return static_cast<std::size_t>(letter - 'A');
+  }
+  std::array<std::int64_t, 26> all_{};
 };
 
 }  // namespace tessera

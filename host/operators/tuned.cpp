@@ -44,12 +44,6 @@ std::string gradients_of(const Call& call) {
   return fmt::format("{}", fmt::join(names, "+"));
 }
 
-tuning::Extents extents_of(const Call& call) {
-  const View& first = call.inputs[0];
-  const int leading = first.rank() - call.op->inputs[0].shape.rank();
-  return {first.extents().first(leading).product(), extent_of(call, 'H'), extent_of(call, 'V')};
-}
-
 tuning::Key key_of(const TunedCall& tuned) {
   const Call& call = tuned.request.call;
   auto device = tuned.device();
@@ -64,7 +58,7 @@ tuning::Key key_of(const TunedCall& tuned) {
           .layout = layout_of(call),
           .gradients = gradients_of(call),
           .workspace = below ? "below" : "default",
-          .extents = extents_of(call)};
+          .extents = problem_extents(call)};
 }
 
 /// A row cannot know which axes an operator has.
@@ -97,16 +91,22 @@ void use_row(const TunedCall& tuned, const tuning::Answer& answer,
 
 }  // namespace
 
-std::int64_t extent_of(const Call& call, char letter) {
+ProblemExtents problem_extents(const Call& call) {
+  ProblemExtents extents;
+  const View& first = call.inputs[0];
+  const int leading = first.rank() - call.op->inputs[0].shape.rank();
+  extents['B'] = first.extents().first(leading).product();
   for (std::size_t i = 0; i < call.inputs.size(); ++i) {
     const View& view = call.inputs[i];
     const auto& shape = call.op->inputs[i].shape;
-    if (!view || shape.is_reducible()) continue;
+    if (!view || shape.is_reducible() || shape.repeats()) continue;
     for (int axis = 0; axis < shape.rank(); ++axis) {
-      if (shape.axis(axis) == letter) return view.extents()[view.rank() - shape.rank() + axis];
+      const char letter = shape.axis(axis);
+      if (letter <= '9' || extents.has(letter)) continue;
+      extents[letter] = view.extents()[view.rank() - shape.rank() + axis];
     }
   }
-  return tuning::absent;
+  return extents;
 }
 
 void BlockReport::write(Dispatch& dispatch, const std::vector<std::string>& notes) const {
@@ -276,7 +276,7 @@ class WithTables final : public dispatch::Implementation {
       }
       return {
           std::move(of), std::move(of_class),
-          arguments::default_workspace_bytes(std::max<std::int64_t>(extent_of(r.call, 'V'), 0))};
+          arguments::default_workspace_bytes(std::max<std::int64_t>(problem_extents(r.call)['V'], 0))};
     };
     const auto fit = [&](const tuning::Answer& answer, std::string& changes) {
       return row_->fitted(state, request, answer.block_sizes, changes);

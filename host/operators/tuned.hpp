@@ -44,8 +44,8 @@ struct TunedCall {
   std::function<std::vector<NamedValue>(const tuning::Answer&, std::string& changes)> fit;
 };
 
-/// The extent of a letter in the first input that has it; tuning::absent: none does.
-std::int64_t extent_of(const Call& call, char letter);
+/// Each letter's extent in the first input that has it.
+ProblemExtents problem_extents(const Call& call);
 
 /// Whether a call without a row may still run after a failure with one.
 bool gives_way(ErrorCode code) noexcept;

@@ -30,13 +30,14 @@ inline tuning::Table measured_rows() {
 }
 
 /// A shape that no bucket before the row's holds.
-inline tuning::Extents shape_of(const tuning::Row& row) {
-  constexpr tuning::Extents large = {4096, 8192, 1 << 18};
-  tuning::Extents extents = large;
-  if (row.bucket == tuning::buckets().size()) return extents;
+inline ProblemExtents shape_of(const tuning::Row& row) {
+  if (row.bucket == tuning::buckets().size()) return {{'B', 4096}, {'H', 8192}, {'V', 1 << 18}};
   const auto& bucket = tuning::buckets()[row.bucket];
-  for (std::size_t axis = 0; axis < extents.size(); ++axis) {
-    extents[axis] = std::max(std::min(large[axis], bucket.most[axis]), bucket.least[axis]);
+  ProblemExtents extents =
+      bucket.of == "S" ? ProblemExtents{{'B', 4096}, {'S', 4096}, {'T', 4096}, {'D', 512}}
+                       : ProblemExtents{{'B', 4096}, {'H', 8192}, {'V', 1 << 18}};
+  for (const auto& [letter, least, most] : bucket.ranges) {
+    extents[letter] = std::clamp(extents[letter], least, most);
   }
   return extents;
 }

@@ -25,7 +25,7 @@ struct Key {
   std::string layout{};          ///< of w, "hv" or "vh"; empty: there is none
   std::string gradients{};       ///< those asked for: "grad_x+grad_w"
   std::string workspace{};       ///< "default", or "below" where scratch is bounded by less
-  Extents extents{absent, absent, absent};
+  ProblemExtents extents{};
 };
 
 /// The row for this key: one for its device, or with `by_class` one for its class that names no

@@ -75,25 +75,31 @@ Row row_of(std::string_view line) {
   return row;
 }
 
+/// "few-tokens,HV,B1..16 H2048..".
 Bucket bucket_of_line(std::string_view line) {
   const auto cells = cells_of(line);
-  Bucket bucket{.name = cells.at(0)};
-  for (std::size_t axis = 0; axis < bucket.least.size(); ++axis) {
-    bucket.least[axis] = number_of<std::int64_t>(cells.at(2 * axis + 1)).value_or(0);
-    bucket.most[axis] = number_of<std::int64_t>(cells.at(2 * axis + 2))
-                            .value_or(std::numeric_limits<std::int64_t>::max());
+  Bucket bucket{.name = cells.at(0), .of = cells.at(1)};
+  for (std::string_view rest = cells.at(2); !rest.empty();) {
+    const auto range = rest.substr(0, rest.find(' '));
+    const auto dots = range.find("..");
+    bucket.ranges.push_back(
+        {range.front(), number_of<std::int64_t>(range.substr(1, dots - 1)).value_or(0),
+         number_of<std::int64_t>(range.substr(dots + 2))
+             .value_or(std::numeric_limits<std::int64_t>::max())});
+    rest.remove_prefix(std::min(range.size() + 1, rest.size()));
   }
   return bucket;
 }
 
 }  // namespace
 
-bool Bucket::holds(const Extents& extents) const noexcept {
-  for (std::size_t axis = 0; axis < extents.size(); ++axis) {
-    if (extents[axis] == absent) continue;
-    if (extents[axis] < least[axis] || extents[axis] > most[axis]) return false;
-  }
-  return true;
+bool Bucket::holds(const ProblemExtents& extents) const noexcept {
+  const auto holds_extent = [&](const Range& range) {
+    const std::int64_t extent = extents[range.letter];
+    return extent == ProblemExtents::absent || (range.least <= extent && extent <= range.most);
+  };
+  return std::any_of(of.begin(), of.end(), [&](char letter) { return extents.has(letter); }) &&
+         std::all_of(ranges.begin(), ranges.end(), holds_extent);
 }
 
 const std::vector<Bucket>& buckets() {

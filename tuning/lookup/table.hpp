@@ -8,21 +8,25 @@
 #include <string_view>
 #include <vector>
 
+#include "host/arguments/shape.hpp"
 #include "tessera/execution.hpp"
 
 /// Tables of block sizes that were measured, published or modelled: rows of comma-separated values,
 /// whose columns docs/block_sizes.md describes.
 namespace tessera::tuning {
 
-/// B, H and V of a call. What the operator does not have is `absent`, which every range holds.
-constexpr std::int64_t absent = -1;
-using Extents = std::array<std::int64_t, 3>;
-
-/// A named range of shapes, ends included.
+/// A named range of shapes.
 struct Bucket {
+  /// Ends included.
+  struct Range {
+    char letter;
+    std::int64_t least, most;
+  };
   std::string name{};
-  Extents least{}, most{};
-  bool holds(const Extents& extents) const noexcept;
+  std::string of{};  ///< the letters one of which an operator has whose shapes it may hold
+  std::vector<Range> ranges{};
+  /// An extent that the operator does not have is within every range.
+  bool holds(const ProblemExtents& extents) const noexcept;
 };
 /// Those of tuning/tables/buckets.csv, in its order.
 const std::vector<Bucket>& buckets();

@@ -16,11 +16,10 @@ namespace tessera::tuning {
 namespace {
 
 using bench::BenchOperator;
-using bench::Shape;
 
 struct Regime {
   std::string name;
-  Shape shape;  ///< b is 0
+  bench::GivenShape shape;  ///< without tokens
 };
 
 const std::vector<Regime>& regimes() {
@@ -31,7 +30,8 @@ const std::vector<Regime>& regimes() {
         std::istringstream words{std::string(line.substr(0, line.find('#')))};
         std::string name, extents;
         if (!(words >> name >> extents)) return;
-        list.push_back({name, bench::parse_shapes(extents, 1).front()});
+        list.push_back({name, bench::parse_shapes(extents).front()});
+        list.back().shape.lacks_tokens = true;
       });
     }
     return list;
@@ -39,26 +39,31 @@ const std::vector<Regime>& regimes() {
   return all;
 }
 
-/// The shapes asked for, with their names.
-std::vector<Regime> shapes_of(const bench::Options& options, const Wanted& wanted) {
-  std::vector<Regime> shapes;
+/// A shape with its name, and the tokens of one that lacks them.
+struct Asked {
+  std::string regime;
+  bench::GivenShape shape;
+  std::int64_t tokens;
+};
+
+std::vector<Asked> shapes_of(const bench::Options& options, const Wanted& wanted) {
+  std::vector<Asked> shapes;
   for (const auto& name : wanted.regimes) {
-    const auto found = std::find_if(regimes().begin(), regimes().end(),
-                                    [&](const auto& regime) { return regime.name == name; });
-    if (found == regimes().end()) programs::fail_choice("--regimes", name, regime_names());
-    for (const auto b : wanted.tokens) {
-      shapes.push_back({name, {b, found->shape.h, found->shape.v}});
+    bool is_known = false;
+    for (const auto& regime : regimes()) {
+      if (regime.name != name) continue;
+      is_known = true;
+      for (const auto tokens : wanted.tokens) shapes.push_back({name, regime.shape, tokens});
     }
+    if (!is_known) programs::fail_choice("--regimes", name, regime_names());
   }
-  for (const auto& shape : options.shapes) shapes.push_back({"", shape});
+  for (const auto& shape : options.shapes) shapes.push_back({"", shape, options.tokens});
   return shapes;
 }
 
-std::string bucket_of(const bench::ProblemKey& key) {
-  const Extents extents = {key.shape.b, key.op->has_hidden() ? key.shape.h : absent,
-                           key.op->has_columns() ? key.shape.v : absent};
+std::string bucket_of(const ProblemExtents& shape) {
   for (const auto& bucket : buckets()) {
-    if (bucket.holds(extents)) return bucket.name;
+    if (bucket.holds(shape)) return bucket.name;
   }
   return {};
 }
@@ -93,14 +98,14 @@ void check_names(const bench::Options& options, const Wanted& wanted) {
 }
 
 std::optional<bench::Row> row_of(const BenchOperator& op, Pass pass, std::pair<DType, DType> types,
-                                 bool vh, const Shape& shape) {
+                                 bool vh, const ProblemExtents& shape) {
   if (!op.has(pass)) return std::nullopt;
   bench::Row row;
   row.problem.op = &op;
   row.problem.x = types.first;
   row.problem.w = op.has_weights() ? types.second : types.first;
   row.problem.w_is_vh = vh || !op.has_weights();
-  row.problem.shape = {shape.b, op.has_hidden() ? shape.h : 0, op.has_columns() ? shape.v : 0};
+  row.problem.shape = shape;
   row.pass = pass;
   return row;
 }
@@ -109,7 +114,11 @@ std::optional<bench::Row> row_of(const BenchOperator& op, Pass pass, std::pair<D
 
 std::vector<std::string> regime_names() {
   std::vector<std::string> names;
-  for (const auto& regime : regimes()) names.push_back(regime.name);
+  for (const auto& regime : regimes()) {
+    if (std::find(names.begin(), names.end(), regime.name) == names.end()) {
+      names.push_back(regime.name);
+    }
+  }
   return names;
 }
 
@@ -121,7 +130,7 @@ std::vector<Problem> make_problems(Context& context, const bench::Options& optio
   std::set<std::string> names;  // what an operator does not have differs for nothing
   const auto add = [&](const bench::Row& row, const std::string& regime) {
     if (!names.insert(row.name()).second) return;
-    Problem problem{.row = row, .regime = regime, .bucket = bucket_of(row.problem)};
+    Problem problem{.row = row, .regime = regime, .bucket = bucket_of(row.problem.shape)};
     if (!wanted.buckets.empty() && std::find(wanted.buckets.begin(), wanted.buckets.end(),
                                              problem.bucket) == wanted.buckets.end()) {
       return;
@@ -131,14 +140,16 @@ std::vector<Problem> make_problems(Context& context, const bench::Options& optio
     problems.push_back(problem);
   };
   for (const auto* op : options.operators) {
-    for (const auto& [regime, shape] : shapes) {
+    for (const auto& [regime, given, tokens] : shapes) {
+      const auto shape = op->shape_of(given, tokens);
+      if (!shape) continue;
       for (const auto& types : options.dtypes) {
         for (const bool vh : options.layouts) {
           for (const Pass pass : options.passes) {
-            auto row = row_of(*op, pass, types, vh, shape);
+            auto row = row_of(*op, pass, types, vh, *shape);
             if (!row) continue;
-            for (const auto& given : options.implementations) {
-              for (const auto& name : implementations_of(*op, given)) {
+            for (const auto& family : options.implementations) {
+              for (const auto& name : implementations_of(*op, family)) {
                 row->implementation = name;
                 add(*row, regime);
               }
@@ -198,9 +209,9 @@ Record record_of(const Context& context, const Problem& problem) {
   if (key.w != key.x) record["dtype"] += fmt::format(":{}", to_string(key.w));
   if (key.op->has_weights()) record["layout"] = key.w_is_vh ? "vh" : "hv";
   record["bucket"] = problem.bucket;
-  record["shape"] = fmt::format("B {}", key.shape.b);
-  if (key.op->has_hidden()) record["shape"] += fmt::format(" H {}", key.shape.h);
-  if (key.op->has_columns()) record["shape"] += fmt::format(" V {}", key.shape.v);
+  for (const char letter : programs::telling_letters(key.op->description(), key.shape)) {
+    record["shape"] += fmt::format("{}{} {}", letter == 'B' ? "" : " ", letter, key.shape[letter]);
+  }
   record["regime"] = problem.regime;
   return record;
 }

@@ -52,15 +52,10 @@ std::vector<std::string> words_of(const bench::Options& options, const Problem& 
                              fmt::format("--implementations={}", row.implementation),
                              fmt::format("--dtypes={}:{}", to_string(key.x), to_string(key.w)),
                              fmt::format("--w-layout={}", key.w_is_vh ? "vh" : "hv"),
-                             fmt::format("--shapes={}x{}x{}", key.shape.b,
-                                         std::max<std::int64_t>(key.shape.h, 1),
-                                         std::max<std::int64_t>(key.shape.v, 1))});
+                             "--shapes=" + key.op->text_of(key.shape)});
   if (!candidate.block_sizes.empty()) {
-    // The bench takes three, and those of the axes that there are.
-    std::array<std::int64_t, 3> sizes = {1, 1, 1};
-    for (const auto& [name, value] : candidate.block_sizes) {
-      sizes[std::string("bhv").find(name.front())] = value;
-    }
+    std::vector<std::int64_t> sizes;
+    for (const auto& [name, value] : candidate.block_sizes) sizes.push_back(value);
     words.push_back(fmt::format("--block-sizes={}", fmt::join(sizes, ",")));
   }
   std::vector<std::string> knobs;

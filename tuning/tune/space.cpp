@@ -36,10 +36,6 @@ class Varied {
   const std::vector<std::string>& names_;
 };
 
-std::int64_t extent_of(const bench::Shape& shape, const std::string& axis) {
-  return axis.front() == 'b' ? shape.b : axis.front() == 'h' ? shape.h : shape.v;
-}
-
 /// What a call reports of itself with these; throws Error where they are illegal.
 Dispatch foresee(Context& context, bench::Row row, const Candidate& candidate) {
   bench::Options options;
@@ -81,7 +77,7 @@ void add_blocks(const bench::Row& row, const dispatch::Choice& choice, const Can
   for (std::size_t i = 0; i < own.size(); ++i) {
     const auto& [name, base] = own[i];
     const std::int64_t multiple = choice.multiples.empty() ? 1 : choice.multiples[i];
-    const std::int64_t most = round_up(extent_of(row.problem.shape, name), multiple);
+    const std::int64_t most = round_up(row.problem.op->extent_along(row.problem.shape, name), multiple);
     std::set<std::int64_t> values = {base};
     for (const std::int64_t quarters : {1, 2, 8, 16}) {
       if (!varies(name)) break;

@@ -76,9 +76,9 @@ void add_options(CLI::App& app, CommandLine& line) {
   app.get_option("--max-seconds")->description("time for the samples of a measurement (0.5)");
   app.add_option_function<std::string>(
          "--shapes",
-         [&](const std::string& text) { line.rows.shapes = bench::parse_shapes(text, 512); },
-         "shapes, beside those of --regimes")
-      ->type_name("BxHxV[,...]|FILE");
+         [&](const std::string& text) { line.rows.shapes = bench::parse_shapes(text); },
+         "shapes, beside those of --regimes; as tessera-bench has them")
+      ->type_name("BxHxV|LETTERS[,...]|FILE");
   programs::add_list(app, "--regimes", line.wanted.regimes,
                      fmt::format("models, by name: {}", fmt::join(regime_names(), ", ")));
   app.add_option_function<std::string>(
@@ -89,8 +89,8 @@ void add_options(CLI::App& app, CommandLine& line) {
              if (b < 1) programs::fail_call(fmt::format("--tokens {} is below 1", b));
            }
          },
-         "B of each of the regimes (512)")
-      ->type_name("B[,B...]");
+         "tokens of each of the regimes: B, or where an operator has an S that (512)")
+      ->type_name("N[,N...]");
   programs::add_list(app, "--buckets", line.wanted.buckets,
                      "only shapes that these buckets of tuning/tables/buckets.csv answer for");
   auto& plan = line.plan;

@@ -77,7 +77,7 @@ std::optional<std::pair<BlockSizes, BlockSource>> tuned_blocks(const tile::Chip&
                   .layout = kernel.w_is_vh ? "vh" : "hv",
                   .gradients = pass == Pass::forward ? "" : "grad_x+grad_w",
                   .workspace = "default",
-                  .extents = {kernel.b, kernel.h, kernel.v}};
+                  .extents = {{'B', kernel.b}, {'H', kernel.h}, {'V', kernel.v}}};
   if (operands.w_type != operands.x_type)
     key.dtype += std::string(":") + to_string(operands.w_type);
   const auto answer = tuning::decide(key);
