@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""bench/sweep.py on a small sweep and on a recorded one, and bench/peers with tessera as the only
-peer. usage: bench_scripts_test.py TESSERA_BENCH TESSERA_PEER SOURCE_DIR"""
+"""bench/sweep.py on a small sweep and on a recorded one, bench/peers with tessera as the only
+peer, and its attention.py without packages. usage: bench_scripts_test.py TESSERA_BENCH TESSERA_PEER
+SOURCE_DIR"""
+import argparse
 import csv
 import importlib.util
 import json
@@ -15,6 +17,7 @@ import numpy as np
 
 bench, peer, source = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
 sys.path[:0] = [str(source / "bench"), str(source / "bench/peers")]
+import attention  # noqa: E402
 import command_line  # noqa: E402
 import compare  # noqa: E402
 import inputs  # noqa: E402
@@ -158,6 +161,48 @@ def figures():
           f"{tables.impossible(lines)}")
 
 
+def attention_peers():
+    extents = attention.parsed("B2/Q4/K2/S5/T3/D8/E6")
+    check(extents == dict(B=2, Q=4, K=2, S=5, T=3, D=8, E=6), f"{extents}")
+    check(attention.parsed("Q4/S5/D8") == dict(B=1, Q=4, K=4, S=5, T=5, D=8, E=8), "defaults")
+    for text in ("Q4/S5", "Q4/S5/D8/H2", "Q4/Q4/S5/D8", "Q0/S5/D8", "4x5x8"):
+        try:
+            check(False, f"{text} was taken: {attention.parsed(text)}")
+        except argparse.ArgumentTypeError:
+            pass
+    for s, t in ((5, 3), (3, 5), (4, 4)):
+        seen = np.tri(s, t).sum()
+        check(attention.pairs({"S": s, "T": t}, True) == seen, f"pairs of {s}, {t}")
+    check(attention.credited(extents, False) == 2 * 4 * 5 * 3 * (2 * 8 + 2 * 6), "FLOPs")
+
+    extents = attention.parsed("Q2/S40/T30/D8")
+    problem = attention.Problem("p", extents, "bf16", True, 1)
+    rows, expected = problem.reference()
+    double = [a.astype(np.float64) for a in problem.exact]
+    upper, lower = (attention.textbook().attention(*double, causal=causal)[0]
+                    for causal in ("upper_left", "lower_right"))
+    check(attention.deviation(upper, rows, expected) < 1e-12, "the reference's mask")
+    check(attention.deviation(lower[:, :, ::-1], rows, expected) > 0.1, "another mask")
+    check(attention.deviation(upper * np.nan, rows, expected) == math.inf, "NaN is off")
+
+    def fails():
+        raise ModuleNotFoundError("No module named 'jax'", name="jax")
+    rows = attention.ready({"right": lambda: attention.Contender(lambda: upper, lambda y: y, "r"),
+                            "wrong": lambda: attention.Contender(lambda: -upper, lambda y: y, "w"),
+                            "absent": fails}, problem)
+    check([row.reason for row in rows] == ["", "wrong: a row is off by 2 of its norm",
+                                           "jax is not installed"], f"{[r.reason for r in rows]}")
+    turns.take_turns(rows, lambda: 5e15, 3, 60, None, lambda text: None, 0.0)
+    check([len(row.samples) for row in rows] == [3, 0, 0], f"{rows[0].samples}")
+    for at, sample in enumerate(rows[0].samples):
+        sample.update(seconds=2.0, before=4.0 * problem.flops, after=(4.0 - at) * problem.flops)
+    (_, baseline, lines), = attention.figures([(problem, "right", rows)])
+    check(lines[0]["fraction_of_peak"] == 0.125 and lines[0]["times_of_baseline"] == 1.0 and
+          math.isclose(lines[0]["fraction_of_peaks_beside"], 1 / 7), f"{lines[0]}")
+    text = attention.titled(problem, baseline, lines)
+    check("| right | 2000 | 2000 to 2000 |" in text and "| jax is not installed |" in text, text)
+
+
 def tessera(folder):
     sampled = inputs.make(folder, 33, 40, 300, ["f32", "bf16"])
     a = type("A", (), dict(threads=1, timeout=60, tessera=peer, venv=str(folder), b=33, h=40,
@@ -197,6 +242,7 @@ with tempfile.TemporaryDirectory(prefix="tessera_scripts_") as scratch:
     commands()
     arrays()
     figures()
+    attention_peers()
     tessera(pathlib.Path(scratch))
 print(f"{len(failures)} failures")
 sys.exit(1 if failures else 0)

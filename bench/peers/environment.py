@@ -40,16 +40,16 @@ def install(venv):
             say(f"{package} could not be installed; its rows will say so")
 
 
-def build_tessera(build):
-    """The path of tessera-peer, or None where it cannot be built."""
+def build_tessera(build, target="tessera-peer", made="bin/tessera-peer"):
+    """The path of what the target makes, or None where it cannot be built."""
     build = pathlib.Path(build)
     if not (build / "CMakeCache.txt").exists():
         say(f"{build} is no configured build: cmake --preset release, or for another folder "
             f"cmake -S . -B {build} -DTESSERA_BUILD_BENCH=ON")
         return None
-    done = subprocess.run(["cmake", "--build", str(build), "--target", "tessera-peer"],
+    done = subprocess.run(["cmake", "--build", str(build), "--target", target],
                           stdout=sys.stderr)
-    found = build / "bin/tessera-peer"
+    found = build / made
     return found if done.returncode == 0 and found.exists() else None
 
 

@@ -50,6 +50,11 @@ def write_csv(path, columns, lines):
         writer.writerows(lines)
 
 
+def table(title, heads, rows):
+    lines = [f"**{title}**", "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in rows), ""])
+
+
 def markdown(about, lines, baseline):
     out = [f"- {key}: {value}" for key, value in about.items()]
     for which, dtype in dict.fromkeys((s["pass"], s["dtype"]) for s in lines):

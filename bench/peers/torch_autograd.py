@@ -24,6 +24,8 @@ import torch.nn.functional as F
 import inputs
 import tessera
 import tessera.torch as tt
+import turns
+from tables import table
 
 TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 WHOLE, CHUNKED = "F.linear_cross_entropy, whole logits", "F.linear_cross_entropy, chunked"
@@ -86,13 +88,6 @@ def extra_memory(call, held):
     return status("VmHWM") - before - held
 
 
-def timed(call, count=1):
-    start = time.perf_counter()
-    for _ in range(count):
-        call()
-    return (time.perf_counter() - start) / count
-
-
 def in_turns(contenders, rounds, count=1, pause=0.0, seconds=float("inf")):
     """Seconds of each call by name, a list of a number (or None) for each round.
 
@@ -106,7 +101,7 @@ def in_turns(contenders, rounds, count=1, pause=0.0, seconds=float("inf")):
                 times[name].append(None)
                 continue
             time.sleep(pause)  # threads of the call before go to sleep
-            times[name].append(timed(call, count))
+            times[name].append(turns.timed(call, count))
     return times
 
 
@@ -118,11 +113,6 @@ def row(name, times, baseline, unit, extra=None):
     cells = [name, f"{middle:.4g}", f"{low:.4g} to {high:.4g}", f"{statistics.median(ratios):.2f}",
              str(len(own))]
     return cells + ([] if extra is None else [f"{extra:.0f}"])
-
-
-def table(title, heads, rows):
-    lines = [f"**{title}**", "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in rows), ""])
 
 
 def large(arguments, context):

@@ -16,14 +16,26 @@ class Failed(Exception):
     """This peer gives no figures; the message is the reason its row shows."""
 
 
+def limits(threads):
+    """The processors and the environment of a process that may use so many threads."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POCL_MAX_PTHREAD_COUNT")
+    return sorted(os.sched_getaffinity(0))[:threads], dict.fromkeys(names, str(threads))
+
+
+def timed(call, count=1):
+    """Seconds of a call, the mean of so many."""
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
+
+
 class Process:
     """One worker. Its log has all it printed."""
 
     def __init__(self, command, log, threads, environment=None):
-        cpus = sorted(os.sched_getaffinity(0))[:threads]
-        count = str(threads)
-        env = dict(os.environ, OMP_NUM_THREADS=count, OPENBLAS_NUM_THREADS=count,
-                   MKL_NUM_THREADS=count, POCL_MAX_PTHREAD_COUNT=count, **(environment or {}))
+        cpus, env = limits(threads)
+        env = dict(os.environ, **env, **(environment or {}))
         with open(log, "w", encoding="utf-8") as file:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True,
@@ -90,7 +102,7 @@ class Row:
             return None
 
 
-def take_turns(rows, peak, rounds, max_seconds, timeout, say):
+def take_turns(rows, peak, rounds, max_seconds, timeout, say, settle=SETTLE):
     """Fills the rows' samples: A B C A B C ..., a peak sample between any two calls. A peer leaves
     when it has taken max_seconds and three samples, or three times as long; one that has a sample
     of its memory's call, which alone took as long, does not begin."""
@@ -105,7 +117,7 @@ def take_turns(rows, peak, rounds, max_seconds, timeout, say):
             if row.reason or done(row):
                 continue
             reply = row.asked("run", timeout)
-            time.sleep(SETTLE)
+            time.sleep(settle)
             after = peak()
             if reply:
                 row.samples.append({"round": number, "seconds": reply["seconds"],
@@ -137,11 +149,12 @@ def summary(row, flops, best_peak, baseline):
     counted = [s for s in row.samples if counts(s)]
     used = counted if len(counted) >= MUST_COUNT else row.samples
     seconds = [s["seconds"] for s in used]
+    quartiles = [quantile(seconds, share) for share in (0.25, 0.75)]
     figures = {
         "samples": len(row.samples), "samples_counted": len(counted),
         "noisy": int(len(counted) < MUST_COUNT),
         "median_seconds": median(seconds),
-        "spread": (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / median(seconds),
+        "quartiles": quartiles, "spread": (quartiles[1] - quartiles[0]) / median(seconds),
         "flops_per_second": flops / median(seconds),
     }
     if best_peak:
