@@ -281,16 +281,16 @@ TEST(MeasuredRows, AnswerOnTheirDevice) {
     const bool on_device = row.implementation.starts_with("opencl");
     if (row.device != (on_device ? context.device_info().name : "host")) continue;
     SCOPED_TRACE(row.where);
-    const auto [b, h, v] = shape_of(row);
+    const ProblemExtents shape = shape_of(row);
     const auto pass = std::find_if(std::begin(passes), std::end(passes),
                                    [&](Pass each) { return to_string(each) == row.pass; });
     ASSERT_NE(pass, std::end(passes));
     const Question q{*pass,
                      row.dtype == "bf16" ? DType::bf16 : DType::f32,
                      row.layout == "vh",
-                     b,
-                     h,
-                     v,
+                     shape['B'],
+                     shape['H'],
+                     shape['V'],
                      row.operation.c_str()};
     const auto dispatch = plan(context, call_of(q, row.implementation)).dispatch;
     const bool sets = !left_out && !(row.block_sizes.empty() && row.knobs.empty());
