@@ -112,6 +112,20 @@ Dims output_extents(const Call& call, std::size_t output) {
   return op.outputs[output].shape.extents(leading, reduced, extent_of);
 }
 
+Dims output_strides(const Call& call, std::size_t output, const Dims& extents) {
+  const Dims& like = call.inputs[0].strides();
+  const int tokens = extents.rank() - 2, heads = extents.rank() - 3;
+  if (call.op->outputs[output].layout != Layout::heads || like.rank() != extents.rank() ||
+      heads < 0 || like[heads] >= like[tokens]) {
+    return contiguous_strides(extents);
+  }
+  Dims order = extents;
+  std::swap(order[heads], order[tokens]);
+  Dims strides = contiguous_strides(order);
+  std::swap(strides[heads], strides[tokens]);
+  return strides;
+}
+
 void Call::set_block_sizes(const std::vector<NamedValue>& values) {
   auto& blocks = block_sizes.emplace(op->block_sizes.size());
   for (std::size_t i = 0; i < blocks.size(); ++i) {

@@ -231,6 +231,9 @@ struct Owned {
 /// The extents of the output at place `output`, by those of the inputs that are given. Nothing is
 /// checked; a letter that no input has is 0.
 TESSERA_API Dims output_extents(const Call& call, std::size_t output);
+/// The strides of that output, of these extents, where the call owns it: dense, with tokens before
+/// heads where the first input has them so and the output's layout is `heads`.
+TESSERA_API Dims output_strides(const Call& call, std::size_t output, const Dims& extents);
 
 /// Block sizes by name.
 std::vector<NamedValue> blocks_by_name(const Description& op, const Blocks& blocks);

@@ -17,18 +17,6 @@ void check_outputs(arguments::Checks& checks, Call& call, Symbols& symbols) {
   }
 }
 
-/// Strides of a dense array of these extents whose tokens stand before its heads where those of
-/// `like` do; empty: row-major.
-Dims strides_like(const View& like, const Dims& extents) {
-  const int tokens = like.rank() - 2, heads = like.rank() - 3;
-  if (like.strides()[heads] >= like.strides()[tokens]) return {};
-  Dims order = extents;
-  std::swap(order[heads], order[tokens]);
-  Dims strides = contiguous_strides(order);
-  std::swap(strides[heads], strides[tokens]);
-  return strides;
-}
-
 /// Describes the outputs that the call wants, without memory yet.
 void describe_outputs(Call& call, const Symbols& symbols) {
   const auto& outputs = call.op->outputs;
@@ -37,9 +25,7 @@ void describe_outputs(Call& call, const Symbols& symbols) {
     const DType type =
         outputs[i].types == ElementTypes::floating ? call.inputs[0].dtype() : DType::f32;
     const Dims extents = symbols.expected(outputs[i].shape);
-    const Dims strides =
-        outputs[i].layout == Layout::heads ? strides_like(call.inputs[0], extents) : Dims();
-    call.outputs[i] = MutableView::host(nullptr, type, extents, strides);
+    call.outputs[i] = MutableView::host(nullptr, type, extents, output_strides(call, i, extents));
   }
 }
 

@@ -165,7 +165,8 @@ void bind_questions(nb::module_& m, const Signature& signature) {
 }
 
 /// For tessera.torch: of each operator the shapes of its inputs by name, without weights, which
-/// PyTorch has turned, and of its outputs, with whether they have the type of the first input.
+/// PyTorch has turned, and of its outputs, with whether they have the type of the first input, and
+/// whether they lie in memory as that does.
 nb::dict shapes() {
   nb::dict all;
   for (const auto& op : operators::descriptions()) {
@@ -175,7 +176,8 @@ nb::dict shapes() {
     }
     for (const auto& output : op.outputs) {
       outputs[output.name] =
-          nb::make_tuple(output.shape.text(), output.types == ElementTypes::floating);
+          nb::make_tuple(output.shape.text(), output.types == ElementTypes::floating,
+                         output.layout == Layout::heads);
     }
     all[op.name] = nb::make_tuple(inputs, outputs);
   }

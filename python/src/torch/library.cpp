@@ -109,8 +109,7 @@ MutableView view_of(const char* name, const Tensor& tensor) {
   return MutableView::host(data, type, extents, steps);
 }
 
-Tensor new_tensor(DType type, const Dims& extents) {
-  const Dims strides = contiguous_strides(extents);
+Tensor new_tensor(DType type, const Dims& extents, const Dims& strides) {
   AtenTensorHandle made = nullptr;
   if (aoti_torch_empty_strided(extents.rank(), extents.begin(), strides.begin(), torch_type(type),
                                aoti_torch_device_type_cpu(), 0, &made) != TORCH_SUCCESS) {
@@ -229,7 +228,9 @@ void Bound::make_results() {
   for (const std::size_t at : operation.outputs) {
     const DType type =
         op.outputs[at].types == ElementTypes::floating ? call.inputs[0].dtype() : DType::f32;
-    auto& made = results[result_count++] = new_tensor(type, operators::output_extents(call, at));
+    const Dims extents = operators::output_extents(call, at);
+    auto& made = results[result_count++] =
+        new_tensor(type, extents, operators::output_strides(call, at, extents));
     call.outputs[at] = view_of(op.outputs[at].name, made);
   }
   if (!operation.has_gradients()) return;
@@ -238,11 +239,12 @@ void Bound::make_results() {
     const View& input = call.inputs[of];
     auto& made = results[result_count++];
     if (!input || !call.wants_gradients[at]) {  // a schema has no results that may be None
-      made = new_tensor(call.inputs[0].dtype(), {0});
+      made = new_tensor(call.inputs[0].dtype(), {0}, {1});
       continue;
     }
     const bool is_turned = op.inputs[of].is_weight() && input.rank() == 2;
-    made = new_tensor(input.dtype(), is_turned ? input.transposed().extents() : input.extents());
+    const Dims extents = is_turned ? input.transposed().extents() : input.extents();
+    made = new_tensor(input.dtype(), extents, contiguous_strides(extents));
     auto& view = call.gradients[at];
     view = view_of(op.gradients[at].name, made);
     if (is_turned) view = view.transposed();

@@ -18,9 +18,10 @@ bool is_offered(const Option& option) {
   return !std::string_view(option.name).starts_with("vocab_") && option.kind != OptionKind::dtype;
 }
 
-/// The loss, or what else a call returns by default, and what backward can be given of it.
+/// The loss, or what else a call returns by default, and what backward can be given of it; all
+/// outputs, where there is no backward.
 bool is_returned(const Description& op, const operators::Output& output) {
-  return output.is_wanted || op.input(output.name) != nullptr;
+  return output.is_wanted || op.input(output.name) != nullptr || !op.has(Pass::backward);
 }
 
 /// The shortest text that is read as this number.

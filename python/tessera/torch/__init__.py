@@ -12,9 +12,15 @@ if tuple(int(part) for part in _torch.__version__.split(".")[:2]) < (2, 10):
                       f"{_torch.__version__}: pip install -U torch")
 
 from .custom import custom_kernel
-from .functional import linear_cross_entropy, linear_distillation, rms_norm, softmax_cross_entropy
+from .functional import (
+    attention,
+    linear_cross_entropy,
+    linear_distillation,
+    rms_norm,
+    softmax_cross_entropy,
+)
 from .modules import LinearCrossEntropyLoss
 from .ops import set_context
 
-__all__ = ["LinearCrossEntropyLoss", "custom_kernel", "linear_cross_entropy", "linear_distillation",
-           "rms_norm", "set_context", "softmax_cross_entropy"]
+__all__ = ["LinearCrossEntropyLoss", "attention", "custom_kernel", "linear_cross_entropy",
+           "linear_distillation", "rms_norm", "set_context", "softmax_cross_entropy"]

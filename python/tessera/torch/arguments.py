@@ -6,6 +6,7 @@ import torch
 FLOATING = (torch.float32, torch.bfloat16, torch.float16)
 INTEGER = (torch.int64, torch.int32)
 TARGETS = INTEGER + FLOATING
+MASKS = (torch.bool, *FLOATING)
 
 
 def _shape(tensor):
@@ -21,6 +22,9 @@ def check_tensor(name, tensor, types=FLOATING):
     if type(tensor).__name__ == "DTensor":
         raise TypeError(f"{name} is a DTensor, which no operator here takes; give its "
                         "to_local() or full_tensor()")
+    if tensor.is_nested:
+        raise TypeError(f"{name} is a nested tensor; use {name}.to_padded_tensor(0.0), with the "
+                        "lengths of its parts where the function takes them")
     if tensor.layout is not torch.strided:
         raise TypeError(f"{name} has the layout {tensor.layout}; use {name}.to_dense()")
     if tensor.dtype not in types:
@@ -33,6 +37,16 @@ def check_constant(name, tensor):
     if tensor is not None and tensor.requires_grad:
         raise ValueError(f"{name} requires a gradient, which tessera does not compute; give "
                          f"{name}.detach()")
+
+
+def check_no_gradient(what, **tensors):
+    """That no gradient is expected of a function that has none."""
+    if not torch.is_grad_enabled():
+        return
+    for name, tensor in tensors.items():
+        if tensor is not None and tensor.requires_grad:
+            raise NotImplementedError(f"{name} requires a gradient, and {what} has none yet; call "
+                                      f"it under torch.no_grad(), or give {name}.detach()")
 
 
 def check_shape(name, tensor, shape, why):
@@ -87,6 +101,68 @@ def take_weights(tensors, token_weight, class_weight, leading, words):
         check_shape("weight", class_weight, (words,), "one number for each class")
         check_constant("weight", class_weight)
         tensors["class_weight"] = class_weight
+
+
+def take_heads(query, key, value, enable_gqa, layout):
+    """query, key and value as views (..., heads, tokens, depth)."""
+    if layout not in ("bhsd", "bshd"):
+        raise ValueError(f"layout is {layout!r}; give 'bhsd' for (..., heads, tokens, depth) or "
+                         "'bshd' for (..., tokens, heads, depth)")
+    check_tensor("query", query)
+    check_tensor("key", key)
+    check_tensor("value", value)
+    rank = query.dim()
+    if rank < 2 or key.dim() != rank or value.dim() != rank or (rank == 2 and layout == "bshd"):
+        raise ValueError(f"query has shape {_shape(query)}, key {_shape(key)} and value "
+                         f"{_shape(value)}; give three tensors of batch, heads, tokens and depth, "
+                         "or in layout 'bhsd' of tokens and depth alone")
+    given = query, key, value
+    if rank == 2:
+        given = [each.unsqueeze(0) for each in given]
+    elif layout == "bshd":
+        given = [each.transpose(-3, -2) for each in given]
+    q, k, v = (each.shape for each in given)
+    if k[:-1] != v[:-1]:
+        raise ValueError(f"key has shape {_shape(key)} and value {_shape(value)}: batch, heads and "
+                         "tokens must be the same; use value.expand where an axis is 1")
+    if q[:-3] != k[:-3] or q[-1] != k[-1]:
+        raise ValueError(f"query has shape {_shape(query)} and key {_shape(key)}: batch and depth "
+                         "must be the same; use key.expand and value.expand where the batch is 1")
+    heads, shared = q[-3], k[-3]
+    if heads != shared and not (enable_gqa and shared and heads % shared == 0):
+        raise ValueError(f"query has {heads} heads and key {shared}; " + (
+            "give a multiple of key's heads" if enable_gqa else
+            "give enable_gqa=True, with which groups of query's heads share one of key's"))
+    return given
+
+
+def take_mask(mask, shape):
+    """The bias that a mask is, of the mask's own axes and leading ones of 1; `shape` is that of the
+    logits."""
+    check_tensor("attn_mask", mask, MASKS)
+    missing = len(shape) - mask.dim()
+    if missing < 0 or any(have not in (1, whole) for have, whole in
+                          zip(mask.shape, shape[missing:], strict=True)):
+        raise ValueError(f"attn_mask has shape {_shape(mask)}; give one that broadcasts to "
+                         f"{list(shape)}: (..., heads, queries, keys)")
+    if mask.dtype is torch.bool:
+        if 0 in mask.stride():  # an expanded view, whose bias has its elements once
+            mask = mask[tuple(slice(None if step else 1) for step in mask.stride())]
+        mask = mask.new_full(mask.shape, float("-inf"), dtype=torch.float32).masked_fill_(mask, 0.0)
+    return mask.view((1,) * missing + mask.shape) if missing else mask
+
+
+def take_causal(causal, is_causal, attn_mask):
+    """The operator's option `causal`."""
+    if is_causal:
+        if attn_mask is not None or causal is not None:
+            beside = "attn_mask" if causal is None else f"causal={causal!r}"
+            raise ValueError(f"is_causal is {is_causal} beside {beside}; give causal='upper_left' "
+                             "(PyTorch's is_causal) or 'lower_right' in its place")
+        return "upper_left"
+    if causal not in (None, "no", "lower_right", "upper_left"):
+        raise ValueError(f"causal is {causal!r}; give None, 'no', 'lower_right' or 'upper_left'")
+    return causal or "no"
 
 
 def take_options(implementation, workspace_bytes, reduction="mean", label_smoothing=0.0,

@@ -157,3 +157,71 @@ def rms_norm(input, weight=None, *, eps=1e-6, offset=0.0, implementation=None,
     taken = arguments.take_options(implementation, workspace_bytes, epsilon=(eps, None),
                                    offset=(offset, 0.0))
     return apply("rms_norm", {"x": input, "scale": weight}, taken)[0]
+
+
+def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
+              enable_gqa=False, *, causal=None, window_left=-1, window_right=-1,
+              logit_soft_cap=None, sinks=None, alibi_slopes=None, kv_lengths=None, layout="bhsd",
+              return_lse=False, implementation=None, workspace_bytes=None):
+    """softmax(scale query key^T + mask) value, without the logits in memory.
+
+    In place of `torch.nn.functional.scaled_dot_product_attention`, whose arguments come first. It
+    has no gradients yet: a tensor that requires one is a NotImplementedError in grad mode.
+
+    Args:
+        query, key, value: (..., Hq, S, D), (..., H, T, D) and (..., H, T, E), or without heads
+            (S, D), (T, D) and (T, E); of float32, bfloat16 or float16, and types may differ.
+        attn_mask: broadcasts to (..., Hq, S, T) and is not expanded: boolean (True is seen), or
+            added to the logits.
+        dropout_p: 0.
+        is_causal: query i sees the keys up to the i-th: upper left, where S and T differ. Newer
+            parts of PyTorch, such as `varlen_attn`, mean what `causal="lower_right"` is here.
+        scale: of the logits; None is 1 / sqrt(D).
+        enable_gqa: Hq may be a multiple of H; head h reads head h // (Hq // H).
+        causal: "no", "lower_right" (the last query sees all keys) or "upper_left", in the place of
+            `is_causal` and also beside a mask.
+        window_left, window_right: keys before and behind its own that a query sees; -1 is all.
+        logit_soft_cap: logits are cap * tanh(z / cap), before the mask.
+        sinks: (Hq,), a logit without a value in each row.
+        alibi_slopes: (Hq,), times the distance of query and key, is taken off the logits.
+        kv_lengths: (...) of int32 or int64: keys from there on are never read.
+        layout: "bshd" for query, key, value and the result with tokens before heads, as views. A
+            mask and lse keep heads first.
+        return_lse: returns lse, too.
+        implementation, workspace_bytes: as in `linear_cross_entropy`.
+
+    Returns:
+        (..., Hq, S, E) of query's type, with tokens before heads in memory where query has them so.
+        Where a query sees no key it is 0. With `return_lse` also the logsumexp of each row's
+        logits, (..., Hq, S) in float32.
+
+    Raises TypeError for a type, device or layout that is not taken, ValueError for shapes and
+    options.
+    """
+    q, k, v = arguments.take_heads(query, key, value, enable_gqa, layout)
+    if dropout_p:
+        raise ValueError(f"dropout_p is {dropout_p}, and tessera drops nothing; give 0.0")
+    causal = arguments.take_causal(causal, is_causal, attn_mask)
+    tensors = {"q": q, "k": k, "v": v, "sinks": sinks, "alibi_slopes": alibi_slopes,
+               "kv_lengths": kv_lengths}
+    if attn_mask is not None:
+        tensors["bias"] = arguments.take_mask(attn_mask, (*q.shape[:-1], k.shape[-2]))
+    for name in ("sinks", "alibi_slopes"):
+        if tensors[name] is not None:
+            arguments.check_tensor(name, tensors[name])
+            arguments.check_shape(name, tensors[name], q.shape[-3:-2], "one number for each head")
+    if kv_lengths is not None:
+        arguments.check_tensor("kv_lengths", kv_lengths, arguments.INTEGER)
+        arguments.check_shape("kv_lengths", kv_lengths, q.shape[:-3], "one number for each batch")
+    arguments.check_no_gradient("attention", query=query, key=key, value=value, attn_mask=attn_mask,
+                                sinks=sinks, alibi_slopes=alibi_slopes)
+    taken = arguments.take_options(
+        implementation, workspace_bytes, scale=(scale, None), causal=(causal, "no"),
+        window_left=(window_left, -1), window_right=(window_right, -1),
+        logit_soft_cap=(logit_soft_cap or 0.0, 0.0))
+    y, lse = apply("attention", tensors, taken)
+    if query.dim() == 2:
+        y, lse = y.squeeze(0), lse.squeeze(0)
+    elif layout == "bshd":
+        y = y.transpose(-3, -2)
+    return (y, lse) if return_lse else y

@@ -75,6 +75,15 @@ class Recomputed(torch.autograd.Function):
                                ctx.saved_tensors[count:], ctx.needs_input_grad[2:], cotangents)
         return None, None, *gradients
 
+    @staticmethod
+    def jvp(ctx, *tangents):
+        raise NotImplementedError(f"{ctx.name} has no derivatives of forward mode (torch.func.jvp)")
+
+    @staticmethod
+    def vmap(info, in_dims, name, *others):
+        raise NotImplementedError(f"torch.vmap has no rule for {name}; give what it would batch as "
+                                  "leading axes")
+
 
 def apply(name, tensors, options, *, has_lse=True):
     """The outputs of an operator's forward pass, with derivatives where they are asked for.

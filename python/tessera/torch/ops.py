@@ -145,9 +145,16 @@ def _register_fake(operator, op):
 
         def result(name):
             if name in outputs:
-                shape, has_first_type = outputs[name]
-                return x.new_empty(_output_shape(shape, inputs, given),
-                                   dtype=x.dtype if has_first_type else torch.float32)
+                shape, has_first_type, lies_as_first = outputs[name]
+                extents = _output_shape(shape, inputs, given)
+                dtype = x.dtype if has_first_type else torch.float32
+                if lies_as_first and x.stride(-3) < x.stride(-2):  # tokens before heads
+                    *batch, heads, tokens, depth = extents
+                    *steps, at_tokens, at_heads, last = x.new_empty(
+                        (*batch, tokens, heads, depth)).stride()
+                    return x.new_empty_strided(extents, (*steps, at_heads, at_tokens, last),
+                                               dtype=dtype)
+                return x.new_empty(extents, dtype=dtype)
             of = given[name.removeprefix("grad_")]
             if of is None or not given[f"wants_{name}"]:
                 return x.new_empty((0,))
@@ -184,6 +191,10 @@ class _Gradients(torch.autograd.Function):
         raise NotImplementedError(f"{ctx.name} has no second derivatives in tessera")
 
 
+def _no_gradients(operator):
+    return f"tessera computes no gradients of {operator.name}"
+
+
 def derive(operator, options, tensors, saved, needs, cotangents):
     """The gradients of the inputs.
 
@@ -194,6 +205,8 @@ def derive(operator, options, tensors, saved, needs, cotangents):
     by_name = dict(zip(operator.outputs, cotangents, strict=False))
     if all(each is None for each in by_name.values()):
         return result
+    if operator.backward is None:
+        raise NotImplementedError(_no_gradients(operator))
     given = dict(zip(operator.inputs, tensors, strict=True))
     given.update(zip(operator.saved, saved, strict=True))
     for output, cotangent in operator.cotangents.items():
@@ -232,9 +245,8 @@ def _register_autograd(operator, op):
         return tuple(by_name.get(name) for name in names)
 
     def no_derivative(ctx, *cotangents):
-        raise NotImplementedError(f"{op} has no derivative: tessera computes "
-                                  + ("first derivatives only" if operator.backward else
-                                     f"no gradients of {operator.name}"))
+        raise NotImplementedError(f"{op} has no derivative: tessera computes first derivatives "
+                                  "only" if operator.backward else _no_gradients(operator))
 
     name = op.name().split(".")[0]
     if op is operator.backward or operator.backward is None:
