@@ -213,6 +213,7 @@ TEST_F(Vocabulary, ALetterThatNoInputGives) {
   EXPECT_EQ(operators::output_extents(call_, 0), (Dims{2, 3, 4, 0}));
   call_.inputs[0] = {};  // as a caller may ask before anything was checked
   EXPECT_EQ(operators::output_extents(call_, 0), (Dims{0, 0, 0}));
+  EXPECT_EQ(operators::output_strides(call_, 0, {2, 3, 4}), (Dims{12, 4, 1}));
 }
 
 TEST_F(Vocabulary, MessagesNameAMiddleAxis) {

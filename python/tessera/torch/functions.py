@@ -75,6 +75,11 @@ class Recomputed(torch.autograd.Function):
                                ctx.saved_tensors[count:], ctx.needs_input_grad[2:], cotangents)
         return None, None, *gradients
 
+
+class Transformed(Recomputed):
+    """The same where torch.func is at work, whose rules are these. torch.compile takes no function
+    that has any."""
+
     @staticmethod
     def jvp(ctx, *tangents):
         raise NotImplementedError(f"{ctx.name} has no derivatives of forward mode (torch.func.jvp)")
@@ -100,7 +105,9 @@ def apply(name, tensors, options, *, has_lse=True):
             return ops.as_tuple(call(operator.forward, *given, **options))
     elif _can_hand_over(operator, given, options, has_lse):
         return (HandedOver.apply(operator, options, *given),)
-    return ops.as_tuple(Recomputed.apply(name, options, *given))
+    transformed = not torch.compiler.is_compiling() and _has_transforms()
+    node = Transformed if transformed else Recomputed
+    return ops.as_tuple(node.apply(name, options, *given))
 
 
 def _has_transforms():
