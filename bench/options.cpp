@@ -34,9 +34,10 @@ GivenShape parse_shape(const std::string& text) {
     shape.lacks_tokens = extents.size() == 2;
     const std::string_view letters = shape.lacks_tokens ? "HV" : "BHV";
     if (extents.size() != letters.size()) {
-      fail_call(fmt::format("--shapes: '{}' is neither BxHxV (512x2048x32768) nor HxV, nor extents "
-                            "by letter (Q8/S2048/D128)",
-                            text));
+      fail_call(
+          fmt::format("--shapes: '{}' is neither BxHxV (512x2048x32768) nor HxV, nor extents "
+                      "by letter (Q8/S2048/D128)",
+                      text));
     }
     for (std::size_t i = 0; i < letters.size(); ++i) shape.extents[letters[i]] = extents[i];
   }
@@ -50,9 +51,10 @@ GivenShape parse_shape(const std::string& text) {
 std::vector<GivenShape> read_shapes(const std::string& path) {
   const auto file = dispatch::read_file(path);
   if (!file.problem.empty()) {
-    fail_call(fmt::format("--shapes: the file '{}' cannot be read: {} (a shape is such as "
-                          "512x2048x32768 or Q8/S2048/D128)",
-                          path, file.problem));
+    fail_call(
+        fmt::format("--shapes: the file '{}' cannot be read: {} (a shape is such as "
+                    "512x2048x32768 or Q8/S2048/D128)",
+                    path, file.problem));
   }
   std::istringstream lines(file.text);
   std::vector<GivenShape> shapes;
@@ -387,7 +389,8 @@ void check_options(const Options& o) {
     for (const auto& shape : o.shapes) {
       const auto words = shape.extents['V'];
       if (pairs <= words || !shape.extents.has('V')) continue;
-      fail_call(fmt::format("--target-pairs {} is more than the {} words of a shape", pairs, words));
+      fail_call(
+          fmt::format("--target-pairs {} is more than the {} words of a shape", pairs, words));
     }
   }
   if (!(o.gradient_filter_eps >= 0.0f && o.gradient_filter_eps < 1.0f)) {

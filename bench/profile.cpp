@@ -29,7 +29,8 @@ Work work_of(const Row& row, const Plan& plan, const CostEstimate& cost) {
     if (!schedule.is_taken) continue;
     for (const auto& launches : schedule.launches) work[launches.kernel].flops += launches.flops;
   }
-  const auto logits = static_cast<double>(problem.shape['B']) * static_cast<double>(problem.shape['V']);
+  const auto logits =
+      static_cast<double>(problem.shape['B']) * static_cast<double>(problem.shape['V']);
   const double product = 2.0 * logits * static_cast<double>(problem.shape['H']);
   const int gradients = (row.grad_x ? 1 : 0) + (row.grad_w ? 1 : 0);
   // Each looks at every logit once. A teacher has as many, which the tasks form beside them.
@@ -40,7 +41,8 @@ Work work_of(const Row& row, const Plan& plan, const CostEstimate& cost) {
   work["logits"] = {.flops = models * product, .exps = models * logits};
   work["logits to dz"].exps = logits;
   work["grad_x and grad_w"].flops = gradients * product;
-  const auto elements = static_cast<double>(problem.shape['B']) * static_cast<double>(problem.shape['H']);
+  const auto elements =
+      static_cast<double>(problem.shape['B']) * static_cast<double>(problem.shape['H']);
   const double narrow = elements * static_cast<double>(size_of(problem.x));
   // x is packed as it is or in f32, and grad_x summed in f32.
   work["pack_rows"].bytes = work["pack_columns"].bytes = 2.0 * narrow;

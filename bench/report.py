@@ -14,7 +14,8 @@ import re
 import sys
 
 NAME = re.compile(r"(?P<operator>\w+)/(?P<pass>\w+)/(?P<implementation>[\w.]+)/(?P<types>[\w:]+)"
-                  r"(?:/(?P<layout>vh|hv))?(?P<extents>/B\d+(?:/[A-Z]\d+)*)(?P<rest>(?:/\w[\w.=-]*)*)")
+                  r"(?:/(?P<layout>vh|hv))?(?P<extents>/B\d+(?:/[A-Z]\d+)*)"
+                  r"(?P<rest>(?:/\w[\w.=-]*)*)")
 MARKS = {"forward": "o", "backward": "s", "value_and_grad": "^"}
 
 
@@ -68,13 +69,17 @@ def read(path):
     return context, good
 
 
+def extents_of(parts):
+    return {each[0]: int(each[1:]) for each in parts["extents"][1:].split("/")}
+
+
 def shape(parts):
     """"512 x 2048 x 32768" of a last layer, else "B1 Q8 S2048 D128"; then what else the row has."""
-    extents = parts["extents"][1:].split("/")
-    if {extent[0] for extent in extents} <= set("BHV"):
-        text = " x ".join(extent[1:] for extent in extents)
+    extents = extents_of(parts)
+    if extents.keys() <= set("BHV"):
+        text = " x ".join(map(str, extents.values()))
     else:
-        text = " ".join(extents)
+        text = " ".join(f"{letter}{extent}" for letter, extent in extents.items())
     return text + parts["rest"].replace("/", ", ")
 
 
@@ -121,8 +126,9 @@ def table(context, rows):
     for row in rows:
         p = row["parts"]
         note = "noisy" if row["noisy"] else ""
+        of = f"{p['operator']} " if several else ""
         out.append(
-            f"| {p['operator'] + ' ' if several else ''}{p['pass']} | {p['implementation']} | {p['types']} | {p['layout'] or ''} | "
+            f"| {of}{p['pass']} | {p['implementation']} | {p['types']} | {p['layout'] or ''} | "
             f"{shape(p)} | {1e3 * row['median_seconds']:.2f} | {row['spread']:.1%} | "
             f"{row['flops_per_second'] * 1e-9:.1f} | {row['fraction_of_peak']:.1%} | "
             f"{row['fraction_of_bracket']:.1%} | {row['fraction_of_bound']:.1%} | "

@@ -155,6 +155,7 @@ def rows_of(data):
             if match is None or row.get("run_type", "iteration") != "iteration":
                 continue
             p = match.groupdict()
+            extents = report.extents_of(p)
             if row.get("error_occurred"):
                 print(f"{data['sweep']} {run['value']}: {row['name']}: "
                       f"{row.get('error_message', '')}", file=sys.stderr)
@@ -163,8 +164,8 @@ def rows_of(data):
             read = report.peak_of(context, where, "read")
             line = {"value": run["value"], "pass": p["pass"],
                     "implementation": p["implementation"], "types": p["types"],
-                    "layout": p["layout"], "b": int(p["b"]), "h": int(p["h"] or 0),
-                    "v": int(p["v"] or 1), **{k: row[k] for k in sweep_plots.FIGURES},
+                    "layout": p["layout"], "b": extents["B"], "h": extents.get("H", 0),
+                    "v": extents.get("V", 1), **{k: row[k] for k in sweep_plots.FIGURES},
                     **{k: row.get(k, "") for k in sweep_plots.LATER_FIGURES}}
             if data["sweep"] == "filter":  # of eps 0 nothing is compared
                 line.update({k: row.get(k, 0.0) for k in sweep_plots.FILTER_FIGURES})

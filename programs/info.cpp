@@ -46,8 +46,8 @@ ProblemExtents extents_of(const std::string& text, const Description& op) {
 
 /// An array of this shape in the types and the layout that the command line names.
 MutableView absent_array(const InfoOptions& o, const SymbolicShape& shape, ElementTypes types) {
-  const Dims extents = shape.extents({o.extents['B']}, true,
-                                     [&](char letter) { return o.extents[letter]; });
+  const Dims extents =
+      shape.extents({o.extents['B']}, true, [&](char letter) { return o.extents[letter]; });
   Dims strides = contiguous_strides(extents);
   DType type = types == ElementTypes::floating ? x_type_of(o) : DType::f32;
   if (types == ElementTypes::integer) type = DType::i32;
@@ -309,8 +309,8 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
 void check_info_options(const CLI::App& app, InfoOptions& o) {
   if (o.shape.empty()) {
     for (const char* name :
-         {"--operator", "--set", "--x-dtype", "--w-dtype", "--w-layout", "--pass", "--implementation",
-          "--block-sizes", "--workspace-bytes", "--explain", "--facts"}) {
+         {"--operator", "--set", "--x-dtype", "--w-dtype", "--w-layout", "--pass",
+          "--implementation", "--block-sizes", "--workspace-bytes", "--explain", "--facts"}) {
       if (app.count(name) > 0) fail_call(fmt::format("{}: goes with --shape only", name));
     }
   }

@@ -20,8 +20,8 @@ const std::vector<Description>& losses();
 
 /// "B,H,V"
 std::string block_sizes_text(const Description& op);
-/// Block sizes given in their order by name. Three numbers may be B, H and V also where the operator
-/// has fewer of these axes. Nothing: not this many.
+/// Block sizes given in their order by name. Three numbers may be B, H and V where the operator has
+/// fewer of these axes, too. Nothing: not this many.
 std::optional<std::vector<NamedValue>> named_blocks(const Description& op,
                                                     const std::vector<std::int64_t>& values);
 

@@ -122,9 +122,8 @@ OptionValue value_of(const Description& op, const SetOption& set) {
   if (option == nullptr) {
     std::vector<std::string> names;
     for (const auto& each : op.options) names.emplace_back(each.name);
-    throw CLI::ValidationError(
-        "--set", fmt::format("{} has no option '{}'; it has {}", op.name, set.name,
-                             fmt::join(names, ", ")));
+    throw CLI::ValidationError("--set", fmt::format("{} has no option '{}'; it has {}", op.name,
+                                                    set.name, fmt::join(names, ", ")));
   }
   if (option->may_be_unset && set.text == "unset") return Unset();
   if (option->kind == OptionKind::integer) return parse_integer(name, set.text);

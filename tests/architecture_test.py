@@ -59,7 +59,7 @@ BELOW["tests"] = _ALL | {"bench", "tuning"}
 
 # Single headers that stand on their own, of modules that are out of sight.
 ALSO = {"host/tile": {"host/dispatch/json_text.hpp", "host/dispatch/thread_pool.hpp"},
-        "tuning/lookup": {"host/dispatch/files.hpp"},
+        "tuning/lookup": {"host/dispatch/files.hpp", "host/arguments/shape.hpp"},
         "programs": {"host/dispatch/files.hpp", "host/operators/call.hpp",
                      "host/operators/matrix_unit.hpp", "host/loss/partial.hpp",
                      "host/catalog/operators.hpp"},

@@ -419,7 +419,8 @@ def test_info():
           f"{call}: {err} {info['request']}")
     check(info["cost"].get("flops") == 8 * 128 * 129 // 2 * 2 * (64 + 64), f"{info['cost']}")
     code, text, err = run("tessera-info", "--shape", "B64/H128/V1000", "--explain")
-    check(code == 0 and "value_and_grad B 64 H 128 V 1000, x f32, w f32 hv:" in text, f"{err}{text}")
+    check(code == 0 and "value_and_grad B 64 H 128 V 1000, x f32, w f32 hv:" in text,
+          f"{err}{text}")
     for call, part in ((["--shape", "Q8/Z1"], "there is no letter Z: attention has B Q S D K T E"),
                        (["--shape", "Q8/Q8"], "'Q8/Q8' has Q twice"),
                        (["--shape", "Q8/S-1"], "a negative extent"),

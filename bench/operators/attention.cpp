@@ -129,9 +129,9 @@ class Benched final : public BenchOperator {
         const auto [wanted, tolerance] = seen.value(i);
         const double off = element(y, row * e + i) - wanted;
         deviation.add(off);
-        deviation.hold(fmt::format("y, row {}", row), off,
-                       tolerance + roundoff(y.dtype()) * (std::abs(wanted) + tolerance) +
-                           smallest(y.dtype()));
+        deviation.hold(
+            fmt::format("y, row {}", row), off,
+            tolerance + roundoff(y.dtype()) * (std::abs(wanted) + tolerance) + smallest(y.dtype()));
       }
     }
     return deviation;

@@ -87,8 +87,8 @@ class SymbolicShape {
   bool repeats_ = false;
 };
 
-/// The extents of a problem by the letters of its operator's shapes. B is not among those: it stands
-/// for the leading axes, all of them together.
+/// The extents of a problem by the letters of its operator's shapes, and by B, which stands for all
+/// leading axes together.
 class ProblemExtents {
  public:
   static constexpr std::int64_t absent = -1;

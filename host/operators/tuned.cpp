@@ -274,9 +274,9 @@ class WithTables final : public dispatch::Implementation {
         of = "host";
         of_class = fmt::format("cpu-{}-lanes", streaming::kernels().lanes);
       }
-      return {
-          std::move(of), std::move(of_class),
-          arguments::default_workspace_bytes(std::max<std::int64_t>(problem_extents(r.call)['V'], 0))};
+      return {std::move(of), std::move(of_class),
+              arguments::default_workspace_bytes(
+                  std::max<std::int64_t>(problem_extents(r.call)['V'], 0))};
     };
     const auto fit = [&](const tuning::Answer& answer, std::string& changes) {
       return row_->fitted(state, request, answer.block_sizes, changes);

@@ -33,9 +33,9 @@ inline tuning::Table measured_rows() {
 inline ProblemExtents shape_of(const tuning::Row& row) {
   if (row.bucket == tuning::buckets().size()) return {{'B', 4096}, {'H', 8192}, {'V', 1 << 18}};
   const auto& bucket = tuning::buckets()[row.bucket];
-  ProblemExtents extents =
-      bucket.of == "S" ? ProblemExtents{{'B', 4096}, {'S', 4096}, {'T', 4096}, {'D', 512}}
-                       : ProblemExtents{{'B', 4096}, {'H', 8192}, {'V', 1 << 18}};
+  ProblemExtents extents = bucket.of == "S"
+                               ? ProblemExtents{{'B', 4096}, {'S', 4096}, {'T', 4096}, {'D', 512}}
+                               : ProblemExtents{{'B', 4096}, {'H', 8192}, {'V', 1 << 18}};
   for (const auto& [letter, least, most] : bucket.ranges) {
     extents[letter] = std::clamp(extents[letter], least, most);
   }

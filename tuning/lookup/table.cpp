@@ -82,10 +82,10 @@ Bucket bucket_of_line(std::string_view line) {
   for (std::string_view rest = cells.at(2); !rest.empty();) {
     const auto range = rest.substr(0, rest.find(' '));
     const auto dots = range.find("..");
-    bucket.ranges.push_back(
-        {range.front(), number_of<std::int64_t>(range.substr(1, dots - 1)).value_or(0),
-         number_of<std::int64_t>(range.substr(dots + 2))
-             .value_or(std::numeric_limits<std::int64_t>::max())});
+    bucket.ranges.push_back({range.front(),
+                             number_of<std::int64_t>(range.substr(1, dots - 1)).value_or(0),
+                             number_of<std::int64_t>(range.substr(dots + 2))
+                                 .value_or(std::numeric_limits<std::int64_t>::max())});
     rest.remove_prefix(std::min(range.size() + 1, rest.size()));
   }
   return bucket;

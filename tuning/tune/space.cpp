@@ -77,7 +77,8 @@ void add_blocks(const bench::Row& row, const dispatch::Choice& choice, const Can
   for (std::size_t i = 0; i < own.size(); ++i) {
     const auto& [name, base] = own[i];
     const std::int64_t multiple = choice.multiples.empty() ? 1 : choice.multiples[i];
-    const std::int64_t most = round_up(row.problem.op->extent_along(row.problem.shape, name), multiple);
+    const std::int64_t most =
+        round_up(row.problem.op->extent_along(row.problem.shape, name), multiple);
     std::set<std::int64_t> values = {base};
     for (const std::int64_t quarters : {1, 2, 8, 16}) {
       if (!varies(name)) break;

@@ -75,8 +75,7 @@ void add_options(CLI::App& app, CommandLine& line) {
   app.get_option("--samples")->description("timed samples of each measurement at least (5)");
   app.get_option("--max-seconds")->description("time for the samples of a measurement (0.5)");
   app.add_option_function<std::string>(
-         "--shapes",
-         [&](const std::string& text) { line.rows.shapes = bench::parse_shapes(text); },
+         "--shapes", [&](const std::string& text) { line.rows.shapes = bench::parse_shapes(text); },
          "shapes, beside those of --regimes; as tessera-bench has them")
       ->type_name("BxHxV|LETTERS[,...]|FILE");
   programs::add_list(app, "--regimes", line.wanted.regimes,
