@@ -32,7 +32,7 @@ std::int64_t BenchOperator::tokens_of(const ProblemExtents& shape) const {
 
 OptionValue BenchOperator::option_of(const ProblemKey& key, std::string_view option) const {
   for (const auto& set : key.set) {
-    if (set.name == option) return programs::value_of(op_, set);
+    if (set.name == option) return set.value;
   }
   return op_.option(option)->standard;
 }
@@ -109,7 +109,7 @@ Call BenchOperator::call_of(const Row& row, const Options& options, const Views&
   }
   call.set("divergence", static_cast<std::int64_t>(row.problem.divergence));
   call.set("gradient_filter_eps", row.gradient_filter_eps);
-  for (const auto& set : row.problem.set) call.set(set.name, programs::value_of(op_, set));
+  for (const auto& set : row.problem.set) call.set(set.name, set.value);
   call.implementation = row.implementation;
   if (!row.block_sizes.empty()) call.set_block_sizes(row.block_sizes);
   call.knobs = options.knobs;

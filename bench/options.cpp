@@ -20,9 +20,14 @@ using programs::fail_call;
 
 namespace {
 
-/// True for a text that is to be read as a shape: digits and 'x', or letters with extents.
+/// True for a text that is to be read as a shape, digits and 'x' or letters with extents; "H100/a"
+/// is a file.
 bool is_shape(const std::string& text) {
-  return programs::has_letters(text) || text.find_first_not_of("0123456789x") == std::string::npos;
+  if (text.find_first_not_of("0123456789x") == std::string::npos) return true;
+  std::istringstream items(text);
+  bool all = true;
+  for (std::string item; std::getline(items, item, '/');) all = all && programs::has_letters(item);
+  return all;
 }
 
 GivenShape parse_shape(const std::string& text) {
@@ -328,12 +333,15 @@ void check_problems(const Options& o) {
   const auto any = [&](const auto& takes) {
     return std::any_of(o.operators.begin(), o.operators.end(), takes);
   };
+  const auto is_taken = [&](const auto& shape) {
+    return any([&](const auto* op) { return op->shape_of(shape, o.tokens).has_value(); });
+  };
+  const bool any_taken = std::any_of(o.shapes.begin(), o.shapes.end(), is_taken);
   for (const auto& shape : o.shapes) {
-    if (shape.is_of_many) continue;
-    if (programs::has_letters(shape.text)) {
+    if (!shape.is_of_many && programs::has_letters(shape.text)) {
       programs::check_letters("--shapes", shape.extents, ops);
     }
-    if (any([&](const auto* op) { return op->shape_of(shape, o.tokens).has_value(); })) continue;
+    if (shape.is_of_many ? any_taken : is_taken(shape)) continue;
     const auto& first = *ops.front();
     fail_call(fmt::format("--shapes: '{}' says nothing of {}; its extents are {}, such as {}",
                           shape.text, first.name, fmt::join(programs::letters_of(first), " "),

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "bench/custom.hpp"
 #include "bench/folders.hpp"
@@ -75,8 +74,11 @@ Row Session::row_of(ProblemKey problem, Pass pass) const {
   const BenchOperator& op = *problem.op;
   problem.ignored = options_.ignored;
   problem.trained = options_.trained && op.has_trained_data();
-  std::copy_if(options_.set.begin(), options_.set.end(), std::back_inserter(problem.set),
-               [&](const auto& set) { return op.sets(set.name); });
+  for (auto set : options_.set) {
+    if (!op.sets(set.name)) continue;
+    set.value = programs::value_of(op.description(), set);
+    problem.set.push_back(set);
+  }
   // What an operator does not have is the same in all of its rows, and not in their names.
   if (!op.has_weights()) problem.w = problem.x, problem.w_is_vh = true;
   if (!op.has_labels())

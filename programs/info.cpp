@@ -82,7 +82,7 @@ Call make_question(const InfoOptions& o) {
     if (values && i == 0) call.outputs[i] = absent_array(o, output.shape, output.types);
   }
   if (o.pass == Pass::forward_partial) call.set("vocab_size_total", o.extents['V']);
-  for (const auto& set : o.set) call.set(set.name, value_of(op, set));
+  for (const auto& set : o.set) call.set(set.name, set.value);
   call.implementation = ImplementationList(o.implementation);
   if (!o.block_sizes.empty()) call.set_block_sizes(*named_blocks(op, o.block_sizes));
   if (o.workspace_bytes) call.workspace_bytes = static_cast<std::size_t>(*o.workspace_bytes);
@@ -194,7 +194,7 @@ Json request_to_json(const InfoOptions& o) {
     request["w_dtype"] = to_string(w_type_of(o));
     request["w_layout"] = o.w_is_vh ? "vh" : "hv";
   }
-  for (const auto& [name, text] : o.set) request["options"][name] = text;
+  for (const auto& set : o.set) request["options"][set.name] = set.text;
   return request;
 }
 
@@ -270,9 +270,9 @@ void add_info_options(CLI::App& app, InfoOptions& o) {
         description);
   };
   app.add_option("--shape", o.shape,
-                 "tokens, hidden, vocabulary (512x2048x32768), without those that the operator has "
-                 "not; or extents by letter (Q8/S2048/D128): B is the leading axes, and one left "
-                 "out is 1, or that of S (T), Q (K), D (E), H (G)")
+                 "tokens, hidden and vocabulary, as far as the operator has them (512x2048x32768); "
+                 "or extents by letter (Q8/S2048/D128): B is the leading axes, and one left out is "
+                 "1, or that of S (T), Q (K), D (E), H (G)")
       ->type_name("BxHxV|LETTERS")
       ->group(shape);
   add_set(app, o.set, "an option of the operator, such as causal=lower_right; may be repeated")
@@ -319,7 +319,7 @@ void check_info_options(const CLI::App& app, InfoOptions& o) {
   }
   const Description& op = description(o.operator_name);
   if (!o.shape.empty()) o.extents = extents_of(o.shape, op);
-  for (const auto& set : o.set) value_of(op, set);
+  for (auto& set : o.set) set.value = value_of(op, set);
   if (app.count("--pass") == 0 && !op.has(o.pass)) o.pass = Pass::forward;
   if (!o.shape.empty() && !op.has(o.pass)) {
     fail_call(fmt::format("--pass: {} has no {}", op.name, to_string(o.pass)));

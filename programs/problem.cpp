@@ -113,7 +113,7 @@ SetOption parse_set(const std::string& text) {
   if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
     throw CLI::ValidationError("--set", fmt::format("'{}' is not NAME=VALUE", text));
   }
-  return {text.substr(0, equals), text.substr(equals + 1)};
+  return {.name = text.substr(0, equals), .text = text.substr(equals + 1)};
 }
 
 OptionValue value_of(const Description& op, const SetOption& set) {

@@ -32,6 +32,7 @@ std::string text_of(const Description& op, const ProblemExtents& extents);
 /// An option of an operator that a command line sets.
 struct SetOption {
   std::string name, text;
+  OptionValue value{};  ///< once the operator is known, what `value_of` makes of the text
   friend bool operator==(const SetOption&, const SetOption&) = default;
 };
 /// "causal=lower_right". Throws CLI::ValidationError for another form.
