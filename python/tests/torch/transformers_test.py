@@ -12,6 +12,7 @@ import torch
 import transformers
 
 import tessera
+import tessera.torch as tt
 from survey import TRIES, WORDS, build
 from tessera.torch.transformers import patch, unpatch
 
@@ -268,3 +269,35 @@ def test_what_comes_after_patch():
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight[:60].detach())
     with pytest.raises(tessera.UnsupportedError, match=r"has the shape \(60, 64\)"):
         step(model)
+
+
+@pytest.mark.parametrize("name, changes", [
+    ("LlamaForCausalLM", {"num_key_value_heads": 2}),  # groups, by enable_gqa or repeated heads
+    ("MistralForCausalLM", {"num_key_value_heads": 2, "sliding_window": 5}),  # a mask of windows
+    ("GPT2LMHeadModel", {}),
+])
+def test_attention_in_the_place_of_pytorchs(name, changes, monkeypatch):
+    """Models call PyTorch's function by name; with padding in front, and while they generate."""
+    model = small(name, **changes).eval()
+    model.set_attn_implementation("sdpa")
+    padded = torch.ones_like(TOKENS)
+    padded[0, :6] = 0
+    calls = []
+
+    def ours(*args, **options):
+        calls.append(options)
+        return tt.attention(*args, **options)
+
+    def results():
+        with torch.no_grad():
+            for mask in (None, padded):
+                seen = slice(None) if mask is None else padded.bool()
+                yield model(TOKENS, attention_mask=mask).logits[seen]
+            yield model.generate(TOKENS, attention_mask=padded, max_new_tokens=5, do_sample=False,
+                                 pad_token_id=0)
+
+    plain = list(results())
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", ours)
+    for got, wanted in zip(results(), plain, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+    assert len(calls) >= 7 * model.config.num_hidden_layers
