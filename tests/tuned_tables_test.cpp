@@ -76,9 +76,11 @@ TEST(MeasuredRows, NameWhatThereIsAndAnswerForTheirBuckets) {
     SCOPED_TRACE(row.where);
     EXPECT_EQ(row.provenance, "measured");
     EXPECT_FALSE(row.device.empty());
+#ifdef TESSERA_OPENCL  // without it the library does not list all that the rows name
     const auto all = operators::description(row.operation).implementations();
     EXPECT_TRUE(std::any_of(all.begin(), all.end(),
                             [&](const auto& info) { return info.name == row.implementation; }));
+#endif
     const tuning::Key key{.operation = row.operation,
                           .implementation = row.implementation,
                           .device = row.device,
