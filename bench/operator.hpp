@@ -25,7 +25,7 @@ class BenchOperator {
   /// In the order of the table.
   std::vector<ImplementationInfo> implementations() const { return op_.implementations(); }
   const operators::Description& description() const { return op_; }
-  /// What the operator has: weights (with a type and a layout), labels, a pass.
+  /// The operator has weights (with a type and a layout), labels, a pass.
   bool has_weights() const { return op_.has_weights(); }
   bool has_labels() const { return op_.input("labels") != nullptr; }
   bool has(Pass pass) const { return op_.has(pass); }

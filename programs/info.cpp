@@ -75,14 +75,13 @@ Call make_question(const InfoOptions& o) {
       if (op.gradients[k].of == i) call.gradients[k] = array;
     }
   }
-  const bool values = o.pass == Pass::forward || o.pass == Pass::value_and_grad;
-  for (std::size_t i = 0; i < op.outputs.size(); ++i) {
-    // The first is what the operator is for: the loss, or y.
-    const auto& output = op.outputs[i];
-    if (values && i == 0) call.outputs[i] = absent_array(o, output.shape, output.types);
-  }
   if (o.pass == Pass::forward_partial) call.set("vocab_size_total", o.extents['V']);
   for (const auto& set : o.set) call.set(set.name, set.value);
+  if (o.pass == Pass::forward || o.pass == Pass::value_and_grad) {
+    // The first output is what the operator is for: the loss, or y.
+    const DType type = op.outputs[0].types == ElementTypes::floating ? x_type_of(o) : DType::f32;
+    call.outputs[0] = MutableView::host(nullptr, type, operators::output_extents(call, 0));
+  }
   call.implementation = ImplementationList(o.implementation);
   if (!o.block_sizes.empty()) call.set_block_sizes(*named_blocks(op, o.block_sizes));
   if (o.workspace_bytes) call.workspace_bytes = static_cast<std::size_t>(*o.workspace_bytes);

@@ -14,12 +14,21 @@ namespace {
 /// A letter, and the one whose extent it has where a command line says nothing of it.
 constexpr std::pair<char, char> follows[] = {{'T', 'S'}, {'K', 'Q'}, {'E', 'D'}, {'G', 'H'}};
 
-/// What a letter that is left out is: that of the one it follows, else 1.
+/// The extent of a letter that is left out: that of the one it follows, else 1.
 std::int64_t extent_left_out(const ProblemExtents& extents, char letter) {
   for (const auto& [behind, before] : follows) {
     if (behind == letter && extents.has(before)) return extents[before];
   }
   return 1;
+}
+
+/// "causal=lower_right".
+SetOption parse_set(const std::string& text) {
+  const auto equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+    throw CLI::ValidationError("--set", fmt::format("'{}' is not NAME=VALUE", text));
+  }
+  return {.name = text.substr(0, equals), .text = text.substr(equals + 1)};
 }
 
 }  // namespace
@@ -108,14 +117,6 @@ std::string text_of(const Description& op, const ProblemExtents& extents) {
   return text;
 }
 
-SetOption parse_set(const std::string& text) {
-  const auto equals = text.find('=');
-  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
-    throw CLI::ValidationError("--set", fmt::format("'{}' is not NAME=VALUE", text));
-  }
-  return {.name = text.substr(0, equals), .text = text.substr(equals + 1)};
-}
-
 OptionValue value_of(const Description& op, const SetOption& set) {
   const std::string name = fmt::format("--set {}", set.name);
   const auto* option = op.option(set.name);
@@ -130,10 +131,9 @@ OptionValue value_of(const Description& op, const SetOption& set) {
   if (option->kind == OptionKind::number) return parse_number(name, set.text);
   std::vector<std::string> choices(option->choices.begin(), option->choices.end());
   if (option->kind == OptionKind::dtype) {
-    for (const DType type : {DType::f32, DType::bf16, DType::f16, DType::i32, DType::i64}) {
-      if (set.text == to_string(type)) return static_cast<std::int64_t>(type);
-    }
-    choices = {"f32", "bf16", "f16", "i32", "i64"};
+    // In the order of their values.
+    for (const DType type : {DType::f32, DType::bf16, DType::f16})
+      choices.push_back(to_string(type));
   }
   const auto found = std::find(choices.begin(), choices.end(), set.text);
   if (found == choices.end()) fail_choice(name, set.text, choices);

@@ -35,9 +35,8 @@ struct SetOption {
   OptionValue value{};  ///< once the operator is known, what `value_of` makes of the text
   friend bool operator==(const SetOption&, const SetOption&) = default;
 };
-/// "causal=lower_right". Throws CLI::ValidationError for another form.
-SetOption parse_set(const std::string& text);
-/// Of the operator, which has the option. Throws CLI::ValidationError where the text is no value.
+/// The value of the operator's option. Throws CLI::ValidationError where it has none, or the text
+/// is no value.
 OptionValue value_of(const Description& op, const SetOption& set);
 /// Adds --set, which may be repeated.
 CLI::Option* add_set(CLI::App& app, std::vector<SetOption>& target, const std::string& description);

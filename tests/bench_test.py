@@ -85,6 +85,11 @@ def passes_types_and_layouts():
             check(row["flops"] == factor * 5 * 24 * 67, f"{name}: flops {row['flops']}")
 
 
+def report_of(file):
+    return subprocess.run([sys.executable, source / "bench/report.py", file], capture_output=True,
+                          text=True)
+
+
 def device_rows(folder):
     """Where a device is, its rows; every operator; report.py on JSON and CSV."""
     out = folder / "bench.json"
@@ -109,19 +114,16 @@ def device_rows(folder):
                           "--benchmark_format=csv")
     (folder / "bench.csv").write_text(text)
     for file in (out, folder / "bench.csv"):
-        report = subprocess.run([sys.executable, source / "bench/report.py", file],
-                                capture_output=True, text=True)
+        report = report_of(file)
         check(report.returncode == 0 and "value_and_grad | eigen | f32 |" in report.stdout,
               f"report.py {file}: {report.stderr} {report.stdout}")
     # Results of an older tessera-bench, whose rows have less.
     old = source / "bench/results/models-2026-11-22.json"
-    report = subprocess.run([sys.executable, source / "bench/report.py", old], capture_output=True,
-                            text=True)
+    report = report_of(old)
     check(report.returncode == 0 and "| opencl.cpu |" in report.stdout, report.stderr)
     bad = folder / "bad.json"
     bad.write_text("{")
-    report = subprocess.run([sys.executable, source / "bench/report.py", bad], capture_output=True,
-                            text=True)
+    report = report_of(bad)
     check(report.returncode == 1 and "report.py: error: " in report.stderr, report.stderr)
 
 
@@ -144,11 +146,10 @@ def extents_by_letter(folder):
         check_row(name, rows[name], tokens)
         check(flops in (None, rows[name]["flops"]), f"{name}: {rows[name]['flops']} FLOP")
     check(len(rows) == 2 * 2 * 3, f"{list(rows)}")
-    report = subprocess.run([sys.executable, source / "bench/report.py", out], capture_output=True,
-                            text=True)
+    report = report_of(out)
     check("| attention forward | reference | f32 |  | B1 Q4 S3 D8 K2 T12 E5 |" in report.stdout and
           "| rms_norm forward | eigen | bf16 |  | 6 x 16 |" in report.stdout, report.stdout)
-    # What options ask for is in the name, in the FLOP and in what results are held against.
+    # Options change the name, the FLOP and the numbers that results are held against.
     options = {"causal": "lower_right", "window_left": "2", "window_right": "-1", "scale": "0.3",
                "logit_soft_cap": "1.5"}
     code, text, err = run(*call[:-2], "--shapes", "Q2/S5/T7/D8",
@@ -161,8 +162,7 @@ def extents_by_letter(folder):
                                             for each in ("reference", "eigen")], f"{rows}")
     for row in rows:
         check(row["flops"] == 2 * 5 * 3 * 2 * 16, f"{row['name']}: {row['flops']} FLOP")
-    report = subprocess.run([sys.executable, source / "bench/report.py", out], capture_output=True,
-                            text=True)
+    report = report_of(out)
     check("| B1 Q2 S5 D8 T7, causal=lower_right, window_left=2," in report.stdout, report.stdout)
     models = ["--shapes", str(source / "bench/shapes/attention.txt"), "--benchmark_list_tests"]
     code, out, _ = run("--operators", "attention", "--implementations", "eigen", *models)

@@ -418,6 +418,10 @@ def test_info():
                               "options": {"causal": "upper_left", "scale": "unset"}},
           f"{call}: {err} {info['request']}")
     check(info["cost"].get("flops") == 8 * 128 * 129 // 2 * 2 * (64 + 64), f"{info['cost']}")
+    code, out, err = run("tessera-info", "--json", "--shape", "8x8x8", "--set", "dz_dtype=bf16",
+                         "--set", "ignore_index=-1", "--set", "reduction=none")
+    check(code == 0 and json.loads(out)["request"]["options"] == {
+        "dz_dtype": "bf16", "ignore_index": "-1", "reduction": "none"}, f"{err} {out}")
     code, text, err = run("tessera-info", "--shape", "B64/H128/V1000", "--explain")
     check(code == 0 and "value_and_grad B 64 H 128 V 1000, x f32, w f32 hv:" in text,
           f"{err}{text}")
@@ -428,6 +432,7 @@ def test_info():
                        (["--shape", "8x4"], "neither BxQxSxDxKxTxE nor extents by letter"),
                        (["--shape", "S4", "--set", "cap=1"], "has no option 'cap'; it has scale"),
                        (["--shape", "S4", "--set", "causal=x"], "not one of no, lower_right"),
+                       (["--shape", "S4", "--set", "window_left=1.5"], "is not an integer"),
                        (["--set", "causal=no"], "goes with --shape only")):
         code, out, err = run("tessera-info", "--operator", "attention", *call)
         check(code == 2 and part in err and not out, f"info {call}: {code} {err!r}")

@@ -111,7 +111,7 @@ class Benched final : public BenchOperator {
   void make_arrays(Data& data) const override {
     std::uint64_t seed = 21;
     for (const auto& array : operands(data.key)) {
-      // Of q, so that logits have this spread.
+      // Logits have this spread, which q brings.
       const float scale = seed == 21 ? spread_of_logits : 1.0f;
       data.arrays.set(array.name,
                       random_tensor(array.type, array.extents, array.strides, seed++, scale));

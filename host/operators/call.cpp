@@ -87,6 +87,27 @@ bool Call::set(std::string_view name, const OptionValue& value) {
   return true;
 }
 
+Dims leading_extents(const Call& call) {
+  const Dims& first = call.inputs[0].extents();
+  return first.first(std::max(0, first.rank() - call.op->inputs[0].shape.rank()));
+}
+
+ProblemExtents letter_extents(const Call& call) {
+  ProblemExtents extents;
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    const auto& shape = call.op->inputs[i].shape;
+    const Dims& given = call.inputs[i].extents();
+    // An axis that may be 1 says nothing of its letter.
+    if (shape.repeats() || given.rank() < shape.rank()) continue;
+    for (int axis = 0; axis < shape.rank(); ++axis) {
+      const char letter = shape.axis(axis);
+      if (letter <= '9' || extents.has(letter)) continue;
+      extents[letter] = given[given.rank() - shape.rank() + axis];
+    }
+  }
+  return extents;
+}
+
 Dims output_extents(const Call& call, std::size_t output) {
   const Description& op = *call.op;
   bool reduced = false;
@@ -96,20 +117,10 @@ Dims output_extents(const Call& call, std::size_t output) {
     const auto place = static_cast<std::size_t>(std::get<std::int64_t>(call.options[i]));
     reduced = std::string_view(option.choices[place]) != "none";
   }
-  const auto extent_of = [&](char letter) -> std::int64_t {
-    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      const auto& shape = op.inputs[i].shape;
-      const Dims& extents = call.inputs[i].extents();
-      if (shape.repeats() || extents.rank() < shape.rank()) continue;
-      for (int axis = 0; axis < shape.rank(); ++axis) {
-        if (shape.axis(axis) == letter) return extents[extents.rank() - shape.rank() + axis];
-      }
-    }
-    return 0;
-  };
-  const Dims& first = call.inputs[0].extents();
-  const Dims leading = first.first(std::max(0, first.rank() - op.inputs[0].shape.rank()));
-  return op.outputs[output].shape.extents(leading, reduced, extent_of);
+  const ProblemExtents extents = letter_extents(call);
+  return op.outputs[output].shape.extents(leading_extents(call), reduced, [&](char letter) {
+    return std::max<std::int64_t>(extents[letter], 0);
+  });
 }
 
 Dims output_strides(const Call& call, std::size_t output, const Dims& extents) {

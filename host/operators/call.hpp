@@ -228,6 +228,10 @@ struct Owned {
   Dispatch dispatch;
 };
 
+/// The extents of "...", the leading axes: those of the first input.
+Dims leading_extents(const Call& call);
+/// Each letter's extent in the first input that is given and has it. Nothing is checked.
+ProblemExtents letter_extents(const Call& call);
 /// The extents of the output at place `output`, by those of the inputs that are given. Nothing is
 /// checked; a letter that no input has is 0.
 TESSERA_API Dims output_extents(const Call& call, std::size_t output);

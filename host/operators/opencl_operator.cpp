@@ -258,7 +258,7 @@ class OpenclRow final : public dispatch::Implementation {
       const std::function<void(const Request&, const Prepared&)>& use) const {
     auto& runtime = *opencl::runtime_of(state);
     const auto device = [&]() -> TunedDevice {
-      const auto columns = std::max<std::int64_t>(problem_extents(request.call)['V'], 0);
+      const auto columns = std::max<std::int64_t>(letter_extents(request.call)['V'], 0);
       return {runtime.info().name, engines::device_class(runtime.facts()),
               engines::default_workspace_bytes(runtime.facts(), columns)};
     };

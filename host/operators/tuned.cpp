@@ -48,6 +48,8 @@ tuning::Key key_of(const TunedCall& tuned) {
   const Call& call = tuned.request.call;
   auto device = tuned.device();
   const auto& bound = call.workspace_bytes;
+  ProblemExtents extents = letter_extents(call);
+  extents['B'] = leading_extents(call).product();
   const bool below = bound && static_cast<std::int64_t>(*bound) < device.default_workspace_bytes;
   return {.operation = call.op->name,
           .implementation = tuned.implementation,
@@ -58,7 +60,7 @@ tuning::Key key_of(const TunedCall& tuned) {
           .layout = layout_of(call),
           .gradients = gradients_of(call),
           .workspace = below ? "below" : "default",
-          .extents = problem_extents(call)};
+          .extents = extents};
 }
 
 /// A row cannot know which axes an operator has.
@@ -90,24 +92,6 @@ void use_row(const TunedCall& tuned, const tuning::Answer& answer,
 }
 
 }  // namespace
-
-ProblemExtents problem_extents(const Call& call) {
-  ProblemExtents extents;
-  const View& first = call.inputs[0];
-  const int leading = first.rank() - call.op->inputs[0].shape.rank();
-  extents['B'] = first.extents().first(leading).product();
-  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    const View& view = call.inputs[i];
-    const auto& shape = call.op->inputs[i].shape;
-    if (!view || shape.is_reducible() || shape.repeats()) continue;
-    for (int axis = 0; axis < shape.rank(); ++axis) {
-      const char letter = shape.axis(axis);
-      if (letter <= '9' || extents.has(letter)) continue;
-      extents[letter] = view.extents()[view.rank() - shape.rank() + axis];
-    }
-  }
-  return extents;
-}
 
 void BlockReport::write(Dispatch& dispatch, const std::vector<std::string>& notes) const {
   if (source) dispatch.block_source = *source;
@@ -276,7 +260,7 @@ class WithTables final : public dispatch::Implementation {
       }
       return {std::move(of), std::move(of_class),
               arguments::default_workspace_bytes(
-                  std::max<std::int64_t>(problem_extents(r.call)['V'], 0))};
+                  std::max<std::int64_t>(letter_extents(r.call)['V'], 0))};
     };
     const auto fit = [&](const tuning::Answer& answer, std::string& changes) {
       return row_->fitted(state, request, answer.block_sizes, changes);

@@ -44,9 +44,6 @@ struct TunedCall {
   std::function<std::vector<NamedValue>(const tuning::Answer&, std::string& changes)> fit;
 };
 
-/// Each letter's extent in the first input that has it.
-ProblemExtents problem_extents(const Call& call);
-
 /// Whether a call without a row may still run after a failure with one.
 bool gives_way(ErrorCode code) noexcept;
 /// What is reported where a row gave way to the implementation's own choice.

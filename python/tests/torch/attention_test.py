@@ -23,7 +23,7 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 EIGEN = {"implementation": "eigen"}
 GROUPED = {"enable_gqa": True}
 
-# What PyTorch's function has, in its meaning.
+# PyTorch's function has these, with the same meaning.
 OF_PYTORCH = {
     "types": [("f32",) * 3, ("bf16",) * 3, ("f16",) * 3, ("f32", "bf16", "f16"),
               ("bf16", "f32", "f32")],
@@ -209,7 +209,7 @@ def check_cases(factors, deviations):
 
 
 def test_in_the_place_of_pytorch(deviations):
-    """What PyTorch has, by pairs: its own function in double judges each."""
+    """Pairs of all that PyTorch has; its own function in double judges each."""
     count, judged = check_cases(OF_PYTORCH, deviations)
     assert count == judged > 40
 
@@ -228,7 +228,7 @@ def turned(tensor):
 
 
 def test_where_the_two_differ():
-    """As docs/torch.md has it."""
+    """docs/torch.md lists these differences."""
     # Rows that see nothing are 0, of boolean masks and additive ones.
     none = torch.zeros(5, 7, dtype=torch.bool)
     y, lse = tt.attention(q, k, v, none, **GROUPED, return_lse=True)
